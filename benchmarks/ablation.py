@@ -19,9 +19,10 @@ from pathlib import Path
 import reporting
 
 from kbq.model.model import Model
-from kbq.training.encoders import TrainingSettings, train_encoders
+from kbq.training.encoders import train_encoders
 from kbq.training.evaluation import evaluate_reading
 from kbq.training.examples import Passage, read_examples
+from kbq.training.settings import TrainingSettings
 
 PLAIN = {"negatives_weight": 0.0, "tokens_weight": 0.0, "pre_batches": 0, "trust_by_gold": False}  # as in the paper
 IN_BATCH = PLAIN | {"negatives_weight": 1.0}

@@ -14,9 +14,10 @@ import reporting
 import torch
 from ablation import write_examples
 
-from kbq.training.encoders import TrainingSettings, train_encoders
+from kbq.training.encoders import train_encoders
 from kbq.training.engine import StepReport
 from kbq.training.examples import read_examples
+from kbq.training.settings import TrainingSettings
 
 
 @dataclass(frozen=True)

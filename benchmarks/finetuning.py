@@ -25,8 +25,7 @@ from kbq.kilt.scores import score
 from kbq.kilt.task import Task
 from kbq.storage.files import run_file
 from kbq.storage.lines import read_json_lines
-from kbq.tuning.finetune import finetune
-from kbq.tuning.loop import FinetuningSettings
+from kbq.tuning.settings import FinetuningSettings
 
 
 def by_relation(gold: Path, predictions: Path) -> dict[str, tuple[int, float]]:
@@ -57,8 +56,8 @@ def run(options: argparse.Namespace, task: Task, train: Path, gold: Path, size: 
     if tuned:
         shutil.rmtree(model, ignore_errors=True)
         begun, cpu = time.perf_counter(), time.process_time()
-        outcome = finetune(
-            KnowledgeBase.open(options.kb), train, model, task=task, examples=0 if size == "all" else int(size),
+        outcome = KnowledgeBase.open(options.kb).finetune(
+            train, model, task=task, examples=0 if size == "all" else int(size),
             objective=options.objective, epochs=options.epochs, batch=options.batch,
             learning_rate=options.learning_rate, seed=seed, note=print,
         )  # fmt: skip

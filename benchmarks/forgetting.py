@@ -22,8 +22,7 @@ from second_look import percent
 from kbq.kb import KnowledgeBase
 from kbq.kilt.metrics import Rules
 from kbq.kilt.scores import score
-from kbq.tuning.finetune import finetune
-from kbq.tuning.loop import KEEP, LEARNING_RATE
+from kbq.tuning.settings import FinetuningSettings
 
 SCORES = ("KILT-accuracy", "em")
 TASKS = {"linking": "entity_linking"}
@@ -47,9 +46,8 @@ def tuned(
     """Tune, and say what it cost."""
     shutil.rmtree(out, ignore_errors=True)
     begun = time.process_time()
-    outcome = finetune(
-        KnowledgeBase.open(options.kb), options.train, out, task=options.task, examples=examples, keep=keep, seed=seed,
-        learning_rate=rate, note=print,
+    outcome = KnowledgeBase.open(options.kb).finetune(
+        options.train, out, task=options.task, examples=examples, keep=keep, seed=seed, learning_rate=rate, note=print,
     )  # fmt: skip
     return {
         "triples": outcome.reach.queries,
@@ -90,6 +88,7 @@ def main() -> None:
     parser.add_argument("--looks", type=int, nargs="+", default=[0, 10])
     parser.add_argument("--sample", type=int, default=0, help="queries of each file, at random; 0: all")
     parser.add_argument("--work", type=Path, required=True)
+    usual = FinetuningSettings()
     parser.add_argument("--runs", nargs="+", required=True, metavar="QUERIES:SEED[:KEEP[:RATE]]")
     parser.add_argument("--name", help="of the results; without it they stay in --work")
     options = parser.parse_args()
@@ -99,7 +98,9 @@ def main() -> None:
         once(options.work / f"asked-{look}.json", lambda look=look: asked(options, None, look))
     for run in options.runs:
         numbers = run.split(":")
-        keep, rate = (float(number) for number in (*numbers[2:], *(KEEP, LEARNING_RATE)[len(numbers) - 2 :]))
+        keep, rate = (
+            float(number) for number in (*numbers[2:], *(usual.keep, usual.learning_rate)[len(numbers) - 2 :])
+        )
         out = options.work / f"model-{run}".replace(":", "-")
         work = (options, out, int(numbers[0]), int(numbers[1]), keep, rate)
         facts = once(options.work / f"{out.name}.json", lambda work=work: tuned(*work))

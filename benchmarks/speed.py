@@ -23,8 +23,9 @@ from kbq.kilt.records import Gold, GoldOutput
 from kbq.model.model import Model
 from kbq.training.examples import read_examples
 from kbq.tuning.labels import Labeller, PreparedQuery
-from kbq.tuning.loop import Finetuner, FinetuningSettings
+from kbq.tuning.loop import Finetuner
 from kbq.tuning.regularisation import Distillation
+from kbq.tuning.settings import FinetuningSettings
 
 OFFICIAL = {
     "indexed tokens": 339.0,

@@ -1,12 +1,12 @@
 """Unchanged: records what the commands make and print, so that two versions of kbq can be compared.
 
-    python benchmarks/unchanged.py record BEFORE.json --checkout ../before --old
+    python benchmarks/unchanged.py record BEFORE.json --checkout ../before
     python benchmarks/unchanged.py record AFTER.json --checkout .
     python benchmarks/unchanged.py compare BEFORE.json AFTER.json
 
-A recording holds the bytes of knowledge bases and of trained networks (as digests), and every document that a command
-prints. Commands are written here in today's words; `renames.toml` says what the version before the redesign (--old)
-called them. Nothing is renamed in a recording: comparing does that, so a corrected list needs no new recording.
+A recording holds the bytes of knowledge bases, of trained networks and of filled tables (as digests), and every
+document that a command prints. `renames.toml` lists what has another name today. Nothing is renamed in a recording:
+comparing does that, so a corrected list needs no new recording.
 """
 
 import argparse
@@ -49,16 +49,14 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "[unused2]
 class Recorder:
     """Runs commands of one checkout in a work folder, and keeps what they print and write."""
 
-    def __init__(self, checkout: Path, work: Path, renames: Mapping[str, Any] | None) -> None:
-        self.work, self._renames = work, renames  # None: the checkout knows today's words
-        self._checkout = checkout.resolve()
+    def __init__(self, checkout: Path, work: Path) -> None:
+        self.work, self._checkout = work, checkout.resolve()
         self.documents: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS_OF_DOCUMENTS}
 
     def run(self, *commands: str, kind: str = "told") -> None:
         """Run these commands one after the other in one process, and keep what each prints."""
         begun = time.monotonic()
-        words = [[*shlex.split(command), "--json"] for command in commands]
-        sent = [old_words(command, self._renames) if self._renames else command for command in words]
+        sent = [[*shlex.split(command), "--json"] for command in commands]
         own = {"PYTHONPATH": str(self._checkout), "KBQ_CACHE": str(self.work / "cache"), "HF_HUB_OFFLINE": "1"}
         threads = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
         process = subprocess.run(
@@ -113,23 +111,6 @@ def run_commands() -> None:
     import kbq  # only here: the one that was run
 
     json.dump({"kbq": kbq.__file__, "outcomes": outcomes}, sys.stdout)
-
-
-def old_words(command: Sequence[str], renames: Mapping[str, Any]) -> list[str]:
-    """A command as the version before the redesign knew it.
-
-    >>> old_words(["index", "bm25", "kb", "--json"], {"commands": {"index bm25": "index {0} --bm25"}})
-    ['index', 'kb', '--bm25', '--json']
-    """
-    words = 2 if " ".join(command[:2]) in renames["commands"] else 1
-    name, rest = " ".join(command[:words]), command[words:]
-    pattern = renames["commands"].get(name, name)
-    taken = len(re.findall(r"\{\d\}", pattern))
-    options, values = renames.get("options", {}).get(name, {}), renames.get("option-values", {})
-    written = [word.format(*rest) for word in pattern.split()]
-    for before, word in zip(["", *rest][taken:], rest[taken:], strict=False):
-        written.append(values.get(before, {}).get(word) or options.get(word, word))
-    return written
 
 
 def _document(line: str) -> Any:
@@ -194,11 +175,11 @@ def write_inputs(work: Path, checkout: Path, data: Path) -> None:
     for record in spread(asked, 60, 1):
         subject, relation = record["input"].split(" [SEP] ")
         questions.append(record | {"input": f"what is the {relation} of {subject}?"})
-    for name, records in {"sample": spread(asked, 150), "slots": spread(slots, 150)}.items():
+    for name, records in {"sample": spread(asked, 30), "slots": spread(slots, 30)}.items():
         (work / f"{name}.txt").write_text("".join(record["input"] + "\n" for record in records), "utf-8")
         (work / f"{name}-15.txt").write_text("".join(record["input"] + "\n" for record in records[:15]), "utf-8")
-    write_lines(work / "triples.jsonl", spread(slots, 700, 3))
-    write_lines(work / "dev.jsonl", spread(slots, 60, 5))
+    write_lines(work / "triples.jsonl", spread(slots, 300, 3))
+    write_lines(work / "dev.jsonl", spread(slots, 30, 5))
     write_lines(work / "gold-slots.jsonl", spread(slots, 60, 7))
     write_lines(work / "gold-slots-10.jsonl", spread(slots, 60, 7)[:10])
     write_lines(work / "gold-questions.jsonl", questions)
@@ -300,9 +281,9 @@ def record_answers(recorder: Recorder) -> None:
 
 def record_finetuning(recorder: Recorder) -> None:
     """Query encoders: tuned, tuned once more with a dev file of their own, and tuned on a table."""
-    recorder.run("finetune triples.jsonl --kb b --out tuned --examples 480 --epochs 1 --seed 3")
+    recorder.run("finetune triples.jsonl --kb b --out tuned --examples 150 --epochs 1 --seed 3")
     # On its own dev queries, and at lower rates: where no epoch is better, nothing of the tuning would be recorded.
-    more = "--out tuned-more --model tuned --dev dev.jsonl --epochs 3 --batch 12 --learning-rate 1e-4"
+    more = "--out tuned-more --model tuned --dev dev.jsonl --epochs 2 --batch 12 --learning-rate 1e-4"
     recorder.run(f"finetune dev.jsonl --kb b {more}")
     table = "--out tuned-table --terms joint,start --objective phrase --epochs 1 -k 50 --learning-rate 1e-4"
     recorder.run(f"finetune triples.csv --kb a {table}")
@@ -369,20 +350,44 @@ def record_predictions(recorder: Recorder) -> None:
     recorder.keep("told", "passages-out.json", "upload", "upload-checked")
 
 
-def record(options: argparse.Namespace, renames: Mapping[str, Any]) -> None:
+def record_tables(recorder: Recorder) -> None:
+    """Filled tables and their claims, in every format; checked, and scored."""
+    subjects = [record["input"].split(" [SEP] ")[0] for record in read_lines(recorder.work / "gold-slots.jsonl")]
+    names = list(dict.fromkeys(subjects))[:15]
+    (recorder.work / "table.csv").write_text(
+        "subject,country,date of birth\n" + "".join(f'"{name}",,\n' for name in names)
+    )
+    fill = "fill table.csv --kb b --relations country 'date of birth' --out"
+    recorder.run(
+        f"{fill} filled.csv --min-probability 0.3",
+        f"{fill} filled.csv --min-probability 0.3 --format jsonl --force",
+        f"{fill} many.csv --values many --dates iso --top 1",
+        f"{fill} dense.trig --backend dense --rerank 0",
+        f"{fill} filled.qs",
+        f"{fill} filled.html",
+        "fill filled.csv --kb b --relations country --check --out checked.csv",
+        "evaluate-table filled.csv filled.csv",
+        "relations @people",
+    )
+    outs = ("filled.csv", "many.csv", "checked.csv")
+    recorder.keep("files", *outs, "filled.claims.jsonl", "many.claims.jsonl")
+
+
+def record(options: argparse.Namespace) -> None:
     """Record one checkout."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kbq-unchanged-") as folder:
         work = Path(folder)
         write_inputs(work, options.checkout, options.data)
         write_tiny_networks(work)
-        recorder = Recorder(options.checkout, work, renames if options.old else None)
+        recorder = Recorder(options.checkout, work)
         record_knowledge_bases(recorder)
         record_answers(recorder)
+        record_tables(recorder)
         record_finetuning(recorder)
         record_predictions(recorder)
         record_training(recorder)
-    recording = {"old": options.old, "documents": recorder.documents}
+    recording = {"documents": recorder.documents}
     options.out.write_text(json.dumps(recording, ensure_ascii=False, separators=(",", ":")) + "\n", "utf-8")
     say(f"{time.monotonic() - begun:6.1f} s  in all: {options.out}")
 
@@ -407,45 +412,30 @@ def compare(before: Path, after: Path, renames: Mapping[str, Any]) -> int:
 
 def renamed_recording(recording: Mapping[str, Any], renames: Mapping[str, Any]) -> dict[str, Any]:
     """The documents of a recording in today's words, without what is not compared."""
-    is_old = recording["old"]
-    whole: dict[str, Any] = {}
-    for kind, documents in recording["documents"].items():
-        left_out = set(renames["left-out"].get(kind, []))
-        fields = renames["fields"].get(kind, {}) if is_old else {}
-        values = renames["values"] if is_old else {}
-        files = renames["files"] if is_old and kind in ("manifest", "config", "files") else {}
-        whole[kind] = {
-            renamed_path(name, files): renamed(document, fields, values, left_out)
+    return {
+        kind: {
+            name: renamed(document, renames["fields"].get(kind, {}), set(renames["left-out"].get(kind, [])))
             for name, document in documents.items()
         }
-    return whole
+        for kind, documents in recording["documents"].items()
+    }
 
 
-def renamed_path(name: str, files: Mapping[str, str]) -> str:
-    """A path in today's words.
+def renamed(document: Any, fields: Mapping[str, str], left_out: set[str]) -> Any:
+    """A document in today's words, without what is not compared.
 
-    >>> renamed_path("kb/shard-00000/approximate-above0.5/cells.faiss", {"approximate": "disk"})
-    'kb/shard-00000/disk-above0.5/cells.faiss'
+    >>> renamed([{"document_id": "1", "kbq": "0.1"}], {"document_id": "page_id"}, {"kbq"})
+    [{'page_id': '1'}]
     """
-    parts = [re.match(r"([^-]*)(.*)", part, re.DOTALL) for part in name.split("/")]
-    return "/".join(files.get(part[1], part[1]) + part[2] for part in parts if part)
-
-
-def renamed(document: Any, fields: Mapping[str, str], values: Mapping[str, Any], left_out: set[str]) -> Any:
-    """A document in today's words, without what is not compared."""
     if isinstance(document, list):
-        return [renamed(part, fields, values, left_out) for part in document]
+        return [renamed(part, fields, left_out) for part in document]
     if not isinstance(document, dict):
         return document
-    result: dict[str, Any] = {}
-    for name, value in document.items():
-        inner = {f"{name}.{part}": one for part, one in value.items()} if isinstance(value, dict) else {}
-        if inner and inner.keys() <= fields.keys():
-            result |= {fields[path]: one for path, one in inner.items()}
-        elif name not in left_out:
-            new = values.get(name, {}).get(value, value) if isinstance(value, str) else value
-            result[fields.get(name, name)] = renamed(new, fields, values, left_out)
-    return result
+    return {
+        fields.get(name, name): renamed(value, fields, left_out)
+        for name, value in document.items()
+        if name not in left_out
+    }
 
 
 def leaves(document: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -466,7 +456,6 @@ def main() -> None:
     recording = commands.add_parser("record", help="run the commands of a checkout")
     recording.add_argument("out", type=Path)
     recording.add_argument("--checkout", type=Path, required=True)
-    recording.add_argument("--old", action="store_true", help="the checkout is of before the redesign")
     recording.add_argument("--data", type=Path, default=DATA)
     comparing = commands.add_parser("compare", help="compare two recordings")
     comparing.add_argument("before", type=Path)
@@ -478,7 +467,7 @@ def main() -> None:
         return
     renames = tomllib.loads((HERE.parent / "renames.toml").read_text("utf-8"))
     if options.command == "record":
-        record(options, renames)
+        record(options)
     else:
         sys.exit(compare(options.before, options.after, renames))
 

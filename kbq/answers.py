@@ -4,15 +4,15 @@ Text is Unicode NFC everywhere. Character positions are half-open, [start, end),
 paragraph. `score`: higher is better; only the scores of one query in one search can be compared.
 """
 
-import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from kbq.errors import QueryError
+from kbq.options import Option, check
 
 CorpusFormat: TypeAlias = Literal["auto", "kilt", "jsonl", "squad", "dpr", "text", "table"]
 BuiltKind = Literal["exact", "disk", "compact", "tiny"]
@@ -25,6 +25,8 @@ WORDS_ALONE: tuple[WordBackend, ...] = ("bm25", "sparta")
 WeightType = Literal["float32", "int8"]
 # What `kbq query` and `KnowledgeBase.query` ask for unless told otherwise.
 K, DEPTH, RETRIEVAL_WEIGHT, LOOKS = 5, 20, 0.1, 10
+MOST_WEIGHT = 1e6  # of what is added to vectors' scores: beyond, these are lost in rounding
+TOP_PAGES = 20  # of the provenance of a prediction
 TOP = 3  # alternatives that `kbq fill` keeps
 CONTEXT = 500  # characters of the evidence that JSON has on either side of an answer: most paragraphs are whole
 MOST_MARKS = 32  # by which this may be exceeded, so as not to part a letter from its marks: Unicode's limit is 30
@@ -35,45 +37,61 @@ JOINER = "\u200d"  # between the parts of an emoji
 class CorpusColumns:
     """What a corpus calls the columns, or the fields, that hold a page."""
 
-    id: str = "id"
-    title: str = "title"
-    text: str = "text"
+    id: Annotated[str, Option("Of tables and jsonl: what holds the ids of pages.")] = "id"
+    title: Annotated[str, Option("Of tables and jsonl: what holds their titles.")] = "title"
+    text: Annotated[str, Option("Of tables and jsonl: what holds their texts.")] = "text"
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """What may be asked for; the command line, the library and fine-tuning share it. See `kbq query --help`.
+    """What may be asked for.
 
     Raises:
         QueryError: a value that has no meaning.
     """
 
-    k: int = K
-    unit: Unit | None = None  # None: phrases; paragraphs where words alone are searched, and nobody reads these
-    backend: Backend = "auto"
-    bm25_weight: float | None = None  # of the hybrid backend; None: that of the query encoder
-    sparta_weight: float | None = None
-    reader: str | None = None  # finds phrases in the paragraphs that the search has found
-    depth: int = DEPTH  # paragraphs that it reads for a query
-    retrieval_weight: float = RETRIEVAL_WEIGHT  # of a point of the search, beside the reader's logarithms of chances
-    rerank: int | None = (
-        None  # phrases of a query that the model's own reader orders again; None: LOOKS if there is one
-    )
-    min_probability: float = 0.0  # of an answer, below which there is none
-    calibration: str | None = None  # a file; None: the model's own, where it fits
+    k: Annotated[int, Option("How many answers.", least=1, flag="-k")] = K
+    unit: Annotated[
+        Unit | None, Option("What one answer is. Without it phrases; of bm25 and sparta without --reader, paragraphs.")
+    ] = None
+    backend: Annotated[
+        Backend,
+        Option(
+            "dense: vectors of phrases; bm25: words of paragraphs; sparta: word weights that a SPARTA model learned; "
+            "hybrid: vectors and the words there are; auto: hybrid where words are indexed, else dense."
+        ),
+    ] = "auto"
+    bm25_weight: Annotated[
+        float | None,
+        Option("Of hybrid: what a point of BM25 adds to a phrase's score.", 0, MOST_WEIGHT, "8; default model: 4"),
+    ] = None
+    sparta_weight: Annotated[
+        float | None,
+        Option("Of hybrid: what a point of SPARTA adds to a phrase's score.", 0, MOST_WEIGHT, "4; default model: 2"),
+    ] = None
+    reader: Annotated[
+        str | None,
+        Option(
+            "Reads answers in the paragraphs found: `default`, or a question-answering checkpoint (folder, hub name)."
+        ),
+    ] = None
+    depth: Annotated[int, Option("Of --reader: paragraphs that it reads for a query.", least=1)] = DEPTH
+    retrieval_weight: Annotated[
+        float, Option("Of --reader: what a point of the search adds to its score.", 0, MOST_WEIGHT)
+    ] = RETRIEVAL_WEIGHT
+    rerank: Annotated[
+        int | None,
+        Option(
+            "Phrases of a query that the model's own reader judges again; 0: none.", 0, None, "10 where the model can"
+        ),
+    ] = None
+    min_probability: Annotated[float, Option("Leave out answers that are less likely to be right.", 0, 1)] = 0.0
+    calibration: Annotated[
+        str | None, Option("What `kbq calibrate` wrote, instead of the model's own.", metavar="FILE")
+    ] = None
 
     def __post_init__(self) -> None:
-        for name, count, least in (("k", self.k, 1), ("depth", self.depth, 1), ("rerank", self.rerank, 0)):
-            if count is not None and (type(count) is not int or count < least):
-                raise QueryError(f"{name} is {count!r}, must be at least {least}")
-        for name, choice, choices in (
-            ("backend", self.backend, Backend),
-            ("unit", "phrase" if self.unit is None else self.unit, Unit),
-        ):
-            if choice not in get_args(choices):
-                raise QueryError(
-                    f"{name} {choice!r} is unknown: choose from {', '.join(get_args(choices))}", is_usage=True
-                )
+        check(self, QueryError)
         finder = {"bm25": "BM25", "sparta": "SPARTA"}.get(self.backend)
         if self.reader is not None and self.unit in ("sentence", "paragraph"):
             raise QueryError(f"a reader finds no {self.unit}: ask for phrases or pages", is_usage=True)
@@ -81,12 +99,6 @@ class SearchOptions:
             raise QueryError(
                 f"{finder} finds no {self.unit}: ask for paragraphs or pages, or use the backend hybrid", is_usage=True
             )
-        for name in ("bm25_weight", "sparta_weight", "retrieval_weight"):
-            weight = getattr(self, name)
-            if weight is not None and not (isinstance(weight, int | float) and 0 <= weight < math.inf):
-                raise QueryError(f"{name} is {weight!r}, must be a number, 0 or more")
-        if not (isinstance(self.min_probability, int | float) and 0 <= self.min_probability <= 1):
-            raise QueryError(f"min_probability is {self.min_probability!r}, must be a number from 0 to 1")
 
     @property
     def chosen_unit(self) -> Unit:
@@ -94,17 +106,31 @@ class SearchOptions:
         return self.unit or ("paragraph" if self.reader is None and self.backend in WORDS_ALONE else "phrase")
 
 
-class SearchWords(TypedDict, total=False):
-    """The options of a search that methods take by name alone; see `SearchOptions`."""
+class RankWords(TypedDict, total=False):
+    """The options that decide the order of what is found; see `SearchOptions`."""
 
     bm25_weight: float | None
     sparta_weight: float | None
+    rerank: int | None
+
+
+class SearchWords(RankWords, total=False):
+    """The options of a search that methods take by name alone; see `SearchOptions`."""
+
     reader: str | Path | None
     depth: int
     retrieval_weight: float
-    rerank: int | None
     min_probability: float
     calibration: str | Path | None
+
+
+class PredictWords(SearchWords, total=False):
+    """The options of `KnowledgeBase.predict`."""
+
+    top_pages: int
+    with_text: bool
+    backend: Backend
+    report: Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)

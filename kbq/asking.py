@@ -8,11 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args, overload
 
 from kbq.answers import (
-    DEPTH,
-    RETRIEVAL_WEIGHT,
     WORDS_ALONE,
     Answer,
     Answers,
@@ -42,7 +40,7 @@ from kbq.storage.records import digest_of_bytes, digest_of_record
 from kbq.text.markers import mention_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
     from kbq.answers import SearchWords, WordBackend
@@ -229,7 +227,6 @@ class OpenKnowledgeBase:
         backend: Backend = ...,
         **options: Unpack[SearchWords],
     ) -> list[Answer]: ...
-
     @overload
     def query(
         self,
@@ -246,46 +243,23 @@ class OpenKnowledgeBase:
         k: int = K,
         unit: Unit | None = None,
         backend: Backend = "auto",
-        *,
-        bm25_weight: float | None = None,
-        sparta_weight: float | None = None,
-        reader: str | Path | None = None,
-        depth: int = DEPTH,
-        retrieval_weight: float = RETRIEVAL_WEIGHT,
-        rerank: int | None = None,
-        min_probability: float = 0.0,
-        calibration: str | Path | None = None,
+        **options: Unpack[SearchWords],
     ) -> list[Answer] | list[list[Answer]]:
         """The k best distinct answers, best first; fewer only where the knowledge base holds fewer.
 
         Args:
             texts: `subject [SEP] relation`, a question, or a marked mention; one text gives a list of answers, several
                 give a list for each.
-            unit: what an answer is: a phrase, or the best phrase of each sentence, paragraph or page.
-            backend: what scores a phrase: its vectors (dense), or these and the words of its paragraph (hybrid), by
-                BM25 and learned impacts, as far as they are there. BM25 alone, or learned impacts alone (sparta), find
-                paragraphs and pages. `auto` is hybrid where there are words, else dense.
-            bm25_weight: what a point of BM25 adds in a hybrid search; by default that of the query encoder.
-            sparta_weight: the same for a point of SPARTA.
-            reader: a question-answering network that finds phrases, or pages, in the `depth` best paragraphs.
-            retrieval_weight: what a point of the search adds to the reader's score.
-            rerank: how many of the best phrases the model's own reader judges again, after which they have a new
-                order; by default 10 where the model can, 0 for none.
-            min_probability: leave out answers that are less likely to be right, or of which that is not known; nothing
-                may be left.
-            calibration: a file of `calibrate`, which gives answers their probabilities, instead of the model's own.
+            options: as of `SearchOptions`, which says what each means.
 
         Raises:
             QueryError: a text is empty, too long, or malformed; or what is asked for does not exist here.
         """
-        options = SearchOptions(
-            k, unit, backend, bm25_weight, sparta_weight, named(reader, "a reader"), depth, retrieval_weight,
-            rerank, min_probability, named(calibration, "a calibration"),
-        )  # fmt: skip
-        self.check(options)
+        wanted = search_options(options, k=k, unit=unit, backend=backend)
+        self.check(wanted)
         several = "queries are", "a text, or a list of texts"
         asked = [texts] if isinstance(texts, str) else list(given(texts, QueryError, *several))
-        answers: list[list[Answer]] = [Answers(result.likely) for result in self.ask(asked, options)]
+        answers: list[list[Answer]] = [Answers(result.likely) for result in self.ask(asked, wanted)]
         return answers[0] if isinstance(texts, str) else answers
 
     # Ask
@@ -502,6 +476,15 @@ def _shifted(found: list[list[Answer]], offsets: Floats) -> list[list[Answer]]:
     ]
 
 
-def named(path: str | Path | None, what: str) -> str | None:
-    """A path as the name that options hold; `what`: for a message."""
-    return None if path is None else str(as_path(path, what))
+def search_options(words: Mapping[str, Any], **others: Any) -> SearchOptions:
+    """The options of a search from words that a method was given; networks and files may be paths.
+
+    Raises:
+        QueryError: a value that has no meaning.
+    """
+    paths = {
+        name: str(as_path(words[name], what))
+        for name, what in (("reader", "a reader"), ("calibration", "a calibration"))
+        if words.get(name) is not None
+    }
+    return SearchOptions(**{**words, **paths, **others})

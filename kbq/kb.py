@@ -7,21 +7,13 @@ pages ──── model/ ────► phrase dump (dump/) ──► rows (in
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
-from kbq.answers import (
-    DEPTH,
-    LOOKS,
-    RETRIEVAL_WEIGHT,
-    TOP,
-    Backend,
-    IndexKind,
-    PageName,
-    SearchOptions,
-)
-from kbq.asking import OpenKnowledgeBase, named
+from kbq.answers import LOOKS, TOP_PAGES, Backend, IndexKind, PageName
+from kbq.asking import OpenKnowledgeBase, search_options
 from kbq.dump.changes import Changes, delete, page_ids
 from kbq.dump.manifest import read_manifest
+from kbq.dump.options import TERMS, build_options
 from kbq.dump.workers import processes
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.index.factory import build_missing
@@ -33,27 +25,26 @@ from kbq.search.building_indexes import IndexSpec, add_index
 from kbq.search.changing import build, compact, update
 from kbq.storage.paths import as_path, given
 from kbq.storage.progress import Note, Report, silent, unheard
-from kbq.storage.rows import EMPTY
 from kbq.words.bm25 import index_bm25
-from kbq.words.sparta import TERMS, index_sparta
+from kbq.words.sparta import index_sparta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from kbq.answers import CorpusColumns, CorpusFormat, SearchWords, WantedKind
+    from kbq.answers import PredictWords, RankWords, SearchWords, WantedKind
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
-    from kbq.dump.shards import Counts
+    from kbq.dump.options import BuildWords, SyncWords, UpdateWords
     from kbq.index.factory import Build
     from kbq.kilt.prediction import PredictionOutcome
     from kbq.kilt.task import Task
-    from kbq.tables.claims import Dates
-    from kbq.tables.outputs import Format
+    from kbq.tables.options import FillWords
     from kbq.tables.relations import Relation
     from kbq.tables.tables import Table
     from kbq.training.engine import StepReport
     from kbq.tuning.calibrate import CalibrationOutcome
     from kbq.tuning.finetune import FinetuningOutcome
+    from kbq.tuning.settings import FinetuningWords
 
 
 class KnowledgeBase(OpenKnowledgeBase):
@@ -71,20 +62,9 @@ class KnowledgeBase(OpenKnowledgeBase):
         folder: str | Path,
         model: str | Path | Model | None = None,
         *,
-        format: CorpusFormat = "auto",
-        columns: CorpusColumns | None = None,
-        index: WantedKind = "auto",
-        bm25: bool = True,
-        sparta: str | Path | None = None,
-        terms: int = TERMS,
-        append: bool = False,
-        skip_bad_lines: bool = False,
-        workers: int = 1,
         ray: str | None = None,
         device: str = "auto",
-        report: Callable[[Counts], None] = unheard,
-        report_stage: Report = silent,
-        note: Note = unheard,
+        **options: Unpack[BuildWords],
     ) -> Self:
         """Encode a corpus into `folder` and publish it. A build that was killed resumes where it stopped.
 
@@ -92,16 +72,9 @@ class KnowledgeBase(OpenKnowledgeBase):
             corpus: a file, a folder, "-" for standard input, or pages with ids of their own.
             folder: a new folder, one in which a build stopped half-way, or with `append` a knowledge base.
             model: `default`, a folder or a hub name; by default that of the knowledge base to append to, or `default`.
-            format: of a file; `auto` recognises it.
-            columns: what a table, or jsonl, calls the columns of ids, titles and texts.
-            index: `auto` searches exactly up to about 2 million kept tokens, above with a compact index.
-            bm25: add a BM25 index; with `append`, there is one where there was one before.
-            sparta: folder of a SPARTA model whose impacts are added, the strongest `terms` of each sentence.
-            skip_bad_lines: leave bad lines out, with a note, instead of refusing the corpus.
-            workers: processes that encode; several need a main module that can be imported, as `multiprocessing` says.
             ray: the address of a Ray cluster whose machines encode, in place of `workers`; `local` starts one here.
-            report: called after each block with what this build has written so far.
-            report_stage: called with the progress of what follows: indexes and words.
+            options: as of `BuildOptions` and `CorpusWords`; several `workers` need a main module that can be imported,
+                as `multiprocessing` says.
 
         Raises:
             KnowledgeBaseError: the folder is in use, not writable, or holds another build; or the index needs faiss.
@@ -109,18 +82,15 @@ class KnowledgeBase(OpenKnowledgeBase):
             CorpusError: the corpus cannot be read; nothing is published.
             ClusterError: the cluster cannot be used.
         """
-        folder = as_path(folder, "the folder of a knowledge base")
-        start_encoders = processes(workers)
+        folder, (wanted, reports) = as_path(folder, "the folder of a knowledge base"), build_options(options)
+        start_encoders = processes(wanted.workers)
         if ray is not None:
             from kbq.cluster.encoding import encoders_on
 
             start_encoders = encoders_on(ray)
         manifest, opened, bad_lines = build(
-            corpus, folder, model, format=format, columns=columns, index=index, bm25=bm25, sparta=sparta,
-            terms=terms, append=append, skip_bad_lines=skip_bad_lines,
-            start_encoders=start_encoders, device=device, report=report,
-            report_stage=report_stage, note=note,
-        )  # fmt: skip
+            corpus, folder, model, wanted, start_encoders=start_encoders, device=device, **reports
+        )
         kb = cls(folder, manifest, opened, may_leave_gpu=True)
         kb.bad_lines = bad_lines
         return kb
@@ -164,18 +134,10 @@ class KnowledgeBase(OpenKnowledgeBase):
         task: str | Task = "slot_filling",
         dev: str | Path | None = None,
         examples: int = 0,
-        objective: Literal["auto", "kilt", "phrase", "page"] = "auto",
-        terms: str = "joint,start,end",
-        k: int = 100,
-        epochs: int = 3,
-        patience: int = 2,
-        batch: int = 24,
-        accumulate: int = 1,
-        learning_rate: float = 2e-4,
-        keep: float = 0.5,
-        seed: int = 0,
+        command: str = "",
         note: Note = unheard,
         report: Callable[[StepReport], None] = unheard,
+        **settings: Unpack[FinetuningWords],
     ) -> FinetuningOutcome:
         """Tune the query encoder on triples; this knowledge base is not changed. `with_model` takes the outcome.
 
@@ -184,23 +146,17 @@ class KnowledgeBase(OpenKnowledgeBase):
             out: folder of the new query encoder.
             dev: scored after each epoch; by default a tenth is set aside, with subjects and pages of its own.
             examples: how many queries to tune on, each relation its share; 0: all.
-            objective: what is right: the answer on a gold page (kilt), the answer anywhere (phrase), or the page.
-            terms: of the loss, some of joint, start and end.
-            k: phrases found for a query that compete.
-            patience: epochs without a better dev score, after which tuning stops.
-            batch: queries searched together.
-            accumulate: batches of one step.
-            keep: from 0 to 1: how much the present answers to other queries count beside the triples.
+            settings: as of `FinetuningSettings`.
 
         Raises:
             TrainingError: there is no usable triple, a setting has no meaning, or `out` exists.
         """
         from kbq.tuning.finetune import finetune
+        from kbq.tuning.settings import FinetuningSettings
 
         return finetune(
-            self, triples, out, task=task, dev=dev, examples=examples, objective=objective, terms=terms, k=k,
-            epochs=epochs, patience=patience, batch=batch, accumulate=accumulate, learning_rate=learning_rate,
-            keep=keep, seed=seed, note=note, report=report,
+            self, triples, out, FinetuningSettings(**settings), task=task, dev=dev, examples=examples, command=command,
+            note=note, report=report,
         )  # fmt: skip
 
     def calibrate(
@@ -210,11 +166,9 @@ class KnowledgeBase(OpenKnowledgeBase):
         *,
         hidden: float = HIDDEN,
         backend: Backend = "auto",
-        bm25_weight: float | None = None,
-        sparta_weight: float | None = None,
-        rerank: int | None = None,
         command: str = "",
         report: Callable[[int, int], None] = unheard,
+        **options: Unpack[RankWords],
     ) -> CalibrationOutcome:
         """Learn how likely answers are to be right, and write it into a file; `calibration` of `query` takes it.
 
@@ -223,16 +177,16 @@ class KnowledgeBase(OpenKnowledgeBase):
                 object, nothing is right.
             out: the file.
             hidden: share of the queries that are asked again without the pages that answer them.
+            options: as of `SearchOptions`.
 
         Raises:
             TrainingError: there are too few triples, or all answers are right, or none is.
         """
         from kbq.tuning.calibrate import calibrate
 
-        options = SearchOptions(backend=backend, bm25_weight=bm25_weight, sparta_weight=sparta_weight, rerank=rerank)
-        self.check(options)
-        path = as_path(out, "out")
-        return calibrate(self, triples, path, options, hidden=hidden, command=command, report=report)
+        search = search_options(options, backend=backend)
+        self.check(search)
+        return calibrate(self, triples, as_path(out, "out"), search, hidden=hidden, command=command, report=report)
 
     @overload
     def predict(
@@ -240,12 +194,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         records: str | Path | Iterable[Mapping[str, Any]],
         task: str | Task,
         out: None = ...,
-        *,
-        top_pages: int = ...,
-        with_text: bool = ...,
-        backend: Backend = ...,
-        report: Callable[[int, int], None] = ...,
-        **options: Unpack[SearchWords],
+        **options: Unpack[PredictWords],
     ) -> list[dict[str, Any]]: ...
 
     @overload
@@ -254,12 +203,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         records: str | Path | Iterable[Mapping[str, Any]],
         task: str | Task,
         out: str | Path,
-        *,
-        top_pages: int = ...,
-        with_text: bool = ...,
-        backend: Backend = ...,
-        report: Callable[[int, int], None] = ...,
-        **options: Unpack[SearchWords],
+        **options: Unpack[PredictWords],
     ) -> PredictionOutcome: ...
 
     def predict(
@@ -268,18 +212,11 @@ class KnowledgeBase(OpenKnowledgeBase):
         task: str | Task,
         out: str | Path | None = None,
         *,
-        top_pages: int = 20,
+        top_pages: int = TOP_PAGES,
         with_text: bool = False,
         backend: Backend = "auto",
-        bm25_weight: float | None = None,
-        sparta_weight: float | None = None,
-        reader: str | Path | None = None,
-        depth: int = DEPTH,
-        retrieval_weight: float = RETRIEVAL_WEIGHT,
-        rerank: int | None = None,
-        min_probability: float = 0.0,
-        calibration: str | Path | None = None,
         report: Callable[[int, int], None] = unheard,
+        **options: Unpack[SearchWords],
     ) -> PredictionOutcome | list[dict[str, Any]]:
         """Predict KILT records: into a file, resuming where a killed run stopped, or without `out` as records.
 
@@ -287,27 +224,16 @@ class KnowledgeBase(OpenKnowledgeBase):
             records: a KILT file, or records with `id` and `input`.
             top_pages: pages of each provenance.
             with_text: add each page's paragraph.
-            min_probability: of an answer, below which the prediction has an empty one.
+            options: as of `SearchOptions`; below `min_probability`, a prediction has an empty answer.
 
         Raises:
             QueryError: records that cannot be asked; all are named.
             KbqError: `out` is of another run.
         """
-        from kbq.kilt.prediction import predict_file, predict_records
-        from kbq.kilt.task import Task
+        from kbq.kilt.prediction import predict_all
 
-        options = SearchOptions(
-            top_pages, "page", backend, bm25_weight, sparta_weight, named(reader, "a reader"), depth, retrieval_weight,
-            rerank, min_probability, named(calibration, "a calibration"),
-        )  # fmt: skip
-        self.check(options)
-        chosen = Task.load(task)
-        if min_probability and chosen.answer == "none":
-            raise QueryError(f"{chosen.name} asks for pages alone, so --min-probability has no effect: leave it out")
-        if out is None:
-            return predict_records(chosen, records, self, options, with_text, report)
-        read_manifest(self.folder)  # it may have been removed meanwhile
-        return predict_file(chosen, records, self, as_path(out, "out"), options, with_text, report)
+        search = search_options(options, k=top_pages, unit="page", backend=backend)
+        return predict_all(self, records, task, None if out is None else as_path(out, "out"), search, with_text, report)
 
     def fill(
         self,
@@ -315,29 +241,10 @@ class KnowledgeBase(OpenKnowledgeBase):
         relations: Iterable[str | Relation],
         out: str | Path | None = None,
         *,
-        subject: str = "subject",
-        values: Literal["one", "many"] = "one",
-        min_probability: float | None = None,
-        precision: float | None = None,
-        top: int = TOP,
-        limit: int = 0,
-        overwrite: bool = False,
-        check: bool = False,
-        dates: Dates = "text",
-        empty: Iterable[str] = EMPTY,
-        decisions: str | Path | None = None,
-        format: Format | None = None,
-        ids: str | Path | None = None,
-        dry_run: bool = False,
-        force: bool = False,
-        backend: Backend = "auto",
-        bm25_weight: float | None = None,
-        sparta_weight: float | None = None,
-        rerank: int | None = None,
-        calibration: str | Path | None = None,
         command: str = "",
         note: Note = unheard,
         report: Callable[[int, int, int], None] = unheard,
+        **options: Unpack[FillWords],
     ) -> Table:
         """Fill the empty cells of a table with what the text says, where that is likely enough, each with its evidence.
 
@@ -349,98 +256,48 @@ class KnowledgeBase(OpenKnowledgeBase):
             out: the table that is written, with its claims beside it. What was asked is kept there, too: a run that was
                 killed goes on, and one with another threshold, format, row or column asks only for what is not there.
                 Without it, the table is returned only.
-            subject: the column of subjects.
-            values: whether a cell gets the best value, or all that are likely enough; of relations given by name.
-            min_probability: of a value, below which a cell stays empty; by default 0.5.
-            precision: instead of it, the share of values to be right, which the calibration promises above a threshold.
-            top: alternatives that a cell's claim keeps.
-            limit: cells that are asked for at most; 0: all.
-            overwrite: fill cells that have a value, too.
-            check: change nothing, but compare the values that are there with the text; a table of verdicts is given.
-            dates: how dates are written into cells: as the text has them, or as `iso` or `edtf`.
-            empty: what cells without a value hold: such a cell counts as empty.
-            decisions: JSON lines of values that a person has accepted or rejected.
-            format: of `out`, where its suffix does not say it; nt, trig, qs and html have the claims alone.
-            ids: of nt, trig and qs: a table of names (subjects, values, pages, units) and their Q-numbers of Wikidata.
-            dry_run: only say, in `counts`, how much there is to ask, and about how many seconds it takes.
-            force: overwrite `out` whoever made it, and ask again where another knowledge base was asked.
             report: called with the cells that are done, all of them, and those filled.
+            options: as of `FillOptions` and, for the search, of `SearchOptions`. `check` gives a table of verdicts.
 
         Raises:
             KbqError: the table or the relations cannot be used, or `out` was made by somebody else.
             QueryError: answers have no probability here, or the precision cannot be promised.
         """
         from kbq.tables.fill import fill
-        from kbq.tables.options import FillOptions
+        from kbq.tables.options import fill_options
 
-        search = SearchOptions(
-            LOOKS if rerank is None else max(LOOKS, rerank), "phrase", backend, bm25_weight, sparta_weight,
-            rerank=rerank, calibration=named(calibration, "a calibration"),
-        )  # fmt: skip
-        options = FillOptions(
-            subject, values, min_probability, precision, top, limit, overwrite, check, dates, tuple(empty)
-        )
-        return fill(
-            self, table, relations, out, options, search, decisions=decisions, format=format, ids=ids, dry_run=dry_run,
-            force=force, command=command, note=note, report=report,
-        )  # fmt: skip
+        wanted, words = fill_options(options)
+        search = search_options(words, unit="phrase", k=max(LOOKS, words.get("rerank") or 0))
+        return fill(self, table, relations, out, wanted, search, command=command, note=note, report=report)
 
     # Maintain
 
-    def update(
-        self,
-        corpus: str | Path | Iterable[Page],
-        *,
-        format: CorpusFormat = "auto",
-        columns: CorpusColumns | None = None,
-        skip_bad_lines: bool = False,
-        dry_run: bool = False,
-        workers: int = 1,
-        report: Callable[[Counts], None] = unheard,
-        report_stage: Report = silent,
-        note: Note = unheard,
-    ) -> Self:
+    def update(self, corpus: str | Path | Iterable[Page], **options: Unpack[UpdateWords]) -> Self:
         """Add the pages of a corpus that are new, and replace those that have changed, by their ids; open the outcome.
 
         Pages that are as they were are recognised by their digests, and not encoded again. What the knowledge base
         answers is what one built from its present pages would. `changes` of the outcome says how many there are.
 
         Args:
-            dry_run: only compare; nothing is changed.
+            options: as of `BuildOptions` and `CorpusWords`; `dry_run` only compares, and changes nothing.
 
         Raises:
             KnowledgeBaseError: the folder is in use or cannot be written, or holds another unfinished update.
             CorpusError: the corpus cannot be read; nothing is changed.
         """
-        return self._updated(
-            corpus, format=format, columns=columns, skip_bad_lines=skip_bad_lines, delete_missing=False,
-            dry_run=dry_run, workers=workers, report=report, report_stage=report_stage, note=note,
-        )  # fmt: skip
+        return self._updated(corpus, options, delete_missing=False)
 
-    def sync(
-        self,
-        corpus: str | Path | Iterable[Page],
-        *,
-        format: CorpusFormat = "auto",
-        columns: CorpusColumns | None = None,
-        dry_run: bool = False,
-        workers: int = 1,
-        report: Callable[[Counts], None] = unheard,
-        report_stage: Report = silent,
-        note: Note = unheard,
-    ) -> Self:
+    def sync(self, corpus: str | Path | Iterable[Page], **options: Unpack[SyncWords]) -> Self:
         """`update`, and delete the pages that the corpus does not have: the knowledge base then has its pages."""
-        return self._updated(
-            corpus, format=format, columns=columns, skip_bad_lines=False, delete_missing=True, dry_run=dry_run,
-            workers=workers, report=report, report_stage=report_stage, note=note,
-        )  # fmt: skip
+        return self._updated(corpus, options, delete_missing=True)
 
-    def _updated(self, corpus: str | Path | Iterable[Page], workers: int, **options: Any) -> Self:
+    def _updated(self, corpus: str | Path | Iterable[Page], words: Mapping[str, Any], delete_missing: bool) -> Self:
         self._refuse_chosen_pages()
-        start_encoders = processes(workers)
+        options, others = build_options(words)
         manifest, changes, bad_lines = update(
-            corpus, self.folder, lambda: self.model, start_encoders=start_encoders, **options
-        )
+            corpus, self.folder, lambda: self.model, options, delete_missing=delete_missing,
+            start_encoders=processes(options.workers), **others,
+        )  # fmt: skip
         kb = self._reopened(manifest, self.index.kind)
         kb.changes, kb.bad_lines = changes, bad_lines
         return kb

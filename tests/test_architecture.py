@@ -16,6 +16,7 @@ HEAVY = ("torch", "transformers", "faiss", "bm25s", "numpy", "safetensors", "hug
 # A file or folder of kbq/ imports only from the rows above its own, for types, too: they are the order to read it in.
 LAYERS = (
     ("errors", "array_types"),
+    ("options",),
     ("text",),
     ("answers", "storage"),
     ("corpus",),

@@ -22,6 +22,7 @@ from kbq.answers import DEPTH, RETRIEVAL_WEIGHT
 from kbq.corpus.pages import Page
 from kbq.description import IndexFacts
 from kbq.dump.manifest import STATE, read_manifest
+from kbq.dump.options import TERMS
 from kbq.dump.page_directory import Pages
 from kbq.dump.publishing import write_manifest
 from kbq.kb import KnowledgeBase
@@ -30,7 +31,6 @@ from kbq.model.model_folder import DEFAULT_MODEL, read_config
 from kbq.reading.network import READER, ReaderNetwork, save_reader
 from kbq.search.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.storage.seals import FileSeal, seal_of
-from kbq.words.sparta import TERMS
 
 ANSWER_KEYS = {"text", "score", "page_id", "title", "paragraph", "start", "end", "unit_start", "unit_end"}
 ANSWER_KEYS |= {"context_start", "context", "probability"}

@@ -7,48 +7,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kbq.answers import (
-    CONTEXT,
-    DEPTH,
-    RETRIEVAL_WEIGHT,
-    WORDS_ALONE,
-    CorpusColumns,
-    CorpusFormat,
-    K,
-    SearchOptions,
-    Unit,
-    WantedKind,
-    WordBackend,
-)
+from kbq.answers import CONTEXT, WORDS_ALONE, CorpusColumns, SearchOptions, WordBackend
 from kbq.commands import printing
 from kbq.commands.asking import note_unknown, note_untuned, open_kb, read_queries, refuse_idle, typed_lines
 from kbq.commands.options import (
     ASK,
-    BackendName,
-    Bm25Weight,
-    CalibrationFile,
-    Depth,
     Device,
     Evidence,
-    IdColumn,
     IndexName,
     Json,
     Kb,
-    MinProbability,
     PageIds,
     Ray,
-    ReaderName,
-    Rerank,
-    RetrievalWeight,
-    SpartaWeight,
-    Terms,
-    TextColumn,
-    TitleColumn,
     TunedModel,
+    fields_of,
     output_path,
     refuse_given,
+    takes,
 )
 from kbq.commands.terminal import Styled, note, print_answers_json, print_error, show, tell
+from kbq.dump.options import BuildOptions
 from kbq.errors import KbqError
 
 if TYPE_CHECKING:
@@ -58,45 +36,30 @@ if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase
 
 app = typer.Typer()
+BUILD, COLUMNS, SEARCH = BuildOptions(), CorpusColumns(), SearchOptions()
 
 
 @app.command(rich_help_panel=ASK)
+@takes(BuildOptions)
+@takes(CorpusColumns)
 def build(
     context: typer.Context,
     corpus: Annotated[str, typer.Argument(help="A file or folder, or - for standard input.")],
     kb: Annotated[Path, typer.Argument(callback=output_path, help="Folder of the new knowledge base.")],
-    format: Annotated[CorpusFormat, typer.Option(help="What the corpus looks like.")] = "auto",
-    id_column: IdColumn = "id",
-    title_column: TitleColumn = "title",
-    text_column: TextColumn = "text",
+    columns: CorpusColumns = COLUMNS,
     model: Annotated[
         str | None,
         typer.Option(show_default="default; of --append that of KB", help="`default`, a model folder, or a hub name."),
     ] = None,
-    index: Annotated[
-        WantedKind, typer.Option(help="auto: exact up to about 2 million kept tokens, then compact.")
-    ] = "auto",
-    bm25: Annotated[
-        bool,
-        typer.Option("--bm25/--no-bm25", help="Index the words, too. Not with --append: it does as before."),
-    ] = True,
-    sparta: Annotated[
-        Path | None, typer.Option(help="A SPARTA model: add its impacts of words, as kbq index sparta does.")
-    ] = None,
-    terms: Terms = 500,
-    append: Annotated[bool, typer.Option("--append", help="Add to an existing knowledge base.")] = False,
-    skip_bad_lines: Annotated[bool, typer.Option("--skip-bad-lines", help="Report bad lines and go on.")] = False,
-    workers: Annotated[
-        int, typer.Option(min=1, max=256, help="Processes that encode, each with one thread, on GPUs by turns.")
-    ] = 1,
+    options: BuildOptions = BUILD,
     ray: Ray = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Make a knowledge base from a corpus. A build that was killed resumes."""
-    if sparta is None:
+    if options.sparta is None:
         refuse_given(context, "without --sparta", ("terms",))
-    if append:
+    if options.append:
         refuse_given(context, "with --append", ("bm25",))
     if ray is not None:
         refuse_given(context, "with --ray", ("workers",))
@@ -104,12 +67,10 @@ def build(
     from kbq.kb import KnowledgeBase
     from kbq.storage.files import folder_bytes
 
-    columns = CorpusColumns(id_column, title_column, text_column)
     with build_progress(f"building {kb}") as (report, report_stage):
         built = KnowledgeBase.build(
-            corpus, kb, model, format=format, columns=columns, index=index, bm25=bm25, sparta=sparta,
-            terms=terms, append=append, skip_bad_lines=skip_bad_lines, workers=workers, ray=ray, device=device,
-            report=report, report_stage=report_stage, note=note,
+            corpus, kb, model, ray=ray, device=device, report=report, report_stage=report_stage, note=note,
+            **fields_of(options) | {"columns": columns},
         )  # fmt: skip
     counts, size = built.counts, folder_bytes(kb)
     kept = counts.rows / max(1, counts.tokens)
@@ -122,6 +83,7 @@ def build(
 
 
 @app.command(rich_help_panel=ASK)
+@takes(SearchOptions)
 def query(
     click: typer.Context,
     texts: Annotated[
@@ -130,21 +92,8 @@ def query(
     ] = None,
     kb: Kb = None,
     file: Annotated[str | None, typer.Option("--file", "-f", help="One query per line; - for standard input.")] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many answers.")] = K,
-    unit: Annotated[
-        Unit | None,
-        typer.Option(help="What one answer is. Without it phrases; of bm25 and sparta without --reader, paragraphs."),
-    ] = None,
-    backend: BackendName = "auto",
-    bm25_weight: Bm25Weight = None,
-    sparta_weight: SpartaWeight = None,
-    reader: ReaderName = None,
+    options: SearchOptions = SEARCH,
     pages: PageIds = None,
-    depth: Depth = DEPTH,
-    retrieval_weight: RetrievalWeight = RETRIEVAL_WEIGHT,
-    rerank: Rerank = None,
-    min_probability: MinProbability = 0.0,
-    calibration: CalibrationFile = None,
     model: TunedModel = None,
     index: IndexName = None,
     ray: Ray = None,
@@ -153,15 +102,11 @@ def query(
     as_json: Json = False,
 ) -> None:
     """Answer queries with phrases, their pages and exact places; without a query, ask at a prompt."""
-    refuse_idle(click, backend, reader)
+    refuse_idle(click, options.backend, options.reader)
     if not as_json:
         refuse_given(click, "without --json", ("context",))
     is_typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
     asked = [] if is_typed else read_queries(texts or [], file)
-    options = SearchOptions(
-        k, unit, backend, bm25_weight, sparta_weight, reader, depth, retrieval_weight, rerank, min_probability,
-        None if calibration is None else str(calibration),
-    )  # fmt: skip
     opened = open_kb(kb, model, device, index, ray)
     opened = opened if pages is None else opened.with_pages(pages)
     opened.check(options)

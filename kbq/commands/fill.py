@@ -4,33 +4,32 @@ import dataclasses
 import shlex
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from kbq.answers import TOP
+from kbq.answers import RankWords, SearchOptions
 from kbq.commands.asking import USES_SAMPLE, open_kb
 from kbq.commands.options import (
     FILL,
-    BackendName,
-    Bm25Weight,
-    CalibrationFile,
     Device,
     IndexName,
     Json,
     Kb,
     PageIds,
     Ray,
-    Rerank,
-    SpartaWeight,
     TunedModel,
+    fields_of,
     output_path,
     refuse_given,
+    takes,
 )
 from kbq.commands.terminal import note, print_file, tell
+from kbq.tables.options import FillOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,21 +37,7 @@ if TYPE_CHECKING:
     from kbq.tables.tables import Table
 
 app = typer.Typer()
-Format = Literal[
-    "csv",
-    "tsv",
-    "jsonl",
-    "parquet",
-    "xlsx",
-    "long.csv",
-    "long.tsv",
-    "long.parquet",
-    "long.xlsx",
-    "nt",
-    "trig",
-    "qs",
-    "html",
-]  # those of kbq/tables/outputs.py, which is not loaded for the help
+FILL_OPTIONS, SEARCH = FillOptions(), SearchOptions()
 
 
 PRINTED = "-"  # instead of the name of a file
@@ -87,6 +72,8 @@ def _output(path: Path | None) -> Path | None:
 
 
 @app.command(cls=FillCommand, rich_help_panel=FILL)
+@takes(FillOptions)
+@takes(SearchOptions, "backend", "bm25_weight", "sparta_weight", "rerank", "calibration")
 def fill(
     context: typer.Context,
     table: Annotated[
@@ -106,34 +93,10 @@ def fill(
             callback=_output, help="The filled table; its suffix says the format. - prints it, and keeps nothing."
         ),
     ] = None,
-    subject: Annotated[str, typer.Option(help="The column of subjects.")] = "subject",
     subjects_from_kb: Annotated[
         bool, typer.Option("--subjects-from-kb", help="Instead of a table: the title of every page is a subject.")
     ] = False,
-    values: Annotated[
-        Literal["one", "many"], typer.Option(help="Fill in the best value, or all that are likely enough.")
-    ] = "one",
-    min_probability: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0, max=1.0, show_default="0.5", help="Leave cells empty whose values are less likely right."
-        ),
-    ] = None,
-    precision: Annotated[
-        float | None,
-        typer.Option(
-            help="Instead of that: the share of values to be right, 0.9 or 0.95, if the calibration promises it."
-        ),
-    ] = None,
-    top: Annotated[int, typer.Option(min=0, help="Alternatives to keep with each cell's claim.")] = TOP,
-    limit: Annotated[int, typer.Option(min=0, help="Ask for so many cells at most; 0: all.")] = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Fill cells that have a value, too.")] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Compare the values that are there with the text instead, and say where.")
-    ] = False,
-    dates: Annotated[
-        Literal["text", "iso", "edtf"], typer.Option(help="Write dates as the text has them, or in ISO 8601, or EDTF.")
-    ] = "text",
+    options: FillOptions = FILL_OPTIONS,
     empty: Annotated[
         str | None,
         typer.Option(
@@ -142,30 +105,10 @@ def fill(
             help="What cells without a value hold, in a list with commas; an empty list: only nothing is empty.",
         ),
     ] = None,
-    decisions: Annotated[
-        Path | None, typer.Option(help="Values that a person has accepted or rejected, as the HTML output saves them.")
-    ] = None,
-    format: Annotated[Format | None, typer.Option(help="Of --out, where its suffix does not say it.")] = None,
-    ids: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of nt, trig and qs: a table of names (subjects, values, pages, units), each with its Q-number."
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say how much there is to ask, and about how long it takes.")
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite --out whoever made it, and ask again where need be.")
-    ] = False,
     kb: Kb = None,
     pages: PageIds = None,
     model: TunedModel = None,
-    backend: BackendName = "auto",
-    bm25_weight: Bm25Weight = None,
-    sparta_weight: SpartaWeight = None,
-    rerank: Rerank = None,
-    calibration: CalibrationFile = None,
+    search: SearchOptions = SEARCH,
     index: IndexName = None,
     ray: Ray = None,
     device: Device = "auto",
@@ -181,32 +124,29 @@ def fill(
         taken = next((name for name in relations or () if Path(name).suffix), None)
         advice = f": {taken} was taken as a relation, so write it before --relations" if taken else ""
         raise typer.BadParameter(f"give either a table or --subjects-from-kb{advice}", param_hint="TABLE")
-    if out is None and not dry_run:
+    if out is None and not options.dry_run:
         raise typer.BadParameter("give the file to write, such as --out filled.csv", param_hint="--out")
-    if dry_run:
+    if options.dry_run:
         refuse_given(context, "with --dry-run", ("out", "format", "ids"))
     if str(out) == PRINTED:
         refuse_given(context, "with --out -", ("force",))
         if as_json:
             raise typer.BadParameter("has no place beside a printed table: leave it out", param_hint="--json")
     from kbq.commands.progress import filling_progress
-    from kbq.storage.rows import EMPTY
 
-    markers = EMPTY if empty is None else tuple(filter(None, (text.strip() for text in empty.split(","))))
-
+    if empty is not None:
+        options = replace(options, empty=tuple(filter(None, (text.strip() for text in empty.split(",")))))
     if kb is None:
         note(USES_SAMPLE)
-    verb = "checking" if check else "filling"
+    verb = "checking" if options.check else "filling"
     opened = open_kb(kb, model, device, index, ray)
     opened = opened if pages is None else opened.with_pages(pages)
     with TemporaryDirectory() as folder, filling_progress(f"{verb} {table or opened.folder}") as report:
-        written = Path(folder, f"table.{format or 'csv'}") if str(out) == PRINTED else out
+        written = Path(folder, f"table.{options.format or 'csv'}") if str(out) == PRINTED else out
+        words = {name: getattr(search, name) for name in ("backend", *RankWords.__annotations__, "calibration")}
         filled = opened.fill(
-            table, relations or (), written, subject=subject, values=values, min_probability=min_probability,
-            precision=precision, top=top, limit=limit, overwrite=overwrite, check=check, dates=dates, empty=markers,
-            decisions=decisions, format=format, ids=ids, dry_run=dry_run, force=force, backend=backend,
-            bm25_weight=bm25_weight, sparta_weight=sparta_weight, rerank=rerank, calibration=calibration,
-            command=shlex.join(["kbq", *sys.argv[1:]]), note=note, report=report,
+            table, relations or (), written, command=shlex.join(["kbq", *sys.argv[1:]]), note=note, report=report,
+            **fields_of(options), **words,
         )  # fmt: skip
         printed = written.read_bytes() if written and written != out else None
     counts = filled.counts
@@ -223,7 +163,7 @@ def fill(
     if printed is not None:
         print_file(printed)
         return
-    tell(dataclasses.asdict(counts) | {"out": out and str(out)}, as_json, *_lines(filled, out, check))
+    tell(dataclasses.asdict(counts) | {"out": out and str(out)}, as_json, *_lines(filled, out, options.check))
 
 
 NAMED = 10  # rows that cannot be asked for

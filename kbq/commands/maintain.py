@@ -1,29 +1,18 @@
 """Maintain: `kbq update`, `sync`, `delete`, `compact`, `verify`, `index vectors`, `bm25`, `sparta`, and `merge-kb`."""
 
 import dataclasses
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kbq.answers import CorpusColumns, CorpusFormat, WantedKind
+from kbq.answers import CorpusColumns, WantedKind
 from kbq.commands import printing
 from kbq.commands.application import Commands
-from kbq.commands.options import (
-    MAINTAIN,
-    Device,
-    IdColumn,
-    Json,
-    Ray,
-    Terms,
-    TextColumn,
-    TitleColumn,
-    TunedModel,
-    output_path,
-    refuse_given,
-)
+from kbq.commands.options import MAINTAIN, Device, Json, Ray, TunedModel, option_of, output_path, refuse_given, takes
 from kbq.commands.terminal import note, tell
+from kbq.dump.options import TERMS, BuildOptions
 from kbq.errors import KbqError
 
 if TYPE_CHECKING:
@@ -38,69 +27,70 @@ app.add_typer(index, name="index", rich_help_panel=MAINTAIN)
 PublishedKb = Annotated[Path, typer.Argument(help="A knowledge base.")]
 
 Corpus = Annotated[str, typer.Argument(help="A file or folder, or - for standard input.")]
-Format = Annotated[CorpusFormat, typer.Option(help="What the corpus looks like.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")]
-Workers = Annotated[int, typer.Option(min=1, max=256, help="Processes that encode, each with one thread.")]
 Moved = Annotated[str | None, typer.Option(help="The knowledge base's model, if that has moved.")]
+BUILD, COLUMNS = BuildOptions(), CorpusColumns()
 
 
 @app.command(rich_help_panel=MAINTAIN)
+@takes(BuildOptions, "format", "skip_bad_lines", "workers")
+@takes(CorpusColumns)
 def update(
     kb: PublishedKb,
     corpus: Corpus,
-    format: Format = "auto",
-    id_column: IdColumn = "id",
-    title_column: TitleColumn = "title",
-    text_column: TextColumn = "text",
-    skip_bad_lines: Annotated[bool, typer.Option("--skip-bad-lines", help="Report bad lines and go on.")] = False,
+    columns: CorpusColumns = COLUMNS,
+    options: BuildOptions = BUILD,
     dry_run: DryRun = False,
-    workers: Workers = 1,
     model: Moved = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Add pages that are new and replace those that have changed, by their ids; others are not encoded again."""
-    columns = CorpusColumns(id_column, title_column, text_column)
-    _update(kb, corpus, model, device, as_json, format=format, columns=columns, skip_bad_lines=skip_bad_lines,
-            delete_missing=False, dry_run=dry_run, workers=workers)  # fmt: skip
+    _update(kb, corpus, replace(options, columns=columns), model, device, as_json, False, dry_run)
 
 
 @app.command(rich_help_panel=MAINTAIN)
+@takes(BuildOptions, "format", "workers")
+@takes(CorpusColumns)
 def sync(
     kb: PublishedKb,
     corpus: Corpus,
-    format: Format = "auto",
-    id_column: IdColumn = "id",
-    title_column: TitleColumn = "title",
-    text_column: TextColumn = "text",
+    columns: CorpusColumns = COLUMNS,
+    options: BuildOptions = BUILD,
     dry_run: DryRun = False,
-    workers: Workers = 1,
     model: Moved = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Do what update does and delete the pages that the corpus lacks."""
-    columns = CorpusColumns(id_column, title_column, text_column)
-    _update(kb, corpus, model, device, as_json, format=format, columns=columns, skip_bad_lines=False,
-            delete_missing=True, dry_run=dry_run, workers=workers)  # fmt: skip
+    _update(kb, corpus, replace(options, columns=columns), model, device, as_json, True, dry_run)
 
 
-def _update(kb: Path, corpus: str, model: str | None, device: str, as_json: bool, workers: int, **options: Any) -> None:
+def _update(
+    kb: Path,
+    corpus: str,
+    options: BuildOptions,
+    model: str | None,
+    device: str,
+    as_json: bool,
+    delete_missing: bool,
+    dry_run: bool,
+) -> None:
     from kbq.commands.progress import build_progress
     from kbq.dump.manifest import read_manifest
     from kbq.dump.workers import processes
     from kbq.model.model import model_of
     from kbq.search.changing import update
 
-    manifest, start_encoders = read_manifest(kb), processes(workers)
+    manifest, start_encoders = read_manifest(kb), processes(options.workers)
     with build_progress(f"updating {kb}") as (report, report_stage):
         after, changes, bad_lines = update(
-            corpus, kb, lambda: model_of(kb, manifest.model, model, device), start_encoders=start_encoders,
-            report=report, report_stage=report_stage, note=note, **options,
+            corpus, kb, lambda: model_of(kb, manifest.model, model, device), options, delete_missing=delete_missing,
+            dry_run=dry_run, start_encoders=start_encoders, report=report, report_stage=report_stage, note=note,
         )  # fmt: skip
-    would = "would be " if options["dry_run"] else ""
+    would = "would be " if dry_run else ""
     tell(
-        {"kb": str(kb), "dry_run": options["dry_run"], **asdict(changes), "bad_lines": bad_lines, **after.counts.facts},
+        {"kb": str(kb), "dry_run": dry_run, **asdict(changes), "bad_lines": bad_lines, **after.counts.facts},
         as_json,
         f"{kb}: {changes}",
         f"{changes.added:,} pages {would}added, {changes.replaced:,} replaced, {changes.deleted:,} deleted, "
@@ -262,7 +252,7 @@ def bm25(kb: PublishedKb, as_json: Json = False) -> None:
 def sparta(
     kb: PublishedKb,
     model: Annotated[Path, typer.Argument(help="A SPARTA model, made by kbq train sparta.")],
-    terms: Terms = 500,
+    terms: option_of(BuildOptions, "terms") = TERMS,  # type: ignore[valid-type]
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:

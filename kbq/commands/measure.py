@@ -6,34 +6,27 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from kbq.answers import DEPTH, RETRIEVAL_WEIGHT, WORDS_ALONE
+from kbq.answers import TOP_PAGES, WORDS_ALONE, SearchOptions
 from kbq.commands import printing
 from kbq.commands.asking import USES_SAMPLE, note_untuned, open_kb, refuse_idle
 from kbq.commands.options import (
     MEASURE,
-    BackendName,
-    Bm25Weight,
-    CalibrationFile,
-    Depth,
     Device,
     Gold,
     Guess,
     IndexName,
     Json,
     Kb,
-    MinProbability,
     PageIds,
     PagesOf,
     Ray,
-    ReaderName,
-    Rerank,
-    RetrievalWeight,
-    SpartaWeight,
     Strict,
     TaskName,
     TunedModel,
+    fields_of,
     numbers,
     output_path,
+    takes,
 )
 from kbq.commands.terminal import note, print_json, show, tell
 from kbq.errors import MOST_PROBLEMS
@@ -43,9 +36,11 @@ if TYPE_CHECKING:
     from kbq.kilt.task import Task
 
 app = typer.Typer()
+SEARCH = SearchOptions()
 
 
 @app.command(rich_help_panel=MEASURE)
+@takes(SearchOptions, without=("k", "unit"))
 def predict(
     context: typer.Context,
     inputs: Annotated[Path, typer.Argument(help="KILT records, plain or compressed.")],
@@ -53,17 +48,9 @@ def predict(
     out: Annotated[Path, typer.Option(callback=output_path, help="The prediction file.")],
     kb: Kb = None,
     model: TunedModel = None,
-    backend: BackendName = "auto",
-    bm25_weight: Bm25Weight = None,
-    sparta_weight: SpartaWeight = None,
-    reader: ReaderName = None,
+    options: SearchOptions = SEARCH,
     pages: PageIds = None,
-    depth: Depth = DEPTH,
-    retrieval_weight: RetrievalWeight = RETRIEVAL_WEIGHT,
-    rerank: Rerank = None,
-    min_probability: MinProbability = 0.0,
-    calibration: CalibrationFile = None,
-    top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = 20,
+    top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = TOP_PAGES,
     with_text: Annotated[bool, typer.Option("--with-text", help="Write each page's paragraph too.")] = False,
     index: IndexName = None,
     ray: Ray = None,
@@ -71,22 +58,21 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict KILT records. A run that was killed resumes."""
-    refuse_idle(context, backend, reader)
+    refuse_idle(context, options.backend, options.reader)
     from kbq.commands.progress import counting_progress
     from kbq.kilt.task import Task
 
     chosen = Task.load(task)
     if kb is None:
         note(USES_SAMPLE)
-    if backend in WORDS_ALONE and reader is None and chosen.answer == "phrase":
-        note(f"with --backend {backend} answers are whole paragraphs: --reader reads phrases in them")
+    if options.backend in WORDS_ALONE and options.reader is None and chosen.answer == "phrase":
+        note(f"with --backend {options.backend} answers are whole paragraphs: --reader reads phrases in them")
     opened = open_kb(kb, model, device, index, ray)
     opened = opened if pages is None else opened.with_pages(pages)
     with counting_progress(f"predicting {out}") as report:
+        words = {name: value for name, value in fields_of(options).items() if name not in ("k", "unit")}
         outcome = opened.predict(
-            inputs, chosen, out, top_pages=top_pages, with_text=with_text, backend=backend, bm25_weight=bm25_weight,
-            sparta_weight=sparta_weight, reader=reader, depth=depth, retrieval_weight=retrieval_weight,
-            rerank=rerank, min_probability=min_probability, calibration=calibration, report=report,
+            inputs, chosen, out, top_pages=top_pages, with_text=with_text, report=report, **words
         )  # fmt: skip
     note_untuned(outcome.untuned_relations)
     tell(

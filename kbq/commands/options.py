@@ -1,16 +1,20 @@
-"""Options that several commands share, and the refusal of those that would be ignored."""
+"""Options of commands: those of a record, as `kbq.options` declares them, and some that only commands share."""
 
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kbq.answers import Backend, IndexKind
+from kbq.answers import IndexKind
+from kbq.options import Declared, declared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MOST_WEIGHT = 1e6  # of what is added to vectors' scores: beyond, these are lost in rounding
 ASK, FILL, SERVE, TEACH = "Ask", "Fill", "Serve", "Teach"  # panels of the help
 MEASURE, MAINTAIN = "Measure (KILT)", "Maintain"
 
@@ -32,52 +36,7 @@ Evidence = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
-BackendName = Annotated[
-    Backend,
-    typer.Option(
-        help="dense: vectors of phrases; bm25: words of paragraphs; sparta: word weights that a SPARTA model learned; "
-        "hybrid: vectors and the words there are; auto: hybrid where words are indexed, else dense."
-    ),
-]
-Bm25Weight = Annotated[
-    float | None,
-    typer.Option(
-        min=0.0,
-        max=MOST_WEIGHT,
-        show_default="8; default model: 4",
-        help="Of hybrid: what a point of BM25 adds to a phrase's score.",
-    ),
-]
-SpartaWeight = Annotated[
-    float | None,
-    typer.Option(
-        min=0.0,
-        max=MOST_WEIGHT,
-        show_default="4; default model: 2",
-        help="Of hybrid: what a point of SPARTA adds to a phrase's score.",
-    ),
-]
-Terms = Annotated[int, typer.Option(min=1, help="Strongest SPARTA impacts kept of each sentence.")]
 A_READER = "`default`, or a question-answering checkpoint (folder, hub name)"
-ReaderName = Annotated[str | None, typer.Option(help=f"Reads answers in the paragraphs found: {A_READER}.")]
-Depth = Annotated[int, typer.Option(min=1, help="Of --reader: paragraphs that it reads for a query.")]
-RetrievalWeight = Annotated[
-    float, typer.Option(min=0.0, max=MOST_WEIGHT, help="Of --reader: what a point of the search adds to its score.")
-]
-Rerank = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        show_default="10 where the model can",
-        help="Phrases of a query that the model's own reader judges again; 0: none.",
-    ),
-]
-MinProbability = Annotated[
-    float, typer.Option(min=0.0, max=1.0, help="Leave out answers that are less likely to be right.")
-]
-CalibrationFile = Annotated[
-    Path | None, typer.Option("--calibration", help="What `kbq calibrate` wrote, instead of the model's own.")
-]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:n.")]
 Ray = Annotated[
     str | None,
@@ -97,10 +56,69 @@ PageIds = Annotated[
     Path | None, typer.Option("--pages", help="File of page ids, one a line: answer from these pages only.")
 ]
 IndexName = Annotated[IndexKind | None, typer.Option(help="Without it, the index built last is used.")]
-IdColumn = Annotated[str, typer.Option("--id", help="Of tables and jsonl: what holds the ids of pages.")]
-TitleColumn = Annotated[str, typer.Option("--title", help="Of tables and jsonl: what holds their titles.")]
-TextColumn = Annotated[str, typer.Option("--text", help="Of tables and jsonl: what holds their texts.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Page ids must be integers, as on the leaderboard.")]
+
+
+def takes(record: Any, *names: str, without: "Sequence[str]" = ()) -> Callable[[Callable[..., None]], Any]:
+    """Give a command the options of a record, in place of its parameter of that type.
+
+    Args:
+        names: the options; by default all.
+        without: options that the command has not.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        parameters = inspect.signature(command).parameters.values()
+        (place,) = (one.name for one in parameters if one.annotation is record)
+        options = [one for one in declared(record) if one.name in (names or (one.name,)) and one.name not in without]
+        expanded: list[inspect.Parameter] = []
+        for one in parameters:
+            expanded += [*map(_parameter, options)] if one.name == place else [one.replace(kind=one.KEYWORD_ONLY)]
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            values = {option.name: given.pop(option.name) for option in options}
+            command(**given, **{place: record(**values)})
+
+        run.__signature__ = inspect.Signature(expanded)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in expanded}
+        return run
+
+    return decorate
+
+
+def _parameter(one: Declared) -> inspect.Parameter:
+    """An option as the parameter of a command."""
+    return inspect.Parameter(
+        one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=typer_option(one)
+    )
+
+
+def typer_option(one: Declared) -> Any:
+    """The type of a command's parameter for an option."""
+    option = one.option
+    flags = [option.flag or f"--{one.name.replace('_', '-')}"] if option.flag or one.type is bool else []
+    return Annotated[
+        one.annotation,
+        typer.Option(
+            *flags,
+            help=option.help,
+            min=option.least,
+            max=option.most,
+            metavar=option.metavar,
+            show_default=option.default or True,
+        ),
+    ]
+
+
+def fields_of(record: Any) -> dict[str, Any]:
+    """The fields of a record by their names, those of its own records unopened."""
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+
+
+def option_of(record: Any, name: str) -> Any:
+    """The type of a command's parameter for one option of a record."""
+    return next(typer_option(one) for one in declared(record) if one.name == name)
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:

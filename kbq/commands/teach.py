@@ -4,33 +4,35 @@ import dataclasses
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kbq.answers import CorpusFormat, WeightType
+from kbq.answers import CorpusFormat, RankWords, SearchOptions, WeightType
 from kbq.commands import printing
 from kbq.commands.application import Commands
 from kbq.commands.options import (
     A_READER,
     TEACH,
-    BackendName,
-    Bm25Weight,
     Device,
     Json,
-    Rerank,
-    SpartaWeight,
     TunedModel,
+    option_of,
     output_path,
     refuse_given,
+    takes,
 )
 from kbq.commands.terminal import note, tell
+from kbq.training.settings import GeneratorSettings, ReaderSettings, RunSettings, TrainingSettings
+from kbq.tuning.settings import FinetuningSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
 app = typer.Typer()
+FINETUNING, SEARCH = FinetuningSettings(), SearchOptions()
+ENCODERS, READER, GENERATOR, SPARTA = TrainingSettings(), ReaderSettings(), GeneratorSettings(), RunSettings()
 train = typer.Typer(
     cls=Commands, help="Train networks from reading comprehension. A killed run resumes.", no_args_is_help=True
 )
@@ -42,15 +44,10 @@ Examples = Annotated[
 Out = Annotated[Path, typer.Option(callback=output_path, help="Folder of the new network.")]
 Encoder = Annotated[str, typer.Option(help="Start from: a BERT-like encoder (folder, hub name) or a kbq model.")]
 Dev = Annotated[Path | None, typer.Option(help="Examples to score on; without them a twentieth is set aside.")]
-Epochs = Annotated[float, typer.Option(min=0.0, max=1e6, help="Passes over the examples.")]
-BatchTokens = Annotated[int, typer.Option(min=64, help="Tokens of a batch's passages, with padding.")]
-Accumulate = Annotated[int, typer.Option(min=1, help="Batches of one step.")]
-LearningRate = Annotated[float, typer.Option(min=0.0, max=1e6, help="Its highest value.")]
-Dropout = Annotated[float, typer.Option(min=0.0, max=0.9, help="Share of hidden values left out in a step.")]
-Seed = Annotated[int, typer.Option(help="Of all random numbers.")]
 
 
 @app.command(rich_help_panel=TEACH)
+@takes(FinetuningSettings)
 def finetune(
     triples: Annotated[
         Path,
@@ -67,22 +64,8 @@ def finetune(
     dev: Annotated[
         Path | None, typer.Option(help="To score on; else a tenth is set aside, with subjects and pages of its own.")
     ] = None,
-    objective: Annotated[
-        Literal["auto", "kilt", "phrase", "page"],
-        typer.Option(help="What is right: the answer on a gold page, the answer anywhere, or the page."),
-    ] = "auto",
-    terms: Annotated[str, typer.Option(help="Terms of the loss: joint (phrases), start, end.")] = "joint,start,end",
-    k: Annotated[int, typer.Option("-k", min=1, help="How many phrases found for a query enter the loss.")] = 100,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the triples, at most.")] = 3,
-    patience: Annotated[int, typer.Option(min=1, help="Epochs without a better dev score before it stops.")] = 2,
-    batch: Annotated[int, typer.Option(min=1, help="Queries searched together.")] = 24,
-    accumulate: Accumulate = 1,
-    learning_rate: LearningRate = 2e-4,
-    keep: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="How much the answers to other queries count; 0: only the triples.")
-    ] = 0.5,
+    settings: FinetuningSettings = FINETUNING,
     model: Annotated[str | None, typer.Option(help="A query encoder to start from.")] = None,
-    seed: Seed = 0,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -94,14 +77,14 @@ def finetune(
     opened = KnowledgeBase.open(kb, model, device=device)
     with training_progress(f"tuning {out}") as (report, _):
         outcome = tuning.finetune(
-            opened, triples, out, task=task, dev=dev, examples=examples, objective=objective, terms=terms, k=k,
-            epochs=epochs, patience=patience, batch=batch, accumulate=accumulate, learning_rate=learning_rate,
-            keep=keep, seed=seed, command=_command(), note=note, report=report,
+            opened, triples, out, settings, task=task, dev=dev, examples=examples, command=_command(), note=note,
+            report=report,
         )  # fmt: skip
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.finetuning_lines(outcome))
 
 
 @app.command(rich_help_panel=TEACH)
+@takes(SearchOptions, "backend", "bm25_weight", "sparta_weight", "rerank")
 def calibrate(
     triples: Annotated[
         Path,
@@ -112,10 +95,7 @@ def calibrate(
     hidden: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Share of the queries asked again without their pages.")
     ] = 0.3,
-    backend: BackendName = "auto",
-    bm25_weight: Bm25Weight = None,
-    sparta_weight: SpartaWeight = None,
-    rerank: Rerank = None,
+    options: SearchOptions = SEARCH,
     model: TunedModel = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -126,10 +106,8 @@ def calibrate(
 
     opened = KnowledgeBase.open(kb, model, device=device)
     with counting_progress(f"calibrating {out}") as report:
-        outcome = opened.calibrate(
-            triples, out, hidden=hidden, backend=backend, bm25_weight=bm25_weight, sparta_weight=sparta_weight,
-            rerank=rerank, command=_command(), report=report,
-        )  # fmt: skip
+        words = {name: getattr(options, name) for name in ("backend", *RankWords.__annotations__)}
+        outcome = opened.calibrate(triples, out, hidden=hidden, command=_command(), report=report, **words)
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.calibration_lines(outcome))
 
 
@@ -156,24 +134,14 @@ def merge_models(
 
 
 @train.command()
+@takes(TrainingSettings)
 def encoders(
     context: typer.Context,
     examples: Examples,
     out: Out,
     init: Encoder,
     dev: Dev = None,
-    epochs: Epochs = 3.0,
-    batch_tokens: BatchTokens = 4096,
-    accumulate: Accumulate = 1,
-    learning_rate: LearningRate = 2e-4,
-    dropout: Dropout = 0.0,
-    pre_batches: Annotated[int, typer.Option(min=0, help="C: earlier batches that give negatives.")] = 0,
-    same_answers: Annotated[
-        bool, typer.Option("--same-answers", help="The same answer elsewhere is a negative, too, as in the paper.")
-    ] = False,
-    tokens_weight: Annotated[
-        float, typer.Option(min=0.0, help="Weight of negatives over all tokens; 0: the paper.")
-    ] = 1.0,
+    settings: TrainingSettings = ENCODERS,
     two_query_encoders: Annotated[
         bool, typer.Option("--two-query-encoders", help="As in the paper; else one with two heads.")
     ] = False,
@@ -184,9 +152,6 @@ def encoders(
     distill: Annotated[
         str, typer.Option(help=f"A reader with the same tokenizer to learn from, too: {A_READER}.")
     ] = "",
-    distill_weight: Annotated[float, typer.Option(min=0.0, help="Of --distill: the paper's λ2.")] = 2.0,
-    temperature: Annotated[float, typer.Option(min=0.01, help="Of --distill: above 1 softens both sides.")] = 1.0,
-    seed: Seed = 0,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -195,13 +160,8 @@ def encoders(
         refuse_given(context, "without --distill", ("distill_weight", "temperature"))
     from kbq.commands.progress import training_progress
     from kbq.model.model_folder import ModelConfig
-    from kbq.training.encoders import TrainingSettings, train_encoders
+    from kbq.training.encoders import train_encoders
 
-    settings = TrainingSettings(
-        epochs=epochs, batch_tokens=batch_tokens, accumulate=accumulate, learning_rate=learning_rate, dropout=dropout,
-        pre_batches=pre_batches, same_answers=same_answers, tokens_weight=tokens_weight, distill_weight=distill_weight,
-        temperature=temperature, seed=seed,
-    )  # fmt: skip
     config = ModelConfig(shared_query_encoder=not two_query_encoders)
     with training_progress(f"training {out}") as (on_step, on_reading):
         outcome = train_encoders(
@@ -212,32 +172,23 @@ def encoders(
 
 
 @train.command()
+@takes(ReaderSettings)
 def reader(
     examples: Examples,
     out: Out,
     init: Encoder,
     dev: Dev = None,
-    epochs: Epochs = 2.0,
-    batch_tokens: BatchTokens = 4096,
-    accumulate: Accumulate = 1,
-    learning_rate: LearningRate = 1e-4,
-    dropout: Dropout = 0.0,
-    max_queries: Annotated[int, typer.Option(min=1, help="Of a passage, at most.")] = 12,
+    settings: ReaderSettings = READER,
     distill: Annotated[
         str, typer.Option(help="A larger reader with the same tokenizer to learn from, too: folder or hub name.")
     ] = "",
-    seed: Seed = 0,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Train a reader, which sees question and passage together: for --reader and --distill."""
     from kbq.commands.progress import training_progress
-    from kbq.training.reader import ReaderSettings, train_reader
+    from kbq.training.reader import train_reader
 
-    settings = ReaderSettings(
-        epochs=epochs, batch_tokens=batch_tokens, accumulate=accumulate, learning_rate=learning_rate, dropout=dropout,
-        max_queries=max_queries, seed=seed,
-    )  # fmt: skip
     with training_progress(f"training {out}") as (on_step, on_reading):
         outcome = train_reader(
             examples, out, init, dev=dev, distill=distill, settings=settings, device=device, command=_command(),
@@ -247,6 +198,7 @@ def reader(
 
 
 @train.command()
+@takes(GeneratorSettings)
 def generator(
     examples: Examples,
     out: Out,
@@ -254,26 +206,18 @@ def generator(
         str, typer.Option(help="Start from: a BERT-like encoder, a kbq model or a sequence-to-sequence checkpoint.")
     ],
     dev: Dev = None,
-    epochs: Epochs = 2.0,
-    batch_tokens: BatchTokens = 4096,
-    accumulate: Accumulate = 1,
-    learning_rate: LearningRate = 2e-4,
-    dropout: Dropout = 0.0,
-    seed: Seed = 0,
+    settings: GeneratorSettings = GENERATOR,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Train a generator, which writes questions for `kbq augment`."""
-    from kbq.training.generator import GeneratorSettings, train_generator
+    from kbq.training.generator import train_generator
 
-    settings = GeneratorSettings(
-        epochs=epochs, batch_tokens=batch_tokens, accumulate=accumulate, learning_rate=learning_rate, dropout=dropout,
-        seed=seed,
-    )  # fmt: skip
     _train(train_generator, printing.generator_lines, examples, out, init, settings, device, as_json, dev=dev)
 
 
 @train.command()
+@takes(RunSettings)
 def sparta(
     examples: Examples,
     out: Out,
@@ -283,23 +227,13 @@ def sparta(
     marked: Annotated[
         bool, typer.Option("--marked", help="Encode every sentence on its own, as in the paper.")
     ] = False,
-    epochs: Epochs = 3.0,
-    batch_tokens: BatchTokens = 4096,
-    accumulate: Accumulate = 1,
-    learning_rate: LearningRate = 2e-4,
-    dropout: Dropout = 0.0,
-    seed: Seed = 0,
+    settings: RunSettings = SPARTA,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Train a SPARTA model, which gives words weights: for `kbq index sparta`."""
-    from kbq.training.engine import RunSettings
     from kbq.training.sparta import train_sparta
 
-    settings = RunSettings(
-        epochs=epochs, batch_tokens=batch_tokens, accumulate=accumulate, learning_rate=learning_rate, dropout=dropout,
-        seed=seed,
-    )  # fmt: skip
     _train(train_sparta, printing.sparta_lines, examples, out, init, settings, device, as_json, marked=marked)
 
 
@@ -350,8 +284,8 @@ def augment(
     beams: Annotated[int, typer.Option(min=1, help="Of the generator's search.")] = 1,
     each: Annotated[int, typer.Option(min=1, help="Questions of a paragraph, at most.")] = 5,
     depth: Annotated[int, typer.Option(min=1, help="Paragraphs that a knowledge base finds for a triple.")] = 5,
-    backend: BackendName = "auto",
-    seed: Seed = 0,
+    backend: option_of(SearchOptions, "backend") = "auto",  # type: ignore[valid-type]
+    seed: option_of(RunSettings, "seed") = 0,  # type: ignore[valid-type]
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:

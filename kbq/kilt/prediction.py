@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import kbq
 from kbq.answers import Answer, SearchOptions, is_likely
-from kbq.dump.manifest import MANIFEST
+from kbq.dump.manifest import MANIFEST, read_manifest
 from kbq.errors import KbqError, QueryError
+from kbq.kilt.task import Task
 from kbq.search.search import BATCH
 from kbq.storage.files import file_digest, run_file
 from kbq.storage.folders import make_folders
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kbq.asking import OpenKnowledgeBase
-    from kbq.kilt.task import Task
     from kbq.model.queries import QueryTokenizer
 
 
@@ -53,6 +53,26 @@ class PredictionOutcome:
     kept: int
     without_pages: int
     untuned_relations: tuple[str, ...] = ()  # asked for, but not among those the query encoder was tuned on
+
+
+def predict_all(
+    kb: OpenKnowledgeBase,
+    records: str | Path | Iterable[Mapping[str, Any]],
+    task: str | Task,
+    out: Path | None,
+    options: SearchOptions,
+    with_text: bool,
+    report: Callable[[int, int], None],
+) -> PredictionOutcome | list[dict[str, Any]]:
+    """Predict every record: into a file, or without `out` as records; see `predict_file`."""
+    kb.check(options)
+    chosen = Task.load(task)
+    if options.min_probability and chosen.answer == "none":
+        raise QueryError(f"{chosen.name} asks for pages alone, so --min-probability has no effect: leave it out")
+    if out is None:
+        return predict_records(chosen, records, kb, options, with_text, report)
+    read_manifest(kb.folder)  # it may have been removed meanwhile
+    return predict_file(chosen, records, kb, out, options, with_text, report)
 
 
 def predict_file(

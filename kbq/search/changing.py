@@ -30,7 +30,7 @@ from kbq.storage.files import pipe_name
 from kbq.storage.folders import make_folders
 from kbq.storage.locks import writing_alone
 from kbq.storage.paths import as_path, given
-from kbq.storage.progress import Stage, silent
+from kbq.storage.progress import Stage, silent, unheard
 from kbq.storage.seals import all_damage
 from kbq.storage.writing import remove_file, writing_to
 from kbq.words.bm25 import add_bm25
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
-    from kbq.answers import CorpusColumns, CorpusFormat, WantedKind
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
+    from kbq.dump.options import BuildOptions
     from kbq.dump.page_encoder import Encoded
     from kbq.dump.shards import Counts, PhraseLimit
     from kbq.dump.workers import StartEncoders
@@ -54,25 +54,16 @@ def build(
     corpus: str | Path | Iterable[Page],
     folder: Path,
     model: str | Path | Model | None,
+    options: BuildOptions,
     *,
-    format: CorpusFormat,
-    columns: CorpusColumns | None,
-    index: WantedKind,
-    bm25: bool,
-    sparta: str | Path | None,
-    terms: int,
-    append: bool,
-    skip_bad_lines: bool,
-    start_encoders: StartEncoders | None,
-    device: str,
-    report: Callable[[Counts], None],
-    report_stage: Report,
-    note: Note,
+    start_encoders: StartEncoders | None = None,
+    device: str = "auto",
+    report: Callable[[Counts], None] = unheard,
+    report_stage: Report = silent,
+    note: Note = unheard,
 ) -> tuple[Manifest, Model, int]:
     """Publish a knowledge base; see `KnowledgeBase.build`. Returns the number of bad lines that were left out, too."""
-    IndexSpec(index)  # what has no meaning is refused before hours of work, as is a wrong folder
-    if type(terms) is not int or terms < 1:
-        raise KnowledgeBaseError(f"terms is {terms!r}, must be at least 1", is_usage=True)
+    sparta, append = options.sparta, options.append
     if sparta is not None:
         SpartaModel.open(as_path(sparta, "a SPARTA model"), "cpu")
         if not append and is_knowledge_base(folder):  # of a run killed while adding impacts, perhaps
@@ -85,11 +76,11 @@ def build(
         name = None if model is None else str(as_path(model, "a model"))
         model = model_of(folder, published.model, name, device) if published else Model.open(name or "default", device)
     known_ids = () if published is None else Pages.open(folder).ids()
-    bad_lines = BadLines(corpus, skip_bad_lines, note)
-    pages = noting_language(_pages(corpus, format, columns, bad_lines, known_ids, note), note)
+    bad_lines = BadLines(corpus, options.skip_bad_lines, note)
+    pages = noting_language(_pages(corpus, options, bad_lines, known_ids, note), note)
     with writing_to(folder, KnowledgeBaseError, goes_on=True):
         # A folder that is not a knowledge base is not locked; a missing faiss is reported before hours of encoding.
-        kinds = {index} | ({entry.kind for entry in published.entries} if published else set())
+        kinds = {options.index} | ({entry.kind for entry in published.entries} if published else set())
         if kinds - {"auto", "exact"}:
             load_faiss()
         make_folders(folder)
@@ -100,11 +91,11 @@ def build(
                 kept_queries(folder, entry)  # damaged ones are reported before hours of encoding
             shards, digest = build_shards(pages, model, folder, before.next_shard, report, start_encoders)
             after = before.with_shards(shards, digest)
-            spec = IndexSpec.as_before(folder, before, chosen_kind(after, index))
+            spec = IndexSpec.as_before(folder, before, chosen_kind(after, options.index))
             after = build_indexes(folder, after, model, spec, report_stage)
-            manifest = _publish(folder, after, before.bm25 if append else bm25, report_stage)
+            manifest = _publish(folder, after, before.bm25 if append else options.bm25, report_stage)
     if sparta is not None:
-        index_sparta(folder, sparta, terms, device, report_stage)
+        index_sparta(folder, sparta, options.terms, device, report_stage)
         manifest = read_manifest(folder)
     elif published is not None and published.sparta:
         note(WITHOUT_IMPACTS.format(kb=folder))
@@ -156,16 +147,14 @@ def update(
     corpus: str | Path | Iterable[Page],
     folder: Path,
     open_model: Callable[[], Model],
+    options: BuildOptions,
     *,
-    format: CorpusFormat,
-    columns: CorpusColumns | None,
     delete_missing: bool,
-    dry_run: bool,
-    skip_bad_lines: bool,
-    start_encoders: StartEncoders | None,
-    report: Callable[[Counts], None],
-    report_stage: Report,
-    note: Note,
+    dry_run: bool = False,
+    start_encoders: StartEncoders | None = None,
+    report: Callable[[Counts], None] = unheard,
+    report_stage: Report = silent,
+    note: Note = unheard,
 ) -> tuple[Manifest, Changes, int]:
     """Change a knowledge base to what a corpus says; see `KnowledgeBase.update` and `sync`.
 
@@ -177,8 +166,8 @@ def update(
     """
     published = read_manifest(folder)  # before the corpus is read
     published.refuse_codes(folder)
-    bad_lines = BadLines(corpus, skip_bad_lines, note)
-    pages = _pages(corpus, format, columns, bad_lines, (), note)
+    bad_lines = BadLines(corpus, options.skip_bad_lines, note)
+    pages = _pages(corpus, options, bad_lines, (), note)
     if dry_run:
         comparison = Comparison(published.open_shards(folder))
         for _ in comparison.to_encode(pages):
@@ -191,8 +180,8 @@ def update(
             raise  # it cannot be read again
         note(f"an update of {folder} was stopped, and the corpus has changed since: it starts over")
         remove_file(folder / STATE)
-        bad_lines = BadLines(corpus, skip_bad_lines, note)
-        pages = _pages(corpus, format, columns, bad_lines, (), note)
+        bad_lines = BadLines(corpus, options.skip_bad_lines, note)
+        pages = _pages(corpus, options, bad_lines, (), note)
         manifest, changes = _updated(folder, pages, open_model, delete_missing, start_encoders, report, report_stage)
     if published.sparta and not manifest.sparta:
         note(WITHOUT_IMPACTS.format(kb=folder))
@@ -279,15 +268,16 @@ def compact(folder: Path, open_model: Callable[[], Model], threshold: float = 0.
 
 def _pages(
     corpus: str | Path | Iterable[Page],
-    format: CorpusFormat,
-    columns: CorpusColumns | None,
+    options: BuildOptions,
     bad_lines: BadLines,
     known_ids: Iterable[str],
     note: Note,
 ) -> Iterator[Page]:
     """The pages of a file or folder, or those that were made in Python."""
     if isinstance(corpus, str | Path):
-        return bad_lines.all_or_none(read_corpus(corpus, format, bad_lines.add, known_ids, columns, note))
+        return bad_lines.all_or_none(
+            read_corpus(corpus, options.format, bad_lines.add, known_ids, options.columns, note)
+        )
     return checked_pages(given(corpus, CorpusError, "a corpus is", "a path, or a list of pages"), known_ids)
 
 

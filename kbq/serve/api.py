@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 import kbq
-from kbq.answers import CONTEXT, TOP, Backend, K, SearchOptions, Unit
+from kbq.answers import CONTEXT, SearchOptions
 from kbq.corpus.pages import Page
 from kbq.errors import KbqError
+from kbq.options import declared
 from kbq.serve import schemas
 from kbq.serve.access import refuse_host, refuse_key
 from kbq.serve.bounds import (
@@ -30,7 +31,7 @@ from kbq.serve.bounds import (
 from kbq.serve.metrics import TYPE
 from kbq.serve.problems import DESCRIBED, RefusedError, document
 from kbq.serve.services import Services, WithServices
-from kbq.tables.options import MIN_PROBABILITY, FillOptions
+from kbq.tables.options import FillOptions
 from kbq.tables.relations import Relation, relation_named
 from kbq.tables.slots import subject_of
 
@@ -54,28 +55,39 @@ router = APIRouter(prefix="/v1", dependencies=[Depends(json_only)], responses={"
 health = APIRouter()
 
 
-class Asked(BaseModel):
+def http_fields(record: Any, *names: str, **changes: Any) -> Any:
+    """A base for what may be asked for over HTTP, with these options of a record.
+
+    Args:
+        changes: (type, narrower limits) of some of them.
+    """
+    fields: dict[str, Any] = {}
+    for one in declared(record):
+        if one.name in names:
+            kind, limits = changes.get(one.name, (one.annotation, {}))
+            limits = {"ge": one.option.least, "le": one.option.most} | limits
+            fields[one.name] = (kind, Field(one.default, description=one.option.help, **limits))
+    return create_model(f"{record.__name__}OverHttp", __config__=ConfigDict(extra="forbid", strict=True), **fields)
+
+
+MOST: Any = {"le": MOST_ANSWERS}
+ASKED: Any = http_fields(
+    SearchOptions, "k", "unit", "backend", "reader", "rerank", "min_probability",
+    k=(int, MOST), rerank=(int | None, MOST), reader=(Literal["default"] | None, {}),
+)  # fmt: skip
+
+
+class Asked(ASKED):  # type: ignore[misc]
     """What may be asked for, as `kbq query` takes it."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
     queries: Annotated[list[Text], Field(min_length=1, max_length=MOST_QUERIES)]
-    k: Annotated[int, Field(ge=1, le=MOST_ANSWERS)] = K
-    unit: Unit | None = None
-    backend: Backend = "auto"
-    reader: Literal["default"] | None = None
-    rerank: Annotated[int | None, Field(ge=0, le=MOST_ANSWERS)] = None
-    min_probability: Annotated[float, Field(ge=0, le=1)] = 0.0
     context: Annotated[int, Field(ge=0, le=100_000)] = CONTEXT
     kb: KbName = None
 
     @property
     def options(self) -> SearchOptions:
         """The same for a search; raises QueryError where options do not fit."""
-        return SearchOptions(
-            self.k, self.unit, self.backend, reader=self.reader, rerank=self.rerank,
-            min_probability=self.min_probability,
-        )  # fmt: skip
+        return SearchOptions(**{name: getattr(self, name) for name in ASKED.model_fields})
 
 
 @router.post("/query", response_model=None, responses=schemas.described(schemas.Queried))
@@ -112,18 +124,18 @@ class WantedRelation(BaseModel):
         return replace(named, query=query, type=self.type, min_probability=self.min_probability)
 
 
-class Table(BaseModel):
+FILLED: Any = http_fields(
+    FillOptions, "values", "min_probability", "top", min_probability=(float | None, {}), top=(int, {"le": 10})
+)
+
+
+class Table(FILLED):  # type: ignore[misc]
     """A table to fill: each subject with each relation is a cell."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    subjects: Annotated[list[Text], Field(max_length=MOST_CELLS, description="or `rows`")] = []
-    rows: Annotated[list[dict[str, Any]], Field(max_length=MOST_CELLS, description="their empty cells are filled")] = []
+    subjects: Annotated[list[Text], Field(max_length=MOST_CELLS, description="or `rows`")] = []  # noqa: RUF012
+    rows: Annotated[list[dict[str, Any]], Field(max_length=MOST_CELLS, description="filled where empty")] = []  # noqa: RUF012
     subject: Annotated[Text, Field(description="the column of `rows` that has the subjects")] = "subject"
     relations: Annotated[list[Text | WantedRelation], Field(min_length=1, max_length=MOST_RELATIONS)]
-    values: Literal["one", "many"] = "one"
-    min_probability: Annotated[float, Field(ge=0, le=1)] = MIN_PROBABILITY
-    top: Annotated[int, Field(ge=0, le=10)] = TOP
     kb: KbName = None
 
 

@@ -17,9 +17,9 @@ from kbq.errors import KbqError
 from kbq.storage.lines import read_json_lines
 from kbq.storage.records import as_record, digest_of_bytes
 from kbq.storage.writing import replacing, writing_to
+from kbq.tables.options import Dates
 from kbq.text.letters import tidy
 
-Dates = Literal["text", "iso", "edtf"]
 ValueType = Literal["text", "page", "date", "quantity"]
 Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]

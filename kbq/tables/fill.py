@@ -18,7 +18,7 @@ from kbq.tables.decisions import Decision, disputed, read_decisions
 from kbq.tables.kept import Kept
 from kbq.tables.known import relations_of
 from kbq.tables.options import FillOptions
-from kbq.tables.outputs import Format, format_of, refuse_unfit, write
+from kbq.tables.outputs import format_of, refuse_unfit, write
 from kbq.tables.relations import Relation
 from kbq.tables.run import Run
 from kbq.tables.slots import every_page
@@ -44,24 +44,20 @@ def fill(
     options: FillOptions,
     search: SearchOptions,
     *,
-    decisions: str | Path | None = None,
-    format: Format | None = None,
-    ids: str | Path | None = None,
-    dry_run: bool = False,
-    force: bool = False,
     command: str = "",
     note: Note = unheard,
     report: Report = unheard,
 ) -> Table:
     """Fill, or check, the cells of a table; see `KnowledgeBase.fill`."""
     wanted, before = relations_of(relations, options.values), _table(kb, table, options.subject)
-    decided = {} if decisions is None else read_decisions(as_path(decisions, "decisions"))
-    numbers = {} if ids is None else read_ids(as_path(ids, "ids"))
+    decided = {} if options.decisions is None else read_decisions(options.decisions)
+    numbers = {} if options.ids is None else read_ids(options.ids)
+    format = options.format
     path = None if out is None else as_path(out, "out")
     if path is not None:
         if isinstance(table, str | Path) and path.exists() and Path(table).exists() and path.samefile(table):
             raise KbqError(f"{path} is the table itself: choose another --out")
-        format = format_of(path, format, options.check, ids is not None)
+        format = format_of(path, format, options.check, options.ids is not None)
         refuse_unfit(before, format)
     filling = Filling(kb, before, wanted, options, search, decided)
     _hint(kb, before, wanted, note)
@@ -72,13 +68,13 @@ def fill(
     if formulas and format in ("csv", "tsv"):
         note(f"{formulas:,} cells of the table look like formulas of a spreadsheet, and are written as they were")
     _tell_disputes(disputed(decided, [one.name for one in wanted if one.values == "many"]), note)
-    if dry_run:
+    if options.dry_run:
         return replace(before, counts=replace(filling.counts, seconds=filling.seconds()))
     if path is None or format is None:
         claims = _asked(filling, Kept(kb.shards), report)
         _tell_useless(filling.useless, note)
         return filling.finished(claims)
-    run = Run(path, filling.description(), command, force)
+    run = Run(path, filling.description(), command, options.force)
     with run.answers(kb.shards) as kept:
         filled = filling.finished(_asked(filling, kept, report))
         _tell_useless(filling.useless, note)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from kbq.errors import KbqError
 from kbq.storage.paths import given
 from kbq.storage.progress import unheard
-from kbq.tables.relations import FILE_NAME, Relation, Values, read_relations, refuse_unaskable, relation_named
+from kbq.tables.options import Values
+from kbq.tables.relations import FILE_NAME, Relation, read_relations, refuse_unaskable, relation_named
 from kbq.tables.slots import every_page
 from kbq.tables.wikidata import p_number
 

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from kbq.errors import KbqError
 from kbq.tables.claim_tables import write_long
 from kbq.tables.claims import Source
+from kbq.tables.options import Format
 from kbq.tables.quickstatements import write_quickstatements
 from kbq.tables.rdf import write_ntriples, write_trig
 from kbq.tables.relations import Relation
@@ -16,7 +17,6 @@ from kbq.tables.tables import Table, TableFormat, refuse_unwritable, write_table
 
 LongFormat = Literal["long.csv", "long.tsv", "long.parquet", "long.xlsx"]
 ClaimFormat = Literal["nt", "trig", "qs", "html", LongFormat]
-Format = TableFormat | ClaimFormat  # each is a suffix, too
 WITH_IDS = ("nt", "trig", "qs")  # things have Q-numbers there
 
 

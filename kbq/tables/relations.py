@@ -16,15 +16,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from kbq.errors import KbqError, first_line
 from kbq.storage.lines import clean_text, read_text
 from kbq.tables.claims import ValueType
+from kbq.tables.options import Values
 from kbq.tables.wikidata import property_iri
 from kbq.text.markers import SEPARATOR
 
-Values = Literal["one", "many"]
 LONGEST = 2**20  # characters of a file
 WANTED = "write a table for each relation, such as [employer]"
 MOST_DOTS = 10  # in a line, beside those in texts: the library takes quadratic memory for a key of many parts

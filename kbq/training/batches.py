@@ -23,8 +23,9 @@ from kbq.model.model_folder import fingerprint
 from kbq.model.phrases import window_tensors
 from kbq.model.queries import QueryTokenizer
 from kbq.model.windows import Window, WindowShape, token_span, tokenize, windows
-from kbq.training.engine import SEEDS, Run, RunSettings
+from kbq.training.engine import SEEDS, Run
 from kbq.training.examples import Passage
+from kbq.training.settings import RunSettings
 
 TOGETHER = 4  # passages of one group and of similar length that stay in one batch
 

@@ -19,28 +19,13 @@ from kbq.model.model_folder import ModelConfig, local_folder
 from kbq.model.tokenizer import Forms, is_cased, usual_forms
 from kbq.training.batches import Batch, PassageRun, PreparedPassage, collate, prepare
 from kbq.training.distillation import ReaderOutputs, read_by, taught_logits
-from kbq.training.engine import RunSettings, StepReport
+from kbq.training.engine import StepReport
 from kbq.training.evaluation import ReadingScores, evaluate_reading
 from kbq.training.examples import Passage, Repairs, as_paths, read_examples, readable, set_aside
 from kbq.training.losses import distillation_loss, filter_loss, marginal_losses, negatives_loss, single_passage_loss
 from kbq.training.output_folder import example_digests, output_folder, training_facts
 from kbq.training.quantisation import FilterPoint, calibrate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSettings(RunSettings):
-    """Everything that decides the outcome besides the data."""
-
-    max_queries: int = 12  # of one passage
-    pre_batches: int = 0  # C: earlier batches whose answers serve as negatives (the paper: 2)
-    pre_batches_from: float = 0.3  # share of all steps after which the queue is used
-    same_answers: bool = False  # whether another query's answer with the same string is a negative, too
-    negatives_weight: float = 1.0  # L_neg: answers of other passages, of this batch and of the queue
-    tokens_weight: float = 1.0  # L_neg over all tokens of the batch, as in an open search (not in the paper)
-    filter_weight: float = 0.3
-    distill_weight: float = 2.0  # the paper's λ2; L_distill needs a reader
-    temperature: float = 1.0  # of the reader's distributions and ours in L_distill
-    trust_by_gold: bool = True  # weights L_distill by the chance that the reader gives the gold tokens (the paper: 1)
+from kbq.training.settings import TrainingSettings
 
 
 class EncoderRun(PassageRun):

@@ -22,6 +22,7 @@ from kbq.storage.folders import make_folders
 from kbq.storage.machine import give_memory_back
 from kbq.storage.writing import replacing, writing_to
 from kbq.training.attention import recompute_attention
+from kbq.training.settings import StepSettings
 
 CHECKPOINT_SECONDS = 180.0
 
@@ -155,25 +156,6 @@ def read_checkpoint(path: Path, device: torch.device, run: dict[str, Any], train
 
 
 SEEDS = 1_000_003  # between the seeds of two runs, for steps or for epochs; a CPU's generator reads 32 bits of a seed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSettings:
-    """What decides the steps of every run."""
-
-    learning_rate: float = 2e-4  # the paper's 3e-5 is for SpanBERT-base
-    warmup: float = 0.05  # share of all steps
-    accumulate: int = 1  # batches of one step: a large batch in the memory of a small one
-    seed: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings(StepSettings):
-    """What decides the outcome of a run over passages, besides the data."""
-
-    epochs: float = 3.0
-    batch_tokens: int = 4096  # of all windows of a batch, padding included
-    dropout: float = 0.0  # of hidden states; on a CPU its random numbers take a sixth of a step
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from kbq.storage.folders import files_for
 from kbq.storage.seals import seal_folder
 from kbq.storage.writing import writing_to
 from kbq.training.batches import PassageRun
-from kbq.training.engine import RunSettings, StepReport
+from kbq.training.engine import StepReport
 from kbq.training.examples import Passage, Repairs, as_paths, read_examples, set_aside
 from kbq.training.output_folder import (
     example_digests,
@@ -34,6 +34,7 @@ from kbq.training.output_folder import (
     training_facts,
     write_facts,
 )
+from kbq.training.settings import GeneratorSettings
 
 PROMPT = "generate question: {before}<hl> {answer} <hl>{after}"  # what most published checkpoints were trained with
 AROUND = 700  # characters on each side of the answer, where the checkpoint does not say
@@ -133,13 +134,6 @@ class Generator:
 
 NO_LABEL = -100  # a label that the loss ignores
 AT_A_TIME = 64  # questions scored together
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GeneratorSettings(RunSettings):
-    """Everything that decides the outcome besides the data."""
-
-    epochs: float = 2.0
 
 
 @dataclass(frozen=True, slots=True)

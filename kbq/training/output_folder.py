@@ -15,7 +15,7 @@ from kbq.storage.folders import make_folder, remove_empty_folder, remove_folder
 from kbq.storage.locks import writing_alone
 from kbq.storage.seals import seal_folder
 from kbq.storage.writing import move, write_json, writing_to
-from kbq.training.engine import StepSettings
+from kbq.training.settings import StepSettings
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from kbq.reading.network import ReaderNetwork
 from kbq.search.spans import best_ends
 from kbq.training.batches import PassageRun, PreparedPassage, collate, prepare
 from kbq.training.distillation import Halves, ReaderOutputs, read_by, taught_logits
-from kbq.training.engine import RunSettings, StepReport
+from kbq.training.engine import StepReport
 from kbq.training.evaluation import answer_scores
 from kbq.training.examples import Passage, Repairs, as_paths, read_examples, readable, set_aside
 from kbq.training.losses import distillation_loss, marginal_losses, single_passage_loss
@@ -30,18 +30,9 @@ from kbq.training.output_folder import (
     training_facts,
     write_facts,
 )
+from kbq.training.settings import ReaderSettings
 
 AT_A_TIME = 64  # passages read together
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReaderSettings(RunSettings):
-    """Everything that decides the outcome besides the data."""
-
-    epochs: float = 2.0
-    learning_rate: float = 1e-4
-    max_queries: int = 12  # of one passage
-    distill_weight: float = 2.0  # of L_distill, where there is a larger reader
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,12 @@ from kbq.reading.network import QuestionAnswering, ReaderNetwork, open_reader, s
 from kbq.reading.phrase_windows import read_around
 from kbq.storage.folders import copy_folder
 from kbq.training.batches import passages_digest, weights_digest
-from kbq.training.engine import SEEDS, Run, StepReport, StepSettings
+from kbq.training.engine import SEEDS, Run, StepReport
 from kbq.training.examples import as_paths
 from kbq.training.mined_queries import MinedQuery, read_mined
 from kbq.training.output_folder import example_digests, output_folder, training_facts
 from kbq.training.reranker_losses import query_losses
+from kbq.training.settings import StepSettings
 
 NONE, RETRIEVAL = 8.0, 0.5  # at the start: the sum of two logits of a right answer; what ten points are worth
 SPREAD = 0.02  # of a new judge's weights

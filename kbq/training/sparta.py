@@ -18,10 +18,11 @@ from kbq.model.devices import autocast, choose_device
 from kbq.model.model_files import SPARTA
 from kbq.model.windows import WindowShape, tokenize
 from kbq.training.batches import PassageRun
-from kbq.training.engine import RunSettings, StepReport
+from kbq.training.engine import StepReport
 from kbq.training.examples import Passage, Repairs, as_paths, read_examples
 from kbq.training.losses import marginal_nll
 from kbq.training.output_folder import example_digests, initial_checkpoint, output_folder, training_facts
+from kbq.training.settings import RunSettings
 from kbq.words.sparta_model import (
     Sentence,
     SentenceTensors,

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -25,18 +25,11 @@ from kbq.training.output_folder import output_folder, versions
 from kbq.tuning.calibrate import JudgedAnswer, judge, teaches, write_calibration
 from kbq.tuning.dev_evaluation import DevScorer
 from kbq.tuning.labels import Labeller, PreparedQuery, Reach, prepare, readable_queries, with_page_ids
-from kbq.tuning.loop import (
-    KEEP,
-    LEARNING_RATE,
-    Finetuner,
-    FinetuningSettings,
-    best_epoch,
-    chosen_objective,
-    chosen_terms,
-)
+from kbq.tuning.loop import Finetuner, best_epoch
 from kbq.tuning.other_queries import other_queries
 from kbq.tuning.regularisation import Distillation
 from kbq.tuning.reranker import percent_right, teach_judge
+from kbq.tuning.settings import FinetuningSettings
 from kbq.tuning.triples import pages_of, read_triples, sample_by_relation, split
 
 if TYPE_CHECKING:
@@ -83,20 +76,11 @@ def finetune(
     kb: "OpenKnowledgeBase",
     triples: str | Path,
     out: str | Path,
+    settings: FinetuningSettings | None = None,
     *,
     task: str | Task = "slot_filling",
     dev: str | Path | None = None,
     examples: int = 0,
-    objective: Literal["auto", "kilt", "phrase", "page"] = "auto",
-    terms: str = "joint,start,end",
-    k: int = 100,
-    epochs: int = 3,
-    patience: int = 2,
-    batch: int = 24,
-    accumulate: int = 1,
-    learning_rate: float = LEARNING_RATE,
-    keep: float = KEEP,
-    seed: int = 0,
     command: str = "",
     note: Note = lambda line: None,
     report: Callable[[StepReport], None] = lambda step: None,
@@ -109,13 +93,6 @@ def finetune(
         task: a task or its name, a family such as `entity_linking`, or a task file.
         dev: triples to score on after each epoch; without them a tenth is set aside, with other subjects and pages.
         examples: queries to tune on, each relation with its share; 0: all.
-        objective: what is right: the answer on a gold page (kilt), the answer anywhere (phrase), or the page.
-        terms: of the loss, some of joint, start and end.
-        k: phrases found for a query that compete.
-        patience: epochs without a better dev score, after which tuning stops.
-        batch: queries searched together.
-        accumulate: batches of one step.
-        keep: from 0 to 1: how much the untuned encoder's answers to other queries count beside the triples.
         command: is kept in the folder's `kbq.json`.
         note: called with each line for the person who waits.
         report: called after each step.
@@ -129,21 +106,11 @@ def finetune(
     if type(examples) is not int or examples < 0:
         raise TrainingError(f"examples is {examples!r}, must be a number, 0 or more", is_usage=True)
     task = Task.load(task)
-    settings = FinetuningSettings(
-        objective=chosen_objective(objective, task),
-        terms=chosen_terms(terms),
-        k=k,
-        epochs=epochs,
-        patience=patience,
-        batch=batch,
-        accumulate=accumulate,
-        learning_rate=learning_rate,
-        keep=keep,
-        seed=seed,
-    )
+    settings = settings or FinetuningSettings()
+    settings = dataclasses.replace(settings, objective=settings.chosen_objective(task.answer))
     with output_folder(out) as folder:
         untuned, kb = kb, _with_own_query_encoder(kb)
-        golds, dev_golds = _records(triples, dev, examples, seed, note)
+        golds, dev_golds = _records(triples, dev, examples, settings.seed, note)
         facts: dict[str, object] = {
             "command": command,
             "begun_with": kb.model.config.query_fingerprint,
@@ -152,9 +119,9 @@ def finetune(
             "dev": None if dev is None else _source(dev),
             "task": task.name,
         }
-        torch.manual_seed(seed)
-        if k > kb.counts.rows:
-            note(f"k is {k}, the knowledge base holds {kb.counts.rows} phrases: all of them compete")
+        torch.manual_seed(settings.seed)
+        if settings.k > kb.counts.rows:
+            note(f"k is {settings.k}, the knowledge base holds {kb.counts.rows} phrases: all of them compete")
         labeller = Labeller(kb.shards, {page for gold in [*golds, *dev_golds] for page in pages_of(gold)})
         queries, reach = prepare(task, golds, kb, labeller)
         _check_positives(triples, settings, queries, reach, note)
@@ -175,8 +142,8 @@ def finetune(
             factor, hybrid_score = scorer.best_factor(kb.model.config.lexical_factor)
             outcome = dataclasses.replace(outcome, lexical_factor=factor, hybrid_score=round(100 * hybrid_score, 2))
         kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=outcome.lexical_factor)
-        if task.answer == "phrase" and keep < 1 and kb.reranking.looks(SearchOptions()):
-            shares = _teach_reranker(kb, untuned, [query.gold for query in queries], scorer.asked, seed)
+        if task.answer == "phrase" and settings.keep < 1 and kb.reranking.looks(SearchOptions()):
+            shares = _teach_reranker(kb, untuned, [query.gold for query in queries], scorer.asked, settings.seed)
             outcome = dataclasses.replace(outcome, reranker=shares)
         answered = _answered(kb, scorer.asked) if task.answer == "phrase" else []
         outcome = dataclasses.replace(outcome, calibrated_on=len(answered))

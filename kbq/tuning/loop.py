@@ -9,9 +9,8 @@ import hashlib
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,21 +18,17 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from kbq.array_types import Bools
-from kbq.errors import TrainingError
-from kbq.kilt.task import Task
 from kbq.model.devices import autocast, padded
 from kbq.model.queries import QueryEncoder
-from kbq.training.engine import Run, StepSettings
+from kbq.training.engine import Run
 from kbq.training.losses import marginal_losses
-from kbq.tuning.labels import Labeller, Objective, Phrases, PreparedQuery, joined, penalties, retrieve, vectors
+from kbq.tuning.labels import Labeller, Phrases, PreparedQuery, joined, penalties, retrieve, vectors
 from kbq.tuning.regularisation import Distillation
+from kbq.tuning.settings import FinetuningSettings, Term
 
 if TYPE_CHECKING:
     from kbq.asking import OpenKnowledgeBase
 
-Term = Literal["joint", "start", "end"]
-TERMS: tuple[Term, ...] = ("joint", "start", "end")
-KEEP, LEARNING_RATE = 0.5, 2e-4
 LAST = 1 / 3  # of the layers: they are tuned, unless nothing is to be kept
 
 
@@ -52,56 +47,6 @@ def _first_of_each(rows: np.ndarray) -> Bools:
     first = np.zeros(len(rows), bool)
     first[np.unique(rows, return_index=True)[1]] = True
     return first
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinetuningSettings(StepSettings):
-    """Everything that decides the outcome besides data and knowledge base."""
-
-    learning_rate: float = LEARNING_RATE
-    objective: Objective = "kilt"
-    terms: tuple[Term, ...] = TERMS
-    k: int = 100  # phrases that compete
-    epochs: int = 3
-    patience: int = 2  # epochs without a better dev score, after which tuning stops
-    batch: int = 24
-    keep: float = KEEP  # from 0 to 1: how much the answers to other queries count
-
-    def __post_init__(self) -> None:
-        for name in ("k", "epochs", "patience", "batch", "accumulate"):
-            if type(count := getattr(self, name)) is not int or count < 1:
-                raise TrainingError(f"{name} is {count!r}, must be at least 1", is_usage=True)
-        if not (isinstance(self.learning_rate, int | float) and 0 <= self.learning_rate < math.inf):
-            raise TrainingError(f"learning_rate is {self.learning_rate!r}, must be a number, 0 or more", is_usage=True)
-        if not (isinstance(self.keep, int | float) and 0 <= self.keep <= 1):
-            raise TrainingError(f"keep is {self.keep!r}, must be a number from 0 to 1", is_usage=True)
-        if type(self.seed) is not int:
-            raise TrainingError(f"seed is {self.seed!r}, must be a whole number", is_usage=True)
-
-
-def chosen_objective(name: str, task: Task) -> Objective:
-    """The objective of that name; `auto` is `kilt` for a task whose answers are phrases, else `page`."""
-    if name == "auto":
-        return "kilt" if task.answer == "phrase" else "page"
-    if name not in get_args(Objective):
-        choices = ", ".join(("auto", *get_args(Objective)))
-        raise TrainingError(f"objective {name!r} is unknown: choose from {choices}", is_usage=True)
-    return cast(Objective, name)
-
-
-def chosen_terms(names: str) -> tuple[Term, ...]:
-    """The terms in a list such as `joint,start,end`.
-
-    Raises:
-        TrainingError: there is none, or one that is unknown.
-    """
-    if not isinstance(names, str):
-        raise TrainingError(f"terms are {names!r:.60}: give a text such as joint,start,end", is_usage=True)
-    wanted = [name.strip() for name in names.split(",")]
-    unknown = [name for name in wanted if name not in TERMS]
-    if unknown:
-        raise TrainingError(f"term {unknown[0]!r} is unknown: choose from {', '.join(TERMS)}", is_usage=True)
-    return tuple(term for term in TERMS if term in wanted)
 
 
 def best_epoch(scores: Sequence[float]) -> int:
@@ -210,7 +155,7 @@ class Finetuner(Run):
         parts: list[dict[str, Tensor]] = []
         for query, phrases in zip(batch, phrase_lists, strict=True):
             candidates = joined(phrases, query.golds)
-            positive = self.labeller.label(candidates, query.gold).positive(self.settings.objective)
+            positive = self.labeller.label(candidates, query.gold).positive(self.settings.chosen_objective("phrase"))
             found.append(bool(positive[: len(phrases)].any()))
             parts.append(self._tensors(candidates, positive))
         columns = {
@@ -221,7 +166,7 @@ class Finetuner(Run):
         scores = {"joint": start_scores + end_scores - columns["penalties"], "start": start_scores, "end": end_scores}
         terms = [
             marginal_losses(scores[term], columns[f"{term} positive"], columns[f"{term} counted"])
-            for term in self.settings.terms
+            for term in self.settings.chosen_terms()
         ]
         self.found[-1] += sum(found)
         shares = torch.tensor(found, dtype=torch.float32, device=model.device)

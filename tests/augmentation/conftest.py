@@ -53,7 +53,8 @@ def reader_folder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) ->
     """A reader that answers the question with the city."""
     import json
 
-    from kbq.training.reader import ReaderSettings, train_reader
+    from kbq.training.reader import train_reader
+    from kbq.training.settings import ReaderSettings
 
     folder = tmp_path_factory.mktemp("reader")
     lines = []

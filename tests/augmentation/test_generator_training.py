@@ -11,16 +11,8 @@ import pytest
 from kbq.errors import KbqError
 from kbq.training.engine import StepReport
 from kbq.training.examples import Passage, TrainingQuery
-from kbq.training.generator import (
-    LONGEST,
-    Generator,
-    GeneratorSettings,
-    Marked,
-    asked_answers,
-    new_generator,
-    perplexity,
-    train_generator,
-)
+from kbq.training.generator import LONGEST, Generator, Marked, asked_answers, new_generator, perplexity, train_generator
+from kbq.training.settings import GeneratorSettings
 
 from .conftest import CITIES, sentence
 

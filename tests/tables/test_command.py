@@ -8,9 +8,10 @@ from typing import get_args
 
 import pytest
 
-from kbq.commands import fill as commands
 from kbq.kb import KnowledgeBase
 from kbq.tables import outputs
+from kbq.tables.options import Format
+from kbq.tables.tables import TableFormat
 
 Run = Callable[..., tuple[object, str, str]]
 TABLE = "name,place of birth\nMarie Curie,\nZork Blah,\n"
@@ -117,8 +118,8 @@ def test_what_is_wrong_is_one_sentence(words: tuple[str, ...], status: int, said
 
 
 def test_the_formats_are_those_that_can_be_written() -> None:
-    tables, claims = map(get_args, get_args(outputs.Format))
-    assert {*get_args(commands.Format)} == {*tables, *claims}
+    tables, claims = get_args(TableFormat), get_args(outputs.ClaimFormat)
+    assert {*get_args(Format)} == {*tables, *claims}
 
 
 def test_notes_go_to_standard_error(run: Run) -> None:

@@ -131,7 +131,7 @@ def test_dates_are_written_as_wanted(sample: KnowledgeBase) -> None:
         sample.fill(rows, ["date of birth"], dates=dates).rows[0]["date of birth"] for dates in ("text", "iso", "edtf")
     ]
     assert values == ["7 November 1867", "1867-11-07", "1867-11-07"]
-    with pytest.raises(KbqError, match="dates is 'us': choose from text, iso, edtf"):
+    with pytest.raises(KbqError, match="dates 'us' is unknown: choose from text, iso, edtf"):
         sample.fill(rows, ["date of birth"], dates="us")  # type: ignore[arg-type]
 
 
@@ -340,8 +340,8 @@ def test_damaged_files_of_a_run_are_named(many: Callable[..., Any], tmp_path: Pa
         ({"subject": "subjct"}, "the table has no column 'subjct', is it 'subject'?"),
         ({"relations": ["subject"]}, "'subject' is the column of subjects, and cannot be filled itself"),
         ({"relations": []}, "no relation is given"),
-        ({"values": "some"}, "values is 'some': choose from one, many"),
-        ({"top": -1}, "top is -1, must be 0 or more"),
+        ({"values": "some"}, "values 'some' is unknown: choose from one, many"),
+        ({"top": -1}, "top is -1, must be at least 0"),
         ({"precision": 0.9}, "min_probability and precision are two thresholds: leave one of them out"),
         ({"overwrite": True, "check": True}, "check changes no cell, so overwrite has no effect"),
         ({"backend": "bm25"}, "BM25 finds no phrase"),

@@ -18,10 +18,11 @@ from kbq.storage.locks import writing_alone
 from kbq.training import distillation
 from kbq.training.batches import PreparedPassage, collate
 from kbq.training.distillation import ReaderOutputs, reader_outputs, taught_logits
-from kbq.training.encoders import EncoderRun, TrainingSettings
+from kbq.training.encoders import EncoderRun
 from kbq.training.engine import StepReport
 from kbq.training.losses import distillation_loss
 from kbq.training.reader import reading_examples
+from kbq.training.settings import TrainingSettings
 
 
 def quiet(done: int, passages: int) -> None:

@@ -14,13 +14,8 @@ from kbq.errors import KbqError
 from kbq.reading.network import ReaderNetwork
 from kbq.training.engine import StepReport
 from kbq.training.examples import Passage, TrainingQuery
-from kbq.training.reader import (
-    ReaderSettings,
-    best_span,
-    evaluate_reader,
-    read_answers,
-    train_reader,
-)
+from kbq.training.reader import best_span, evaluate_reader, read_answers, train_reader
+from kbq.training.settings import ReaderSettings
 
 Asked = dict[str, Any]  # arguments of `train_reader`
 

@@ -12,8 +12,9 @@ import torch
 from kbq.errors import TrainingError
 from kbq.model.windows import WindowShape
 from kbq.training import engine
-from kbq.training.engine import RunSettings, StepReport
+from kbq.training.engine import StepReport
 from kbq.training.examples import Passage, TrainingQuery
+from kbq.training.settings import RunSettings
 from kbq.training.sparta import (
     SentenceExample,
     SpartaRun,

@@ -26,7 +26,7 @@ from kbq.model.model import Model
 from kbq.training import engine
 from kbq.training.engine import Optimizer, StepReport
 from kbq.tuning.dev_evaluation import DENSE, DevScorer, hybrid
-from kbq.tuning.finetune import FinetuningOutcome, finetune
+from kbq.tuning.finetune import FinetuningOutcome
 from kbq.tuning.labels import Labeller, with_page_ids
 from kbq.words.bm25 import index_bm25
 
@@ -60,7 +60,7 @@ def asked(rows: Rows, write_json_lines: Callable[..., Path], tmp_path: Path) -> 
 
 
 def run(asked: Asked, kb: KnowledgeBase, notes: list[str] | None = None) -> FinetuningOutcome:
-    return finetune(kb, **asked, note=(lambda note: None) if notes is None else notes.append)
+    return kb.finetune(**asked, note=(lambda note: None) if notes is None else notes.append)
 
 
 def test_a_query_encoder_comes_out(asked: Asked, own_kb: KnowledgeBase, rows: Rows, model_folder: Path) -> None:
@@ -329,7 +329,7 @@ def test_a_killed_run_gives_the_same_folder(
 
     killed = asked | {"out": asked["out"].with_name("killed")}
     with pytest.raises(Killed):
-        finetune(KnowledgeBase.open(own_kb.folder, device="cpu"), **killed, report=kill)
+        KnowledgeBase.open(own_kb.folder, device="cpu").finetune(**killed, report=kill)
     assert not killed["out"].exists()
     resumed = run(killed, KnowledgeBase.open(own_kb.folder, device="cpu"))
     assert replace(resumed, out=asked["out"]) == run(asked, own_kb)
@@ -347,7 +347,7 @@ def test_a_run_does_not_go_on_with_other_dev_data(
             raise Killed
 
     with pytest.raises(Killed):
-        finetune(own_kb, **asked, report=kill)
+        own_kb.finetune(**asked, report=kill)
     dev = write_json_lines("dev.jsonl", *rows[:2])
     for changed in (asked | {"dev": dev}, asked | {"task": "nq"}):
         with pytest.raises(TrainingError, match=r"checkpoint\.pt was written with other"):

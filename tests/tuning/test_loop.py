@@ -18,14 +18,9 @@ from kbq.kilt.task import Task
 from kbq.training import engine
 from kbq.training.engine import StepReport
 from kbq.tuning.labels import Labeller, Objective, PreparedQuery, joined, phrases_of, retrieve, vectors
-from kbq.tuning.loop import (
-    Finetuner,
-    FinetuningSettings,
-    Term,
-    chosen_objective,
-    chosen_terms,
-)
+from kbq.tuning.loop import Finetuner
 from kbq.tuning.regularisation import Distillation
+from kbq.tuning.settings import FinetuningSettings, Term
 from kbq.tuning.triples import pages_of
 
 SETTINGS = FinetuningSettings(k=10, epochs=3, batch=5, learning_rate=1e-3, patience=99)
@@ -87,7 +82,7 @@ def loss_by_hand(kb: KnowledgeBase, tuner: Finetuner, query: PreparedQuery) -> d
     """Each term, from dictionaries of phrases and rows, in float64."""
     starts, ends = kb.model.encode_queries([query.gold.input or ""])
     phrases = joined(retrieve(kb, starts, ends, tuner.settings.k)[0], query.golds)
-    positive = tuner.labeller.label(phrases, query.gold).positive(tuner.settings.objective).tolist()
+    positive = tuner.labeller.label(phrases, query.gold).positive(tuner.settings.chosen_objective("phrase")).tolist()
     opening, closing = (part.astype(np.float64) for part in vectors(kb, phrases))
     terms: dict[str, dict[Any, tuple[float, bool]]] = {"joint": {}, "start": {}, "end": {}}
     for place in range(len(phrases)):
@@ -113,7 +108,7 @@ def test_the_loss_is_that_of_the_formula(
     own_kb.model.config = replace(own_kb.model.config, length_penalty=0.2)
     stranger = Gold("x", 99, "Paris [SEP] river", {}, (GoldOutput("nowhere at all", (), None, ()),))
     some = [*golds[:6], stranger]
-    settings = replace(SETTINGS, objective=objective, terms=terms, epochs=1, batch=3)
+    settings = replace(SETTINGS, objective=objective, terms=",".join(terms), epochs=1, batch=3)
     tuner = tuner_of(own_kb, some, settings)
     expected = [loss_by_hand(own_kb, tuner, query) for query in tuner.queries]
     assert expected[-1] == {"joint": 0, "start": 0, "end": 0}
@@ -246,8 +241,10 @@ def test_a_loss_that_is_no_number_stops_the_run_and_the_last_checkpoint_stays(
 def test_a_learning_rate_that_is_far_too_high_stops_the_run(
     own_kb: KnowledgeBase, golds: list[Gold], tmp_path: Path
 ) -> None:
+    settings = replace(SETTINGS)
+    object.__setattr__(settings, "learning_rate", 1e30)  # more than is taken
     with pytest.raises(TrainingError, match="--learning-rate below"):
-        tune(tuner_of(own_kb, golds, replace(SETTINGS, learning_rate=1e30)), tmp_path / "c.pt")
+        tune(tuner_of(own_kb, golds, settings), tmp_path / "c.pt")
 
 
 @pytest.mark.parametrize(
@@ -309,13 +306,13 @@ def test_queries_without_positives_teach_nothing(own_kb: KnowledgeBase, tmp_path
     [("joint", ("joint",)), ("end, joint", ("joint", "end")), ("joint,start,end", ("joint", "start", "end"))],
 )
 def test_terms(names: str, terms: tuple[Term, ...]) -> None:
-    assert chosen_terms(names) == terms
+    assert FinetuningSettings(terms=names).chosen_terms() == terms
 
 
 @pytest.mark.parametrize(("names", "wrong"), [("", "''"), ("joint,", "''"), ("middle,joint", "'middle'")])
 def test_an_unknown_term_is_named(names: str, wrong: str) -> None:
     with pytest.raises(TrainingError, match=f"term {wrong} is unknown: choose from joint, start, end"):
-        chosen_terms(names)
+        FinetuningSettings(terms=names)
 
 
 @pytest.mark.parametrize(
@@ -330,4 +327,5 @@ def test_an_unknown_term_is_named(names: str, wrong: str) -> None:
     ],
 )
 def test_the_objective_goes_by_the_task_unless_it_is_said(name: str, task: str, objective: str) -> None:
-    assert chosen_objective(name, Task.load(task)) == objective
+    settings = FinetuningSettings(objective=name)  # type: ignore[arg-type]
+    assert settings.chosen_objective(Task.load(task).answer) == objective

@@ -13,7 +13,6 @@ from kbq.errors import ModelError, TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.model_folder import read_config, write_config
-from kbq.tuning.finetune import finetune
 from kbq.tuning.merge_models import MergeOutcome, merge_models
 
 Rows = list[dict[str, str]]
@@ -34,7 +33,7 @@ def tuned(
         lines = ["subject,relation,object,page", *(",".join(f'"{value}"' for value in row.values()) for row in mine)]
         triples.write_text("\n".join(lines), "utf-8")
         settings: dict[str, Any] = {"k": 10, "epochs": 1, "batch": 5, "learning_rate": 1e-2, "keep": 0.0}
-        outcome = finetune(judging_kb, triples, folder / relation, dev=triples, **settings)
+        outcome = judging_kb.finetune(triples, folder / relation, dev=triples, **settings)
         made.append(outcome.out)
     return made
 

@@ -16,7 +16,6 @@ from kbq.reading import reranker
 from kbq.reading.judge import PhraseJudge
 from kbq.training.mined_queries import Label
 from kbq.tuning import reranker as module
-from kbq.tuning.finetune import finetune
 from kbq.tuning.reranker import SeenQuery, percent_right, right, scores_of, seen_queries, taught_by, teach_judge
 
 DIM = 4
@@ -111,7 +110,7 @@ def test_fine_tuning_writes_the_judge_beside_the_query_encoder(
 ) -> None:
     triples = write_json_lines("triples.jsonl", *rows)
     settings: dict[str, Any] = {"k": 10, "epochs": 1, "batch": 5, "dev": triples}
-    outcome = finetune(own_kb, triples, tmp_path / "tuned", **settings)
+    outcome = own_kb.finetune(triples, tmp_path / "tuned", **settings)
     before, after = outcome.reranker
     said = f"the reranker learned, too: {before:.1f} → {after:.1f} % of the dev queries answered rightly"
     assert said in finetuning_lines(outcome)
@@ -123,9 +122,9 @@ def test_fine_tuning_writes_the_judge_beside_the_query_encoder(
         tuned.mode(SearchOptions()).reader == f"{own_kb.reranking.reader_digest} {tuned.reranking.taught.fingerprint}"
     )
     assert own_kb.mode(SearchOptions()).reader == own_kb.reranking.reader_digest
-    again = finetune(tuned, triples, tmp_path / "again", **settings)
+    again = tuned.finetune(triples, tmp_path / "again", **settings)
     assert tuned.with_model(again).reranking.taught is not None
 
-    all_kept = finetune(own_kb, triples, tmp_path / "kept", keep=1.0, **settings)
+    all_kept = own_kb.finetune(triples, tmp_path / "kept", keep=1.0, **settings)
     assert all_kept.reranker == ()
     assert own_kb.with_model(all_kept).reranking.taught is None

@@ -1,0 +1,93 @@
+"""Options: how a corpus becomes a knowledge base, or changes one."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+
+from kbq.answers import CorpusColumns, CorpusFormat, WantedKind
+from kbq.errors import KnowledgeBaseError
+from kbq.options import Option, check
+from kbq.storage.paths import as_path
+from kbq.storage.progress import Note, Report
+
+if TYPE_CHECKING:
+    from kbq.dump.shards import Counts
+
+TERMS = 500  # kept for each sentence: in the paper, 500 reach an MRR of 0.77, and all terms 0.79
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """How a knowledge base is built; an update has some of it.
+
+    Raises:
+        KnowledgeBaseError: a value that has no meaning.
+    """
+
+    format: Annotated[CorpusFormat, Option("What the corpus looks like.")] = "auto"
+    columns: CorpusColumns | None = None  # what a table, or jsonl, calls the columns of ids, titles and texts
+    index: Annotated[WantedKind, Option("auto: exact up to about 2 million kept tokens, then compact.")] = "auto"
+    bm25: Annotated[
+        bool, Option("Index the words, too. Not with --append: it does as before.", flag="--bm25/--no-bm25")
+    ] = True
+    sparta: Annotated[Path | None, Option("A SPARTA model: add its impacts of words, as kbq index sparta does.")] = None
+    terms: Annotated[int, Option("Strongest SPARTA impacts kept of each sentence.", least=1)] = TERMS
+    append: Annotated[bool, Option("Add to an existing knowledge base.")] = False
+    skip_bad_lines: Annotated[bool, Option("Report bad lines and go on.")] = False
+    workers: Annotated[int, Option("Processes that encode, each with one thread, on GPUs by turns.", 1, 256)] = 1
+
+    def __post_init__(self) -> None:
+        check(self, KnowledgeBaseError)
+
+
+class CorpusWords(TypedDict, total=False):
+    """What reads a corpus has in common; see `BuildOptions`.
+
+    `report` is called after each block with what has been written so far, `report_stage` with the progress of what
+    follows, indexes and words, and `note` with each line for the person who waits.
+    """
+
+    format: CorpusFormat
+    columns: CorpusColumns | None
+    workers: int
+    report: "Callable[[Counts], None]"
+    report_stage: Report
+    note: Note
+
+
+class SyncWords(CorpusWords, total=False):
+    """The options of `KnowledgeBase.sync`."""
+
+    dry_run: bool  # only compare; nothing is changed
+
+
+class UpdateWords(SyncWords, total=False):
+    """The options of `KnowledgeBase.update`."""
+
+    skip_bad_lines: bool
+
+
+class BuildWords(CorpusWords, total=False):
+    """The options of `KnowledgeBase.build`."""
+
+    skip_bad_lines: bool
+
+    index: WantedKind
+    bm25: bool
+    sparta: str | Path | None
+    terms: int
+    append: bool
+
+
+def build_options(words: Mapping[str, Any]) -> tuple[BuildOptions, dict[str, Any]]:
+    """The options among the words that a method was given, and the other words; a SPARTA model may be a text.
+
+    Raises:
+        KnowledgeBaseError: a value that has no meaning.
+    """
+    names = {field.name for field in fields(BuildOptions)}
+    given, others = ({name: words[name] for name in words if (name in names) == is_one} for is_one in (True, False))
+    if given.get("sparta") is not None:
+        given["sparta"] = as_path(given["sparta"], "a SPARTA model")
+    return BuildOptions(**given), others
