@@ -147,7 +147,10 @@ read_corpus: Any = kbq.read_corpus
         (lambda kb: Door.open(kb.folder, index="fast"), "index kind 'fast' is unknown: choose from exact, disk"),
         (lambda kb: Door.open(kb.folder, device=None), "device None is unknown: choose auto, cpu"),
         (lambda kb: Door.build("nowhere", "new", kb.model, index="fast"), "index 'fast' is unknown"),
-        (lambda kb: Door.build("nowhere", "new", kb.model, workers=0), "workers is 0, must be a whole number from 1 to"),
+        (
+            lambda kb: Door.build("nowhere", "new", kb.model, workers=0),
+            "workers is 0, must be a whole number from 1 to",
+        ),
         (lambda kb: Door.build("nowhere", "new", kb.model, terms=-1), "terms is -1, must be at least 1"),
         (lambda kb: Door.build(b"corpus", "new", kb.model), "a corpus is b'corpus': give a path, or a list of pages"),
         (lambda kb: Door.build([AnyPage("1", "T", [AnyParagraph("x", None)])], "new", kb.model), "page 1 is Page("),

@@ -125,7 +125,7 @@ def test_the_service_goes_on(service: Running) -> None:
 
 def test_single_problems_are_listed(service: Running) -> None:
     problem = service.client.post(QUERY, **query(k=0, z=1, queries=["x", ""])).json()
-    assert [one["field"] for one in problem["errors"]] == ["queries[1]", "k", "z"]
+    assert [one["field"] for one in problem["errors"]] == ["k", "queries[1]", "z"]
     problem = service.client.post(QUERY, **query(queries=["?", "x", "?"])).json()
     assert [one["problem"].split(":")[0] for one in problem["errors"]] == ["query 1", "query 3"]
 
