@@ -1,9 +1,12 @@
 """A copy of a model whose reader judges the phrases of a search, taught with phrases that were mined.
 
     python recipes/teach_second_look.py MODEL OUT EXAMPLES.jsonl… [--epochs 1] [--seed 0] [--learning-rate 1.5e-4]
+        [--half 0] [--larger READER READER]
 
 MODEL is a folder with a reader (recipes/bundle_reader.py), or `default`; EXAMPLES are files of recipes/mine_phrases.py.
-A run that was killed resumes. Several of other seeds are better together: recipes/average_models.py --readers.
+A larger reader, a checkpoint of `kbq train reader`, learns the same from --half 0 of the queries, another from --half
+1; with --larger, both teach the model's reader, each on the queries that it has not seen. A killed run resumes.
+Several of other seeds are better together: recipes/average_models.py --readers.
 """
 
 import argparse
@@ -25,14 +28,19 @@ def main() -> None:
     parser.add_argument("--epochs", type=float, default=TeachingSettings().epochs)
     parser.add_argument("--seed", type=int, default=TeachingSettings().seed)
     parser.add_argument("--learning-rate", type=float, default=TeachingSettings().learning_rate)
+    parser.add_argument("--half", type=int, choices=(0, 1))
+    parser.add_argument("--larger", nargs=2, default=())
+    parser.add_argument("--dropout", type=float, default=TeachingSettings().dropout)
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
-    settings = TeachingSettings(epochs=options.epochs, seed=options.seed, learning_rate=options.learning_rate)
+    settings = TeachingSettings(
+        epochs=options.epochs, seed=options.seed, learning_rate=options.learning_rate, dropout=options.dropout
+    )
     command = "recipes/teach_second_look.py"
     try:
         outcome = teach_reranker(
-            options.examples, options.out, options.model, settings=settings, device=options.device, command=command,
-            on_step=show,
+            options.examples, options.out, options.model, settings=settings, half=options.half, larger=options.larger,
+            device=options.device, command=command, on_step=show,
         )  # fmt: skip
     except KbqError as error:
         sys.exit(str(error))

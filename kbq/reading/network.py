@@ -106,7 +106,7 @@ def save_reader(network: Any, folder: Path) -> None:
         ModelError: the network does not answer questions; or the folder is not a kbq model, has an encoder of another
             shape, or cannot be written.
     """
-    reader = _question_answering(network)
+    reader = question_answering(network)
     config = read_whole_config(folder, apart_from=READER)
     _refuse_query_encoder(folder, config)
     template, shared = _phrase_encoder(folder, reader.judge is not None)
@@ -120,8 +120,12 @@ def save_reader(network: Any, folder: Path) -> None:
         write_config(folder, config)
 
 
-def _question_answering(network: Any) -> QuestionAnswering:
-    """A network of transformers, or of kbq, as the latter."""
+def question_answering(network: Any) -> QuestionAnswering:
+    """A network of transformers, or of kbq, as the latter, with the same weights.
+
+    Raises:
+        ModelError: it does not answer questions.
+    """
     if isinstance(network, QuestionAnswering):
         return network
     if not hasattr(network, "qa_outputs"):

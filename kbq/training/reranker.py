@@ -1,15 +1,19 @@
-"""Second look: mined queries and a model become a model whose reader judges the phrases of a search.
+"""Reranker: mined queries and a model become a model whose reader judges the phrases of a search.
 
-The whole reader learns, but for its word embeddings, which are the model's.
+The whole reader learns, but for its word embeddings, which are the model's. A larger reader can learn the same, and
+teach the model's then: two of them, each with half of the queries, so that what they say of the other half is not what
+they have learned by heart. Source: arXiv 1503.02531 (distillation).
 """
 
 import dataclasses
 import math
 import random
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,23 +21,36 @@ from torch import Tensor, nn
 from kbq.errors import TrainingError
 from kbq.model.backbone import saved_tokenizer
 from kbq.model.devices import choose_device
-from kbq.model.model_folder import local_folder, read_config, write_config
+from kbq.model.model_files import CONFIG
+from kbq.model.model_folder import (
+    load_weights,
+    local_folder,
+    named_weights,
+    read_config,
+    read_weights,
+    save_tensors,
+    write_config,
+)
 from kbq.reading.judge import PhraseJudge
-from kbq.reading.network import QuestionAnswering, ReaderNetwork, open_reader, save_reader
+from kbq.reading.network import ReaderNetwork, open_reader, question_answering, save_reader
 from kbq.reading.phrase_windows import read_around
-from kbq.storage.folders import copy_folder
+from kbq.storage.folders import copy_folder, make_folders
 from kbq.training.batches import passages_digest, weights_digest
 from kbq.training.engine import SEEDS, Run, StepReport
 from kbq.training.examples import as_paths
 from kbq.training.mined_queries import MinedQuery, read_mined
-from kbq.training.output_folder import example_digests, output_folder, training_facts
-from kbq.training.reranker_losses import query_losses
+from kbq.training.output_folder import example_digests, output_folder, training_facts, write_facts
+from kbq.training.reranker_losses import ReadExcerpts, query_losses, taught_losses
 from kbq.training.settings import StepSettings
 
 NONE, RETRIEVAL = 8.0, 0.5  # at the start: the sum of two logits of a right answer; what ten points are worth
 SPREAD = 0.02  # of a new judge's weights
 FASTER = 3  # than the encoder, which has learned to read before, learn the layers of the judge
 SCALAR_RATE = 1e-2  # of `none` and `retrieval`, which have far to go
+WEIGHTS = {"phrases": 1.0, "tokens": 0.5}  # of the losses; half as much beside those of larger readers
+TAUGHT_WEIGHTS = {"taught phrases": 1.0, "taught tokens": 0.5}
+JUDGE = "judge.safetensors"  # of a larger reader, beside the folder of its checkpoint
+CHECKPOINT = "reader"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +79,20 @@ class RerankerRun(Run):
     """Teaches a reader with a judge, in a single round."""
 
     settings: TeachingSettings
-    weights = {"phrases": 1.0, "tokens": 0.5}  # noqa: RUF012 - never changed
     trained_on = "queries"
 
-    def __init__(self, reader: ReaderNetwork, queries: Sequence[MinedQuery], settings: TeachingSettings) -> None:
+    def __init__(
+        self,
+        reader: ReaderNetwork,
+        queries: Sequence[MinedQuery],
+        settings: TeachingSettings,
+        larger: Sequence[ReaderNetwork] = (),
+    ) -> None:
+        """`larger`: those taught with either half of the queries; each teaches the reader on the other half."""
         if not settings.epochs > 0:
             raise TrainingError(f"epochs is {settings.epochs}, must be above 0")
-        self.reader, self.queries = reader, queries
+        self.reader, self.queries, self.larger = reader, queries, larger
+        self.weights = WEIGHTS | {name: weight / 2 for name, weight in WEIGHTS.items() if larger} | TAUGHT_WEIGHTS
         network, judge = reader.reranking
         layers = dict.fromkeys([*judge.inner.parameters(), *judge.outer.parameters()], FASTER * settings.learning_rate)
         rates = layers | dict.fromkeys([judge.none, judge.retrieval], SCALAR_RATE)
@@ -92,7 +116,7 @@ class RerankerRun(Run):
         return random.Random(SEEDS * self.settings.seed + epoch).sample(every, len(every))
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
-        """The two losses of each query; shapes: (queries,)."""
+        """The losses of each query; shapes: (queries,)."""
         queries, reader = [self.queries[index] for index in members], self.reader
         _, judge = reader.reranking
         ids = [reader.query_tokenizer.ids_of(query.text) for query in queries]
@@ -100,7 +124,22 @@ class RerankerRun(Run):
         losses = [query_losses(judge, query, windows) for query, windows in zip(queries, read, strict=True)]
         of_phrases, of_tokens = (torch.stack(each) for each in zip(*losses, strict=True))
         tokens = sum(len(excerpt.window.ids) for windows in read for excerpt, _ in windows)
-        return {"phrases": of_phrases, "tokens": of_tokens}, tokens
+        return {"phrases": of_phrases, "tokens": of_tokens} | self._taught(ids, queries, read), tokens
+
+    def _taught(
+        self, ids: Sequence[Sequence[int]], queries: Sequence[MinedQuery], read: Sequence[ReadExcerpts]
+    ) -> dict[str, Tensor]:
+        """How the reader differs from the larger ones, if there are any."""
+        if not self.larger:
+            return {}
+        losses: list[tuple[Tensor, Tensor]] = []
+        for own, query, windows in zip(ids, queries, read, strict=True):
+            larger = self.larger[1 - half_of(query)]
+            with torch.no_grad():
+                (says,) = read_around(larger, [own], [query.phrases])
+            losses.append(taught_losses((self.reader.reranking[1], larger.reranking[1]), query, (windows, says)))
+        of_phrases, of_tokens = (torch.stack(each) for each in zip(*losses, strict=True))
+        return {"taught phrases": of_phrases, "taught tokens": of_tokens}
 
     def digest(self) -> str:
         """A digest of initial weights and queries."""
@@ -128,6 +167,12 @@ def _seen(query: MinedQuery, settings: TeachingSettings, drawn: float) -> MinedQ
     return query.with_evidence_removed() if query.answers and drawn < settings.hidden + settings.removed else query
 
 
+def half_of(query: MinedQuery) -> int:
+    """The half of the queries that a query is in, 0 or 1: all queries about a page are in one."""
+    about = "\n".join(sorted(query.pages)) or query.text
+    return zlib.crc32(about.encode("utf-8", "surrogatepass")) % 2
+
+
 def new_judge(dim: int) -> PhraseJudge:
     """A judge that has not learned anything."""
     judge = PhraseJudge(dim)
@@ -140,17 +185,34 @@ def new_judge(dim: int) -> PhraseJudge:
 
 
 def judging_reader(model: str | Path, device: str) -> ReaderNetwork:
-    """The reader of a model, with its judge or a new one; its word embeddings, which are the model's, stay frozen.
+    """The reader of a model, or a larger one, with its judge or a new one; its word embeddings stay frozen.
+
+    Args:
+        model: a folder, or `default`; of a larger reader, its checkpoint or what was made of it here.
 
     Raises:
         ModelError: there is no such model, or it has no reader.
     """
-    folder = local_folder(model)
-    network: QuestionAnswering = open_reader(folder)
+    if is_model(model):
+        folder = local_folder(model)
+        network, tokenizer = open_reader(folder), saved_tokenizer(folder)
+    else:
+        taught = Path(model) / JUDGE
+        checkpoint = ReaderNetwork.open(str(Path(model) / CHECKPOINT if taught.is_file() else model), device)
+        network, tokenizer = question_answering(checkpoint.network), checkpoint.tokenizer
+        if taught.is_file():
+            network.judge = PhraseJudge(network.config.hidden_size)
+            load_weights(network.judge, read_weights(taught), "", Path(model))
     if network.judge is None:
         network.judge = new_judge(network.config.hidden_size)
     network.backbone.get_input_embeddings().weight.requires_grad_(False)
-    return ReaderNetwork(network.to(choose_device(device)), saved_tokenizer(folder), str(model))
+    return ReaderNetwork(network.to(choose_device(device)), tokenizer, str(model))
+
+
+def is_model(source: str | Path) -> bool:
+    """Whether this is to be a kbq model; a folder that is none holds a reader by itself."""
+    folder = local_folder(source)
+    return (folder / CONFIG).is_file() or not folder.is_dir()
 
 
 def teach_reranker(
@@ -159,6 +221,8 @@ def teach_reranker(
     model: str | Path,
     *,
     settings: TeachingSettings | None = None,
+    half: int | None = None,
+    larger: Sequence[str | Path] = (),
     device: str = "auto",
     command: str = "",
     on_step: Callable[[StepReport], None] = lambda step: None,
@@ -168,33 +232,57 @@ def teach_reranker(
     Args:
         examples: one file or several of `read_mined`.
         out: a new folder.
-        model: its folder, or `default`; a reader that judges goes on learning.
+        model: its folder, or `default`; a reader that judges goes on learning. Or the checkpoint of a larger reader.
+        half: the half of the queries to learn from, 0 or 1; None: all.
+        larger: two that were taught with halves 0 and 1, to learn from, too.
         command: is kept in the model's configuration.
         on_step: called after each step.
 
     Raises:
         TrainingError: `out` exists, there is no usable query, a loss is not a number, or the checkpoint is from another
             run.
-        ModelError: there is no such model, or it has no reader.
+        ModelError: there is no such model, or it has no reader, or a larger one has another tokenizer.
     """
     settings = settings or TeachingSettings()
+    if len(larger) not in (0, 2):
+        raise TrainingError(f"there are {len(larger)} larger readers: give two, taught with halves 0 and 1")
     with output_folder(Path(out)) as folder:
         paths = as_paths(examples)
         digests = example_digests(paths)
         torch.manual_seed(settings.seed)
         reader = judging_reader(model, device)
-        queries, left_out = prepare(reader, read_mined(paths), settings)
+        readers = [judging_reader(one, device) for one in larger]
+        for one in readers:
+            one.check_tokenizer(reader.tokenizer)
+            one.network.eval()
+        mined = (query for query in read_mined(paths) if half in (None, half_of(query)))
+        queries, left_out = prepare(reader, mined, settings)
         if not queries:
             raise TrainingError(
                 f"none of {left_out} queries in {', '.join(map(str, paths))} has phrases and is short enough: the "
                 f"reader takes {reader.query_tokenizer.max_tokens} tokens"
             )
-        run = RerankerRun(reader, queries, settings)
+        run = RerankerRun(reader, queries, settings, readers)
         run.run(folder / "checkpoint.pt", on_step)
         outcome = TeachingOutcome(len(queries), left_out, run.steps)
         facts = training_facts(command, model, digests, settings, outcome=dataclasses.asdict(outcome))
-        copy_folder(local_folder(model), folder / "model")
-        save_reader(reader.reranking[0], folder / "model")
-        config = read_config(folder / "model")
-        write_config(folder / "model", replace(config, training=config.training | {"reranker": facts}))
+        facts |= {"half": half, "larger": list(map(str, larger))}
+        _save(reader, model, folder / "model", facts)
     return outcome
+
+
+def _save(reader: ReaderNetwork, model: str | Path, folder: Path, facts: dict[str, Any]) -> None:
+    network, judge = reader.reranking
+    if is_model(model):
+        copy_folder(local_folder(model), folder)
+        save_reader(network, folder)
+        config = read_config(folder)
+        write_config(folder, replace(config, training=config.training | {"reranker": facts}))
+        return
+    source = str(Path(model) / CHECKPOINT if (Path(model) / JUDGE).is_file() else model)
+    checkpoint = ReaderNetwork.open(source, "cpu")
+    question_answering(checkpoint.network).load_state_dict(network.cpu().state_dict(), strict=False)
+    make_folders(folder)
+    checkpoint.save(folder / CHECKPOINT)
+    save_tensors(named_weights(judge, ""), folder / JUDGE)
+    write_facts(folder, facts)

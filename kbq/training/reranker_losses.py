@@ -15,7 +15,7 @@ from kbq.reading.judge import POINTS, PhraseJudge
 from kbq.reading.phrase_windows import ReadWindow
 from kbq.reading.reranker import answers_in, judged
 from kbq.text.sentences import whole_words
-from kbq.training.losses import marginal_losses
+from kbq.training.losses import distillation_loss, marginal_losses
 from kbq.training.mined_queries import Label, MinedQuery
 
 ReadExcerpts = Sequence[tuple[Excerpt, ReadWindow]]  # of one query
@@ -29,6 +29,42 @@ def query_losses(judge: PhraseJudge, query: MinedQuery, windows: ReadExcerpts) -
     found = alone.new_tensor([phrase.score for phrase in phrases])
     scores = alone + judge.retrieval * (found - found.max()) / POINTS
     return phrase_loss(scores, labels), token_loss(query, windows, judge.none / 2, is_nothing_right(labels))
+
+
+def taught_losses(
+    judges: Sequence[PhraseJudge], query: MinedQuery, read: Sequence[ReadExcerpts]
+) -> tuple[Tensor, Tensor]:
+    """KL(larger reader ‖ reader) over the phrases that were found for a query and none, and over all tokens and none.
+
+    Args:
+        judges: those of the reader and of the larger one.
+        read: what both have read, in the same windows. Source: arXiv 1503.02531.
+    """
+    (own_phrases, own_tokens), (phrases, tokens) = (
+        _said(judge, query, windows) for judge, windows in zip(judges, read, strict=True)
+    )
+    every = (torch.ones_like(own_phrases, dtype=torch.bool), torch.ones_like(own_tokens, dtype=torch.bool))
+    return (
+        distillation_loss(own_phrases, phrases.detach(), every[0], 1.0),
+        distillation_loss(own_tokens, tokens.detach(), every[1], 1.0),
+    )
+
+
+def _said(judge: PhraseJudge, query: MinedQuery, windows: ReadExcerpts) -> tuple[Tensor, Tensor]:
+    """Scores of the phrases that were found and of none, and logits of all tokens and of none.
+
+    Shapes: (1, phrases + 1) and (2, tokens + 1).
+    """
+    alone = torch.split(judged(judge, [window for _, window in windows]), [len(window.spans) for _, window in windows])
+    scores = torch.cat([part[: len(excerpt.numbers)] for part, (excerpt, _) in zip(alone, windows, strict=True)])
+    numbers = [number for excerpt, _ in windows for number in excerpt.numbers]
+    found = scores.new_tensor([query.phrases[number].score for number in numbers])
+    scores = scores + judge.retrieval * (found - found.max()) / POINTS
+    logits = torch.cat([window.logits for _, window in windows], dim=1)
+    return (
+        torch.cat([scores, scores.new_zeros(1)])[None],
+        torch.cat([logits, (judge.none / 2).expand(2, 1)], dim=1),
+    )
 
 
 def is_nothing_right(labels: Sequence[Label]) -> bool:

@@ -29,6 +29,7 @@ from kbq.training.reranker import (
     NONE,
     RerankerRun,
     TeachingSettings,
+    half_of,
     judging_reader,
     new_judge,
     prepare,
@@ -229,7 +230,8 @@ def queries() -> list[MinedQuery]:
         phrase("born", score=8.0),
         phrase("in", score=7.0),
     ]
-    return [mined(*found, answers=["born"] if number % 3 else []) for number in range(6)]
+    pages = [("1",), ("1", "7")]  # of either half
+    return [mined(*found, answers=["born"] if number % 3 else [], pages=pages[number % 2]) for number in range(6)]
 
 
 @pytest.fixture
@@ -265,6 +267,39 @@ def test_it_learns(asked: Asked, reading_model: Path) -> None:
     facts: Any = after.training["reranker"]
     assert (facts["command"], facts["init"], facts["outcome"]["steps"]) == ("teach", "reading", 15)
     assert replace(after, training=before.training) == before
+
+
+@pytest.fixture
+def larger(asked: Asked, reading_model: Path, tmp_path: Path) -> list[Path]:
+    """Two readers by themselves, taught with either half; every second query is about another page."""
+    ReaderNetwork.new(str(reading_model), "cpu").save(tmp_path / "checkpoint")
+    folders = [tmp_path / "larger-0", tmp_path / "larger-1"]
+    for half, folder in enumerate(folders):
+        teach_reranker(**asked | {"out": folder, "model": tmp_path / "checkpoint"}, half=half)
+    return folders
+
+
+def test_larger_readers_teach_what_they_were_not_taught(
+    asked: Asked, reading_model: Path, queries: list[MinedQuery], larger: list[Path], tmp_path: Path
+) -> None:
+    assert {half_of(query) for query in queries} == {0, 1}
+    taught = [judging_reader(folder, "cpu") for folder in larger]
+    own = judging_reader(reading_model, "cpu")
+    run = RerankerRun(own, queries, SETTINGS, taught)
+    for number, query in enumerate(queries):
+        losses, _ = run.losses([number])
+        assert losses["taught phrases"].item() > 0
+        with torch.no_grad():
+            itself = RerankerRun(taught[1 - half_of(query)], queries, SETTINGS, taught).losses([number])[0]
+        assert itself["taught phrases"].item() == pytest.approx(0, abs=1e-5)
+        assert itself["taught tokens"].item() == pytest.approx(0, abs=1e-5)
+    steps: list[StepReport] = []
+    teach_reranker(**asked, larger=larger, on_step=steps.append)
+    assert steps[-1].means["taught phrases"] < 0.7 * steps[0].means["taught phrases"]
+    facts: Any = read_config(asked["out"]).training["reranker"]
+    assert facts["larger"] == list(map(str, larger))
+    with pytest.raises(TrainingError, match="there are 1 larger readers: give two, taught with halves 0 and 1"):
+        teach_reranker(**asked | {"out": tmp_path / "other"}, larger=larger[:1])
 
 
 @pytest.mark.parametrize(
