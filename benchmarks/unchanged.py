@@ -50,14 +50,14 @@ class Recorder:
     """Runs commands of one checkout in a work folder, and keeps what they print and write."""
 
     def __init__(self, checkout: Path, work: Path) -> None:
-        self.work, self._checkout = work, checkout.resolve()
+        self.work, self.checkout = work, checkout.resolve()
         self.documents: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS_OF_DOCUMENTS}
 
     def run(self, *commands: str, kind: str = "told") -> None:
         """Run these commands one after the other in one process, and keep what each prints."""
         begun = time.monotonic()
         sent = [[*shlex.split(command), "--json"] for command in commands]
-        own = {"PYTHONPATH": str(self._checkout), "KBQ_CACHE": str(self.work / "cache"), "HF_HUB_OFFLINE": "1"}
+        own = {"PYTHONPATH": str(self.checkout), "KBQ_CACHE": str(self.work / "cache"), "HF_HUB_OFFLINE": "1"}
         threads = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
         process = subprocess.run(
             [sys.executable, str(HERE), "run"], cwd=self.work, env=os.environ | own | threads, input=json.dumps(sent),
@@ -66,8 +66,8 @@ class Recorder:
         if process.returncode:
             raise SystemExit(f"{commands[0]} … ended with {process.returncode}:\n{process.stderr}")
         done = json.loads(process.stdout)
-        if not Path(done["kbq"]).is_relative_to(self._checkout):
-            raise SystemExit(f"{done['kbq']} was run, not {self._checkout}: check the environment")
+        if not Path(done["kbq"]).is_relative_to(self.checkout):
+            raise SystemExit(f"{done['kbq']} was run, not {self.checkout}: check the environment")
         for command, (status, printed, notes) in zip(commands, done["outcomes"], strict=True):
             lines = printed.replace(str(self.work.resolve()), "WORK").splitlines()
             self.documents[kind][command] = {"status": status, "printed": [_document(line) for line in lines]}
@@ -160,7 +160,7 @@ def spread(records: Sequence[Any], count: int, first: int = 0) -> list[Any]:
 
 
 def write_inputs(work: Path, checkout: Path, data: Path) -> None:
-    """All files that the commands read. Of 500 pages that Re-DocRED asks about, 499 are in the source."""
+    """All files that the commands read. Of the pages, Re-DocRED asks about these."""
     sample = checkout / "kbq" / "sample"
     articles, asked = read_lines(sample / "articles.jsonl"), read_lines(sample / "queries.jsonl")
     write_lines(work / "articles.jsonl", articles)
@@ -168,7 +168,7 @@ def write_inputs(work: Path, checkout: Path, data: Path) -> None:
     write_lines(work / "more.jsonl", articles[60:90])
     slots = read_lines(data / "redocred" / "redocred-dev-kilt.jsonl.xz")
     golds = [page["wikipedia_id"] for slot in slots for out in slot["output"] for page in out.get("provenance", [])]
-    wanted = set(list(dict.fromkeys(golds))[:500])
+    wanted = set(list(dict.fromkeys(golds))[:200])
     pages = read_lines(data / "wiki" / "knowledge_source.jsonl.xz")
     write_lines(work / "wiki.jsonl", [page for page in pages if page["_id"] in wanted])
     questions = []
@@ -352,24 +352,23 @@ def record_predictions(recorder: Recorder) -> None:
 
 def record_tables(recorder: Recorder) -> None:
     """Filled tables and their claims, in every format; checked, and scored."""
-    subjects = [record["input"].split(" [SEP] ")[0] for record in read_lines(recorder.work / "gold-slots.jsonl")]
-    names = list(dict.fromkeys(subjects))[:15]
-    (recorder.work / "table.csv").write_text(
-        "subject,country,date of birth\n" + "".join(f'"{name}",,\n' for name in names)
-    )
-    fill = "fill table.csv --kb b --relations country 'date of birth' --out"
+    asked = read_lines(recorder.checkout / "kbq" / "sample" / "queries.jsonl")
+    names = list(dict.fromkeys(record["input"].split(" [SEP] ")[0] for record in spread(asked, 40)))[:12]
+    rows = "".join(f'"{name}",,\n' for name in names)
+    (recorder.work / "table.csv").write_text(f"subject,place of birth,date of birth\n{rows}", "utf-8")
+    fill = "fill table.csv --kb a --relations 'place of birth' 'date of birth' --out"
     recorder.run(
         f"{fill} filled.csv --min-probability 0.3",
-        f"{fill} filled.csv --min-probability 0.3 --format jsonl --force",
+        f"{fill} filled.csv --min-probability 0.7 --overwrite",
         f"{fill} many.csv --values many --dates iso --top 1",
-        f"{fill} dense.trig --backend dense --rerank 0",
+        f"{fill} filled.jsonl",
         f"{fill} filled.qs",
         f"{fill} filled.html",
-        "fill filled.csv --kb b --relations country --check --out checked.csv",
-        "evaluate-table filled.csv filled.csv",
+        "fill filled.csv --kb a --relations 'place of birth' --check --out checked.csv",
+        "evaluate-table many.csv filled.csv",
         "relations @people",
     )
-    outs = ("filled.csv", "many.csv", "checked.csv")
+    outs = ("filled.csv", "many.csv", "checked.csv", "filled.jsonl")
     recorder.keep("files", *outs, "filled.claims.jsonl", "many.claims.jsonl")
 
 
