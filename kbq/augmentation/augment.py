@@ -24,10 +24,10 @@ from kbq.dump.manifest import MANIFEST, is_knowledge_base
 from kbq.errors import KbqError, TrainingError
 from kbq.model.model_folder import local_folder
 from kbq.reading.network import ReaderNetwork
-from kbq.storage.counting import Summed
 from kbq.storage.files import digest_of
 from kbq.storage.folders import make_folders
 from kbq.storage.locks import writing_alone
+from kbq.storage.records import Summed
 from kbq.storage.writing import open_to_grow, remove_file, replacing, whole_lines, writing_to
 from kbq.text.answer_scores import normalise
 from kbq.training.generator import PROMPT, Generator, Marked

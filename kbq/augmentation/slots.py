@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from kbq.answers import Backend
 from kbq.corpus.pages import Page
-from kbq.corpus.readers import content_start
 from kbq.kilt.records import Gold
 from kbq.search.search import BATCH
+from kbq.text.markers import content_start
 from kbq.text.sentences import whole_words
 from kbq.tuning.triples import pages_of, subject_of
 

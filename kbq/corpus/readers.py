@@ -50,6 +50,7 @@ from kbq.storage.lines import (
 from kbq.storage.paths import as_path
 from kbq.storage.progress import Note, unheard
 from kbq.storage.rows import SUFFIXES, NumberedRow, read_rows
+from kbq.text.markers import content_start
 from kbq.text.normal_forms import normal_form
 
 Fields: TypeAlias = dict[str, object]
@@ -66,7 +67,6 @@ _FIRST_LINES: tuple[tuple[CorpusFormat, str], ...] = (
 )
 # `_id` repeats `wikipedia_id`; anchors and categories are Wikipedia's links, and longer than the text.
 _KILT_FIELDS = frozenset({"wikipedia_id", "wikipedia_title", "text", "_id", "anchors", "categories"})
-_KILT_MARKER = re.compile(r"\s*(Section::::[^\n]*|BULLET::::((-|\d+\.)(\s|$))?)\s*")
 _NOT_IN_AN_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _WRITE: dict[type, str] = {str: "text in quotes", list: "a list", dict: "an object {…}"}
 
@@ -179,12 +179,6 @@ def _recognised(source: str, lines: Iterator[Line], columns: CorpusColumns) -> t
     if source != "-" and SUFFIXES.get(without_compression(PurePath(source)).suffix.lower()) == "tsv":
         return "table", lines
     raise CorpusError(f"{source_name(source)}: the first line {first!r:.60} is of no known format: {_CHOOSE}")
-
-
-def content_start(text: str) -> int:
-    """The first character of a paragraph's content, after the list marker that a KILT knowledge source may have."""
-    marker = _KILT_MARKER.match(text)
-    return marker.end() if marker else 0
 
 
 def _kilt_page(fields: Fields) -> Page:

@@ -39,11 +39,10 @@ from kbq.corpus.metadata import check_metadata, without_unsafe_urls
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump.arrays import Texts, open_array, refuse_descending
 from kbq.errors import CorpusError, KnowledgeBaseError
-from kbq.storage.counting import Summed
 from kbq.storage.files import reading_problem
 from kbq.storage.json_text import parsed_json
 from kbq.storage.machine import expect_random_access, prefetch
-from kbq.storage.records import digest_of_bytes
+from kbq.storage.records import Summed, digest_of_bytes
 from kbq.storage.seals import read_seal
 from kbq.storage.writing import write_bytes
 

@@ -15,7 +15,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from kbq.model.model_folder import (
     ModelConfig,
     NamedTensors,
     fingerprint,
+    is_official,
     lasting_name,
     load_weights,
     named_weights,
@@ -47,7 +48,6 @@ from kbq.model.model_folder import (
     unpacked,
     write_config,
 )
-from kbq.model.official_checkpoint import TABLE, OfficialCheckpoint, is_official, read_checkpoint, read_vocabulary
 from kbq.model.phrases import PhraseEncoder
 from kbq.model.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
 from kbq.model.tokenizer import Forms
@@ -57,6 +57,9 @@ from kbq.storage.machine import give_memory_back
 from kbq.storage.paths import as_path
 from kbq.storage.records import as_record, read_object
 from kbq.storage.writing import write_text, writing_to
+
+if TYPE_CHECKING:
+    from kbq.model.official_checkpoint import OfficialCheckpoint
 
 SHORTEST = 80  # tokens that an encoder must be able to read: a window with its title and overlap
 CASING = "casing.json"
@@ -155,6 +158,8 @@ class Model:
         """
         folder = model_folder(source)
         if is_official(folder):
+            from kbq.model.official_checkpoint import read_checkpoint
+
             model = cls.of_official(read_checkpoint(folder), folder, device)
         elif (config := read_whole_config(folder)).base:
             model = cls._open_tuned(folder, config, device)
@@ -171,12 +176,14 @@ class Model:
         return model
 
     @classmethod
-    def of_official(cls, checkpoint: OfficialCheckpoint, vocabulary: Path, device: str = "auto") -> Self:
+    def of_official(cls, checkpoint: "OfficialCheckpoint", vocabulary: Path, device: str = "auto") -> Self:
         """A model with the weights of an official checkpoint; `vocabulary` is the folder with its word pieces.
 
         Raises:
             ModelError: it can only encode queries, or the vocabulary is missing or another one.
         """
+        from kbq.model.official_checkpoint import read_vocabulary
+
         folder, shape = checkpoint.folder, checkpoint.shape
         if not checkpoint.has_phrases:
             raise ModelError(
@@ -186,12 +193,14 @@ class Model:
         tokenizer = read_vocabulary(vocabulary, shape.vocab_size)
         return cls._assembled(folder, checkpoint.config(), tokenizer, Bert(shape), checkpoint.weights, device)
 
-    def take_queries_of(self, checkpoint: OfficialCheckpoint) -> None:
+    def take_queries_of(self, checkpoint: "OfficialCheckpoint") -> None:
         """Encode queries with an official checkpoint that was tuned from the one that this model was made of.
 
         Raises:
             ModelError: this model is not of such a checkpoint, or of one with other sizes or word embeddings.
         """
+        from kbq.model.official_checkpoint import TABLE
+
         folder, source, own = checkpoint.folder, self.source, self.phrases.backbone.config
         if self.config.base or not self.config.official_queries:
             kind = "is a query encoder itself" if self.config.base else "was not made of a checkpoint of DensePhrases"

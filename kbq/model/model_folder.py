@@ -19,15 +19,16 @@ from torch import Tensor, nn
 
 from kbq.answers import WeightType
 from kbq.errors import ModelError
+from kbq.model.bert import CONFIG as BERT_CONFIG
 from kbq.model.model_files import CONFIG, RECORDS, read_model_record, refuse_changes, remedy, sealed_files
 from kbq.model.windows import WindowShape
 from kbq.storage.files import reading_problem
-from kbq.storage.records import write_record
+from kbq.storage.records import read_object, write_record
 from kbq.storage.seals import FileSeal
 from kbq.storage.writing import replacing
 from kbq.text.markers import relation_key, slot_of
 
-WEIGHTS = "model.safetensors"
+WEIGHTS, OFFICIAL_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 FACTS = "training.json"  # how a model without a kbq.json was trained
 DEFAULT_MODEL = Path(__file__).parents[1] / "models" / "default"
 HEADER_LENGTH, METADATA = 8, "__metadata__"  # of a safetensors file: bytes that say how long its header is; facts there
@@ -311,3 +312,13 @@ def refuse_other_fingerprints(folder: Path, config: ModelConfig, stored: NamedTe
         if named != found:
             problem = ValueError(f"its {side} fingerprint is {found}, {CONFIG} names {named}")
             raise ModelError(reading_problem(folder / WEIGHTS, problem, remedy(folder)))
+
+
+def is_official(folder: Path) -> bool:
+    """Whether a folder holds a checkpoint that the official code wrote."""
+    if (folder / CONFIG).exists() or not (folder / OFFICIAL_WEIGHTS).is_file():
+        return False
+    try:
+        return read_object(folder / BERT_CONFIG).get("architectures") == ["Encoder"]
+    except (OSError, ValueError):
+        return False

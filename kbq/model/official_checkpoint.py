@@ -24,7 +24,7 @@ from torch import Tensor
 from kbq.errors import ModelError, first_line
 from kbq.model.bert import CONFIG as BERT_CONFIG
 from kbq.model.bert import Bert, BertConfig
-from kbq.model.model_files import CONFIG
+from kbq.model.model_folder import OFFICIAL_WEIGHTS as WEIGHTS
 from kbq.model.model_folder import ModelConfig, NamedTensors, fingerprint, refuse_not_finite
 from kbq.model.pickled_weights import refuse_bombs, refuse_unusual
 from kbq.model.tokenizer import BERT, FILE, FastTokenizer
@@ -33,7 +33,7 @@ from kbq.model.windows import WindowShape
 from kbq.storage.files import reading_problem
 from kbq.storage.records import read_object
 
-WEIGHTS, VOCABULARY = "pytorch_model.bin", "vocab.txt"
+VOCABULARY = "vocab.txt"
 PHRASES, START, END = "phrase_encoder.", "query_start_encoder.", "query_end_encoder."
 FILTER = "filter_linear."
 NAMES = {PHRASES: "phrases.backbone.", START: "queries.start.", END: "queries.end.", FILTER: "phrases.filter."}
@@ -74,16 +74,6 @@ class OfficialCheckpoint:
             value_offset=OFFSET,
             official_queries=True,
         )
-
-
-def is_official(folder: Path) -> bool:
-    """Whether a folder holds a checkpoint that the official code wrote."""
-    if (folder / CONFIG).exists() or not (folder / WEIGHTS).is_file():
-        return False
-    try:
-        return read_object(folder / BERT_CONFIG).get("architectures") == ["Encoder"]
-    except (OSError, ValueError):
-        return False
 
 
 def read_checkpoint(folder: Path) -> OfficialCheckpoint:

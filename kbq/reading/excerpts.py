@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from kbq.answers import Answer
-from kbq.corpus.readers import content_start
 from kbq.model.windows import Tokens, Window, token_span, tokenize
+from kbq.text.markers import content_start
 
 AROUND = 200  # characters read on either side of a phrase, some 40 word pieces
 MOST = 1200  # characters of a window that phrases share

@@ -12,10 +12,10 @@ import numpy as np
 
 from kbq.answers import Answer, Unit
 from kbq.array_types import Floats
-from kbq.corpus.readers import content_start
 from kbq.model.windows import Tokens, tokenize
 from kbq.reading.network import ReaderNetwork
 from kbq.search.spans import best_ends
+from kbq.text.markers import content_start
 
 
 class Reader(ReaderNetwork):

@@ -15,7 +15,7 @@ from kbq.array_types import Floats
 from kbq.dump.manifest import Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import QueryError
-from kbq.search.texts import shared_texts
+from kbq.search.units import shared_texts
 from kbq.text.markers import MARKERS, mention_in, slot_of
 from kbq.words.bm25 import WordStatistics, missing_words, open_bm25, query_words, title_term
 from kbq.words.sparta import PieceTokenizer, SentenceImpacts

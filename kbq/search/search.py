@@ -19,8 +19,7 @@ from kbq.index.base import Bonus, Index
 from kbq.index.inner_products import in_steps
 from kbq.search.hybrid import LexicalScores, SummedBonus
 from kbq.search.spans import Spans, find_spans
-from kbq.search.texts import TextOf, shared_texts
-from kbq.search.units import best_units
+from kbq.search.units import TextOf, best_units, shared_texts
 
 Wanted = tuple[int, Unit]  # k, and what an answer is
 BATCH = 64  # queries searched together

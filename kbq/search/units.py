@@ -7,24 +7,28 @@ import heapq
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import repeat
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from kbq.answers import Answer, Unit
 from kbq.array_types import Rows
 from kbq.dump.shards import Shard
-from kbq.search.ranges_taken import RangesTaken
-from kbq.search.spans import Spans
-from kbq.search.texts import TextOf, shared_texts
+from kbq.search.spans import RangesTaken, Spans
 from kbq.text.sentences import sentence_bounds
 
 FIRST_GROUP = 16  # spans that are placed together; every later group is as large as all before it
 WORD = re.compile(r"\S+")
+TextOf: TypeAlias = Callable[[int, int], str]  # the number of a shard, and of a paragraph in it → its text
+
+
+def shared_texts(shards: Sequence[Shard]) -> TextOf:
+    """Read each paragraph once a search: all answers from it share its text."""
+    return cache(lambda shard, paragraph: shards[shard].texts[paragraph])
 
 
 @dataclass(frozen=True, slots=True)

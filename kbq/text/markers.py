@@ -1,4 +1,4 @@
-"""Special tokens: the markers in a query, `subject [SEP] relation` or `… [START_ENT] mention [END_ENT] …`."""
+"""Markers: those in a query, `subject [SEP] relation` or `… [START_ENT] mention [END_ENT] …`, and KILT's of lists."""
 
 import re
 
@@ -6,6 +6,7 @@ MARKERS = re.compile(r"\[(?:SEP|START_ENT|END_ENT)\]", re.IGNORECASE)
 START = re.compile(r"\[START_ENT\]", re.IGNORECASE)
 MENTION = re.compile(START.pattern + r"(.*?)\[END_ENT\]", re.DOTALL | re.IGNORECASE)
 SEPARATOR = re.compile(r"\[SEP\]", re.IGNORECASE)
+KILT_MARKER = re.compile(r"\s*(Section::::[^\n]*|BULLET::::((-|\d+\.)(\s|$))?)\s*")
 
 
 def mention_in(text: str) -> re.Match[str] | None:
@@ -38,3 +39,9 @@ def slot_of(text: str) -> tuple[str, str] | None:
     """
     sides = SEPARATOR.split(text)
     return ("[SEP]".join(sides[:-1]).strip(), sides[-1].strip()) if len(sides) > 1 else None
+
+
+def content_start(text: str) -> int:
+    """The first character of a paragraph's content, after the list marker that a KILT knowledge source may have."""
+    marker = KILT_MARKER.match(text)
+    return marker.end() if marker else 0

@@ -10,8 +10,8 @@ from kbq.corpus.pages import Page
 from kbq.dump.arrays import Texts
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.search import ranges_taken
-from kbq.search.ranges_taken import RangesTaken
+from kbq.search import spans
+from kbq.search.spans import RangesTaken
 from kbq.search.units import Sentences
 from kbq.text.sentences import sentence_bounds
 
@@ -23,7 +23,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5)).map(lambda on
 @settings(max_examples=200)
 def test_ranges_are_taken_as_if_each_were_compared_with_all(most: int, wanted: list[tuple[int, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranges_taken, "MOST", most)
+        patch.setattr(spans, "MOST_OF_BLOCK", most)
         taken = RangesTaken()
         units: list[tuple[int, int]] = []
         for begin, stop in wanted:  # empty ones are among them: some tokenizers make tokens of no character
@@ -40,8 +40,8 @@ def test_a_range_costs_a_few_comparisons_and_a_short_copy() -> None:
         taken.add(2 * place, 2 * place + 1)
     sizes = [len(begins) for begins, _ in taken._blocks]
     assert sum(sizes) == 20_000
-    assert max(sizes) <= ranges_taken.MOST
-    assert min(sizes) >= ranges_taken.MOST // 2
+    assert max(sizes) <= spans.MOST_OF_BLOCK
+    assert min(sizes) >= spans.MOST_OF_BLOCK // 2
     begins = [begin for block, _ in taken._blocks for begin in block]
     assert begins == list(range(0, 40_000, 2))
     assert [taken.first_within(*place) for place in ((7, 8), (8, 9), (7, 9), (39_998, 50_000))] == [None, 8, 8, 39_998]
