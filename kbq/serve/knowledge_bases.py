@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from kbq.serve.matching import TitleWords
 from kbq.serve.page_list import PageList, listed
 from kbq.serve.problems import RefusedError, without_paths
 from kbq.serve.titles import Title, TitlePrefixes
+from kbq.storage.machine import give_memory_back
 from kbq.tables.known import USUAL, preset
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 MOST_FACETED = 200_000  # pages whose metadata are kept in memory, to sort them by
 EVERY = 1.0  # seconds between two looks at a folder
+TRIMS = 10  # looks after which freed memory is given back
 AGAIN, MOST_AGAIN = 10.0, 600.0  # seconds after which what was refused is read again: ever more, up to ten minutes
 FIRST = "kbq"  # is asked for before a knowledge base counts as open
 Call = Callable[..., Awaitable[Any]]  # that of a `Batcher`: has its thread do some work
@@ -218,10 +221,12 @@ class KnowledgeBases:
         return text
 
     async def watch(self, call: Call, metrics: Metrics) -> None:
-        """Reopen what has changed, for ever."""
-        while True:
+        """Reopen what has changed, and give freed memory back to the system now and then, for ever."""
+        for looks in count():
             for one in self:
                 await one.reopen(call, metrics)
+            if looks % TRIMS == 0:
+                await asyncio.to_thread(give_memory_back)
             await asyncio.sleep(EVERY)
 
 

@@ -1,5 +1,6 @@
 """Reopening: a knowledge base that is changed while it is asked loses no request; a damaged one is not taken."""
 
+import asyncio
 import shutil
 import threading
 from collections.abc import Callable
@@ -11,6 +12,9 @@ import pytest
 from kbq.corpus.pages import Page
 from kbq.kb import KnowledgeBase
 from kbq.serve import knowledge_bases
+from kbq.serve.batcher import Batcher
+from kbq.serve.knowledge_bases import KnowledgeBases
+from kbq.serve.metrics import Metrics
 
 from .conftest import Running, Serve
 
@@ -124,3 +128,17 @@ def test_a_damaged_one_is_refused_and_the_old_one_goes_on(
     shutil.copytree(tmp_path / "old", folder)  # it is restored
     until(lambda: ready(service)["problem"] == "")
     assert service.query("the river", k=2) == answers
+
+
+def test_freed_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = threading.Event()
+    monkeypatch.setattr(knowledge_bases, "give_memory_back", given.set)
+
+    async def watch() -> bool:
+        async with Batcher() as batcher:
+            watching = asyncio.create_task(KnowledgeBases([]).watch(batcher.call, Metrics()))
+            is_given = await asyncio.to_thread(given.wait, 30)
+            watching.cancel()
+            return is_given
+
+    assert asyncio.run(watch())
