@@ -1,179 +1,531 @@
-"""Accelerator: encoding, exact search and clustering there and on the CPU: speed, agreement, memory.
+"""Accelerator: every row of what a GPU does for kbq, beside the bare product and copy of the same run.
 
-    python benchmarks/accelerator.py CORPUS WORK [--device cuda] [--times 1,7,35] [--workers 8] [--paragraphs 3000]
+    python benchmarks/accelerator.py [--device cuda] [--seconds 230] [--out results/accelerator.json] [--small]
 
-The corpus is encoded on the device by several processes, its first paragraphs by one, and fewer of them on the CPU.
-Larger knowledge bases are the same one several times, each time with other dimensions negated: other vectors of the
-same lengths. Seconds are wall time, with all that the CPU does for the device. T-REx's pages 35 times are 50 million
-vectors: 20 GB on the disk, and on the device.
+It makes its own data: the bundled articles, several times, and random vectors. Each part has its share of the time and
+is ended when that is over; what one part fails of is printed, and the others go on. Figures are written after each
+part, and the whole stops after `--seconds` whatever happens. Seconds are wall time, with all that the CPU does for the
+GPU. `--small` shows that it runs: with TRITON_INTERPRET=1 and `--device cpu`, on any machine.
 """
 
 import argparse
+import copy
+import cProfile
+import itertools
+import json
 import os
+import pstats
 import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
 import time
-from dataclasses import replace
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import reporting
 import torch
 from keep_all_tokens import everything_kept
-from measuring import wall_seconds
+from measuring import inputs, wall_seconds
+from speed import tuning
 
-from kbq.corpus.pages import Page
+from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.readers import read_corpus
-from kbq.dump.page_encoder import encode_pages
-from kbq.dump.publishing import publish
-from kbq.dump.shards import shard_name
-from kbq.index.cells import Clusters, clusters_for
+from kbq.dump import building, workers
+from kbq.dump.page_encoder import PageEncoder, encode_pages
+from kbq.dump.shard_writer import EncodedParagraph, ShardWriter, page_digest
+from kbq.dump.shards import Shard
+from kbq.index import exact, gpu_rows
+from kbq.index.exact import ExactIndex
+from kbq.index.gpu_rows import Asked, GpuRows, Shape, best_of_pieces, kernels_work
 from kbq.kb import KnowledgeBase
-from kbq.model.devices import choose_device
+from kbq.model.devices import autocast
 from kbq.model.model import Model
-from kbq.search.recall import own_queries
-from kbq.storage.seals import seal_folder
+from kbq.sample_kb import ARTICLES
+from kbq.search.search import SearchContext, search
 
-TOGETHER, ALONE = 64, 16  # queries
-REPEAT = 3
-CPU_SHARE = 20  # of the paragraphs, one in so many is also encoded on the CPU
-Vectors = tuple[np.ndarray, np.ndarray]  # of the starts and ends of queries
+ROWS = 1_329_480  # of a shard: T-REx's pages, and some
+DIM = 384
+TOGETHER = 64  # queries
+REPEAT = 5
+COPIES = 40  # of the bundled articles
+SWEPT = {  # by the number of queries: how a kernel may divide its work
+    64: [
+        Shape(128, 128, 8, 3), Shape(128, 64, 8, 4), Shape(128, 64, 8, 3), Shape(64, 128, 4, 3), Shape(64, 64, 4, 4),
+        Shape(64, 64, 4, 3), Shape(128, 128, 8, 2), Shape(128, 32, 8, 5), Shape(256, 64, 8, 3), Shape(64, 128, 8, 3),
+    ],
+    8: [
+        Shape(128, 128, 4, 4), Shape(128, 128, 4, 3), Shape(256, 128, 8, 3), Shape(128, 64, 4, 5), Shape(64, 128, 4, 4),
+        Shape(64, 128, 2, 4), Shape(256, 64, 8, 4), Shape(128, 128, 8, 3), Shape(256, 128, 4, 2), Shape(64, 64, 2, 6),
+    ],
+}  # fmt: skip
 
 
-def memory(device: torch.device) -> dict[str, float]:
-    """GB that the device held at most since this was asked last."""
-    if device.type != "cuda":
-        return {}
-    most = torch.cuda.max_memory_allocated(device) / 1e9
-    torch.cuda.reset_peak_memory_stats(device)
-    return {"memory of the device, this process, GB": round(most, 2)}
+class OutOfTimeError(Exception):
+    """A part has had its share."""
 
 
-def encoding(corpus: Path, device: torch.device, folder: Path, paragraphs: int, workers: int) -> dict[str, Any]:
-    """Build a knowledge base on the device, and see how its vectors differ from those of a CPU."""
-    begun = time.perf_counter()
-    kb = KnowledgeBase.build(
-        read_corpus(str(corpus)), folder, Model.open("default", str(device)), index="exact", bm25=False, workers=workers
-    )
-    taken = time.perf_counter() - begun
-    figures: dict[str, Any] = {
-        "tokens": kb.counts.tokens,
-        "kept vectors": kb.counts.rows,
-        "build, processes": workers,
-        "build, seconds": round(taken, 1),
-        "build, tokens per second": round(kb.counts.tokens / taken),
-    }
-    pages, count = [], 0
-    for page in read_corpus(str(corpus)):
-        pages.append(page)
-        count += len(page.paragraphs)
-        if count >= paragraphs:
+@dataclass
+class Run:
+    """What is measured, where, and what came of it."""
+
+    device: torch.device
+    out: Path
+    small: bool
+    only: str  # parts whose names have this
+    stop: float  # on the clock of `time.monotonic`
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    def part(self, name: str, seconds: float, work: Callable[["Run", dict[str, Any]], None]) -> None:
+        """Do one part, if it is wanted; its figures are kept as far as it comes."""
+        if self.only not in name:
+            return
+        begun, found = time.monotonic(), self.figures.setdefault(name, {})
+        share = min(seconds * (10 if self.small else 1), self.stop - begun - 2)
+        if share < 3:
+            found["left out"] = "no time was left"
+            return
+        try:
+            with within(share):
+                work(self, found)
+        except BaseException as error:
+            found["failed"] = f"{type(error).__name__}: {str(error)[:500]}"
+            if not isinstance(error, OutOfTimeError):
+                found["where"] = traceback.format_exc()[-1500:]
+        found["section seconds"] = round(time.monotonic() - begun, 1)
+        self.write()
+        print(json.dumps({name: found}, indent=1, default=str), flush=True)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def write(self) -> None:
+        """Write what there is."""
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        partial = self.out.with_suffix(".partial")
+        partial.write_text(json.dumps(self.figures, indent=1, default=str) + "\n", "utf-8")
+        partial.replace(self.out)
+
+    def wait(self) -> None:
+        """Until the device has done everything."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def milliseconds(self, work: Callable[[], object], repeat: int = REPEAT) -> float:
+        """Of one call, when everything was done once before; the fewest of some."""
+
+        def whole() -> None:
+            work()
+            self.wait()
+
+        whole()
+        return round(1000 * wall_seconds(whole, 1 if self.small else repeat), 3)
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raise OutOfTimeError in a block that takes longer."""
+
+    def stop(*_: object) -> None:
+        raise OutOfTimeError(f"more than {seconds:.0f} seconds")
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def watched(run: Run) -> None:
+    """End the process when its time is over, wherever it hangs."""
+    while time.monotonic() < run.stop:
+        time.sleep(0.2)
+    try:
+        run.figures["stopped"] = "the time was over"
+        run.write()
+    finally:
+        os._exit(0)
+
+
+def limits(run: Run, found: dict[str, Any]) -> None:
+    """What the device can do at best."""
+    found["torch"], found["device"] = torch.__version__, "the CPU itself"
+    if run.device.type == "cuda":
+        found["device"] = torch.cuda.get_device_name(run.device)
+        found["GB"] = round(torch.cuda.get_device_properties(run.device).total_memory / 1e9, 1)
+        found["triton"] = version("triton")
+    rows = random_rows(run, 100_000 if run.small else 10_000_000)
+    for columns in (32, 128):
+        others = random_rows(run, columns).T
+        name = f"int8 product of {len(rows)} rows with {columns} columns, ms"
+        found[name] = run.milliseconds(lambda: torch._int_mm(rows, others))  # noqa: B023
+    other = torch.empty_like(rows)
+    taken = run.milliseconds(lambda: other.copy_(rows))
+    found["copy GB/s, read and written"] = round(2 * rows.numel() / taken / 1e6)
+    size = 512 if run.small else 8192
+    matrix = torch.randn(size, size, device=run.device, dtype=torch.bfloat16)
+    found["bf16 product, TFLOP/s"] = round(2 * size**3 / run.milliseconds(lambda: matrix @ matrix) / 1e9, 1)
+
+
+def random_rows(run: Run, count: int) -> torch.Tensor:
+    """Rows like those of a dump. Shape: (count, DIM), int8."""
+    source = torch.Generator(run.device).manual_seed(count)
+    rows = torch.empty((count, DIM), dtype=torch.int8, device=run.device)
+    for part in rows.split(1_000_000):
+        part.copy_(torch.randn(part.shape, device=run.device, generator=source).mul_(35).clamp_(-127, 127))
+    return rows
+
+
+def random_shard(folder: Path, rows: int) -> Shard:
+    """A shard of random vectors, in paragraphs of 60 rows."""
+    source, count = np.random.default_rng(0), rows // 60
+    quarter = source.standard_normal((-(-rows // 4), DIM), np.float32)
+    quarter = np.clip(quarter * 35, -127, 127).astype(np.int8)  # random numbers take long: other signs make others
+    vectors = np.concatenate([quarter * source.choice(np.array([-1, 1], np.int8), DIM) for _ in range(4)])
+    edges = source.choice(np.array([0, 1, 2, 3], np.uint8), (count, 60), p=[0.05, 0.15, 0.15, 0.65])
+    text, starts, places = " ".join(["word"] * 60), np.arange(60, dtype=np.uint32) * 5, np.arange(60, dtype=np.uint32)
+    writer = ShardWriter(folder, DIM, building.Progress())
+    for number, own in enumerate(np.split(vectors[: 60 * count], count)):
+        page = Page(str(number), "Title", (Paragraph(0, text),))
+        logits = np.zeros(60, np.float32)
+        paragraph = EncodedParagraph(0, text, 60, own, logits, edges[number], places, starts, starts + 4)
+        writer.append(page, page_digest(page), [paragraph])
+    writer.close()
+    return Shard(folder)
+
+
+def others(base: Shard, count: int) -> list[Shard]:
+    """The shard, and others of the same shape, with other vectors, in memory."""
+    vectors = np.array(base.vectors)
+
+    def other(number: int) -> Shard:
+        source, shard = np.random.default_rng(number), copy.copy(base)
+        shard.vectors = shard._scattered = np.roll(vectors, 7919 * number, axis=0)
+        shard.vectors *= source.choice(np.array([-1, 1], np.int8), DIM)
+        return shard
+
+    with ThreadPoolExecutor(8) as pool:
+        return [base, *pool.map(other, range(1, count))]
+
+
+def queries_for(shards: Sequence[Shard]) -> np.ndarray:
+    """Start and end vectors that are near rows of a shard. Shape: (TOGETHER, 2, DIM)."""
+    source = np.random.default_rng(2)
+    rows = source.choice(len(shards[0]) - 3, TOGETHER, replace=False)
+    near = np.stack([shards[0].vectors[rows], shards[0].vectors[rows + 2]], axis=1).astype(np.float32)
+    noisy: np.ndarray = (near + source.standard_normal(near.shape, np.float32) * 70) / 100
+    return noisy.astype(np.float32)
+
+
+def checked(run: Run, found: dict[str, Any]) -> None:
+    """The kernels find what PyTorch's products find, and what a CPU finds, in random shards and in ties."""
+    begun = time.monotonic()
+    found["kernels work"] = kernels_work(run.device, DIM)
+    found["seconds to compile and check"] = round(time.monotonic() - begun, 1)
+    with tempfile.TemporaryDirectory() as folder:
+        shard = random_shard(Path(folder) / "shard-00000", 600 if run.small else 60_000)
+        shards = others(shard, 3)
+        queries = queries_for(shards)[: 2 if run.small else TOGETHER]
+        on_cpu = search(SearchContext(shards, ExactIndex(shards, [torch.device("cpu")] * 3)), queries, 10, "phrase")
+        for name, works in (("kernels", exact.kernels_work(run.device, DIM)), ("PyTorch's products", False)):
+            with instead(exact, "kernels_work", lambda device, dim, works=works: works):
+                index = ExactIndex(shards, [run.device] * 3)
+            same = search(SearchContext(shards, index), queries, 10, "phrase")
+            alone = [search(SearchContext(shards, index), query[None], 10, "phrase")[0] for query in queries[:4]]
+            found[f"queries with the same hits as on the CPU, {name}"] = sum(map(list.__eq__, same, on_cpu))
+            found[f"the same alone, {name}"] = sum(map(list.__eq__, alone, on_cpu))
+        found["queries"] = len(queries)
+        for shard in shards:
+            shard.vectors[:] = 3 if shard is not shards[0] else shard.vectors
+        index = ExactIndex(shards[1:], [run.device] * 2)
+        ties = search(SearchContext(shards[1:], index), queries[:2], 5, "phrase")
+        plain = search(
+            SearchContext(shards[1:], ExactIndex(shards[1:], [torch.device("cpu")] * 2)), queries[:2], 5, "phrase"
+        )
+        found["queries with the same hits among equal rows, of 2"] = sum(map(list.__eq__, ties, plain))
+
+
+@contextmanager
+def instead(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Something else under this name."""
+    previous = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, previous)
+
+
+def swept(run: Run, found: dict[str, Any]) -> None:
+    """The kernel in different shapes, milliseconds; the best one of each number of queries is used from here on."""
+    count = 2_560 if run.small else 8_000_000 // gpu_rows.PADDING * gpu_rows.PADDING
+    rows = random_rows(run, count)
+    edges = torch.full((count,), 3, dtype=torch.uint8, device=run.device)
+    numbers = torch.zeros(count, dtype=torch.int32, device=run.device)
+    for queries, shapes in sorted(SWEPT.items()):
+        source = np.random.default_rng(0)
+        both = source.standard_normal((2, 1 if queries == 8 else queries, DIM), np.float32)
+        asked = Asked.of(*both, None, run.device)
+        taken: dict[Shape, float] = {}
+        for shape in shapes[: 2 if run.small else None]:
+            name = f"{queries} queries: {', '.join(f'{number} {what}' for what, number in shape._asdict().items())}"
+            with instead(gpu_rows, "SHAPES", gpu_rows.SHAPES | {queries: shape}):
+                try:
+                    found[name] = taken[shape] = run.milliseconds(
+                        partial(best_of_pieces, rows, edges, numbers, asked), 3
+                    )
+                except OutOfTimeError:
+                    raise
+                except Exception as error:
+                    found[name] = f"{type(error).__name__}: {str(error)[:100]}"
+        if taken:
+            best = gpu_rows.SHAPES[queries] = min(taken, key=taken.__getitem__)
+            found[f"best, {queries} queries"] = [*best, taken[best]]
+        columns = random_rows(run, 32 if queries == 8 else 2 * queries).T
+        bare = run.milliseconds(partial(torch._int_mm, rows, columns), 3)
+        found[f"bare int8 product with {columns.shape[1]} columns"] = bare
+
+
+def searched(times: int) -> Callable[[Run, dict[str, Any]], None]:
+    """Exact search of the random shard so many times."""
+
+    def work(run: Run, found: dict[str, Any]) -> None:
+        base = shard_of(run)
+        shards = others(base, times)
+        queries = queries_for(shards)
+        found["vectors"] = sum(map(len, shards))
+        begun = time.monotonic()
+        index = ExactIndex(shards, [run.device] * times)
+        run.wait()
+        found["opening, seconds"] = round(time.monotonic() - begun, 1)
+        (part,) = index._parts
+        if isinstance(part, GpuRows):
+            for name, columns in (("64 together", 2 * TOGETHER), ("one", 32)):
+                matrix = random_rows(run, columns).T
+                found[f"bare int8 product, {name}, ms"] = run.milliseconds(
+                    lambda: [torch._int_mm(some, matrix) for some in part._vectors.split(4_000_000)],  # noqa: B023
+                    3,
+                )
+            for name, size in (("64 together", TOGETHER), ("one", 1)):
+                asked = Asked.of(queries[:size, 0], queries[:size, 1], None, run.device)
+                some = slice(0, min(part._count, gpu_rows.CHUNK))
+                columns_of = part._vectors[some], part._edges[some], part._paragraphs[some], asked
+                found[f"kernel alone, {name}, ms"] = run.milliseconds(lambda: best_of_pieces(*columns_of), 3)  # noqa: B023
+        context = SearchContext(shards, index)
+        for name, size in (("64 together", TOGETHER), ("one", 1)):
+            some_of = itertools.cycle(np.split(queries, TOGETHER // size))
+            found[f"candidates, {name}, ms"] = run.milliseconds(
+                lambda: index.candidates(*next(some_of).transpose(1, 0, 2), 10)  # noqa: B023
+            )
+            taken = run.milliseconds(lambda: search(context, next(some_of), 10, "phrase"))  # noqa: B023
+            found[f"search with its answers, {name}, ms"] = taken
+            found[f"queries per second, {name}"] = round(1000 * size / taken, 1)
+            if f"bare int8 product, {name}, ms" in found:
+                found[f"times the bare product, {name}"] = round(taken / found[f"bare int8 product, {name}, ms"], 2)
+        by_shard = index.candidates(queries[:, 0], queries[:, 1], 10)
+        found["candidates of three queries"] = [sum(len(each[query].starts) for each in by_shard) for query in range(3)]
+        found["profile of one search"] = profile(lambda: search(context, queries[:1], 10, "phrase"))
+        if run.device.type == "cuda":
+            found["GB on the device, this process"] = round(torch.cuda.max_memory_allocated(run.device) / 1e9, 2)
+        if times == 1:
+            with instead(exact, "kernels_work", lambda device, dim: False):
+                plain = SearchContext(shards, ExactIndex(shards, [run.device]))
+            for name, size in (("64 together", TOGETHER), ("one", 1)):
+                taken = run.milliseconds(partial(search, plain, queries[:size], 10, "phrase"), 3)
+                found[f"with PyTorch's products, {name}, ms"] = taken
+            same = map(list.__eq__, *(search(each, queries, 10, "phrase") for each in (context, plain)))
+            found["queries with the same hits as PyTorch's products"] = sum(same)
+
+    return work
+
+
+def shard_of(run: Run) -> Shard:
+    """The random shard, made once."""
+    folder = shard_folder()
+    folder.parent.mkdir(exist_ok=True)
+    return Shard(folder) if folder.exists() else random_shard(folder, 600 if run.small else ROWS)
+
+
+def shard_folder() -> Path:
+    """Where the random shard of this process lies."""
+    return Path(tempfile.gettempdir()) / f"kbq-accelerator-{os.getpid()}" / "shard-00000"
+
+
+def profile(work: Callable[[], object], lines: int = 14) -> list[str]:
+    """Where the host spends its time."""
+    profiler = cProfile.Profile()
+    profiler.runcall(work)
+    stats = pstats.Stats(profiler).stats  # type: ignore[attr-defined]
+    rows = sorted(((own, calls, where) for where, (calls, _, own, _, _) in stats.items()), reverse=True)[:lines]
+    return [
+        f"{1000 * own:.2f} ms, {calls} calls: {Path(file).name}:{line} {name}"
+        for own, calls, (file, line, name) in rows
+    ]
+
+
+def articles(copies: int) -> list[Page]:
+    """The bundled articles, several times."""
+    pages = list(read_corpus(str(ARTICLES)))
+    return [replace(page, id=f"{page.id} {copy}") for copy in range(copies) for page in pages]
+
+
+def encoded(run: Run, found: dict[str, Any]) -> None:
+    """Tokens a second: of one process, of a build, of the network alone; and how near vectors are to the CPU's."""
+    pages = articles(1 if run.small else COPIES)
+    model = Model.open("default", str(run.device))
+    blocks = list(building._blocks(iter(pages)))
+    encode_pages(model, blocks[0])  # warm
+
+    def encode() -> list[Any]:
+        return [block for _, block in workers.encode_blocks(model, blocks, lambda block: block)]
+
+    begun = time.monotonic()
+    tokens = sum(one.tokens for block in encode() for page in block for one in page)
+    taken = time.monotonic() - begun
+    found |= {"tokens": tokens, "one process, tokens per second": round(tokens / taken)}
+    found["profile of one block"] = profile(lambda: encode_pages(model, blocks[0]))
+    for windows, length in ((512, 128), (256, 256), (830, 79)):
+        if run.small:
             break
-    few = pages[: max(1, len(pages) // CPU_SHARE)]
-    model = everything_kept(str(device))
-    encode_pages(model, few)  # warm
-    found, on_device = vectors_of(model, pages)
-    expected, on_cpu = vectors_of(everything_kept(), few)
-    one, other = (vectors[: len(expected)] for vectors in (found, expected))
-    cosines = (one * other).sum(axis=1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1))
-    return figures | {
-        "encoding alone, one process, tokens per second": round(len(found) / on_device),
-        "encoding alone on the CPU, tokens per second": round(len(expected) / on_cpu),
-        "int8 vectors, mean cosine to those of the CPU": round(float(cosines.mean()), 6),
-        **memory(device),
-    }
-
-
-def vectors_of(model: Model, pages: list[Page]) -> tuple[np.ndarray, float]:
-    """All vectors, and the seconds that they took. Shape: (tokens, dim)."""
-    begun = time.perf_counter()
-    encoded = encode_pages(model, pages)
-    taken = time.perf_counter() - begun
-    return np.concatenate([p.vectors for page in encoded for p in page]).astype(np.float32), taken
-
-
-def enlarged(source: KnowledgeBase, folder: Path, times: int) -> None:
-    """The same knowledge base several times, with other signs of the dimensions each time."""
-    rng = np.random.default_rng(0)
-    shards = []
-    for copy in range(times):
-        signs = rng.choice([-1, 1], source.model.dim).astype(np.int8) if copy else np.int8(1)
-        for shard, entry in zip(source.shards, source.manifest.shards, strict=True):
-            to = folder / shard_name(len(shards))
-            shutil.copytree(shard.folder, to, copy_function=os.link)
-            (to / "vectors.npy").unlink()
-            np.save(to / "vectors.npy", shard.vectors * signs)
-            (to / "seal.json").unlink()
-            shards.append(replace(entry, name=to.name, seal=seal_folder(to).digest))
-    publish(folder, replace(source.manifest, shards=tuple(shards)))
-
-
-def searching(folder: Path, device: torch.device, vectors: Vectors) -> tuple[dict[str, Any], list[Any]]:
-    """Queries per second of exact search on a device, and what is found."""
-    begun = time.perf_counter()
-    kb = KnowledgeBase.open(folder, device=str(device))
-    opened = time.perf_counter() - begun
-    starts, ends = vectors
-    hits = kb.search_vectors(starts, ends)
-    together = wall_seconds(lambda: kb.search_vectors(starts, ends), REPEAT) / TOGETHER
-    alone = (
-        wall_seconds(lambda: [kb.search_vectors(starts[i : i + 1], ends[i : i + 1]) for i in range(ALONE)], REPEAT)
-        / ALONE
+        ids = torch.randint(1000, 20000, (windows, length), device=run.device)
+        fast, mask = PageEncoder(model)._network, torch.ones_like(ids)
+        with torch.inference_mode():
+            taken = run.milliseconds(lambda: fast(ids, attention_mask=mask, token_type_ids=mask), 3)  # noqa: B023
+        found[f"network alone, {windows} × {length} tokens, tokens per second"] = round(1000 * ids.numel() / taken)
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.monotonic()
+        kb = KnowledgeBase.build(pages, Path(folder) / "kb", model, index="exact", bm25=False)
+        found["build, one process, tokens per second"] = round(kb.counts.tokens / (time.monotonic() - begun))
+    few = articles(1)[:20]
+    on_device, on_cpu = everything_kept(str(run.device)), everything_kept("cpu")
+    one, other = (
+        np.concatenate([part.vectors for page in encode_pages(each, few) for part in page]).astype(np.float32)
+        for each in (on_device, on_cpu)
     )
-    figures = {
-        "vectors": kb.counts.rows,
-        "opening, seconds": round(opened, 1),
-        "queries per second, 64 at a time": round(1 / together, 1),
-        "queries per second, one at a time": round(1 / alone, 1),
-        **memory(device),
-    }
-    return figures, hits
+    cosines = (one * other).sum(axis=1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+    found |= {"mean cosine to the CPU's": float(cosines.mean()), "least cosine": float(cosines.min())}
+    taken = wall_seconds(lambda: encode_pages(on_cpu, few), 2)
+    found["on this CPU, all cores, tokens per second"] = round(len(other) / taken)
 
 
-def clustering(source: KnowledgeBase, device: torch.device) -> dict[str, Any]:
-    """Assigning rows to the cells of an index, on the device and on the CPU: what a build of one takes longest for."""
-    rows = np.array(source.shards[0].vectors)
-    means = rows[:: max(1, len(rows) // clusters_for(len(rows)))].astype(np.float32)
-    few = rows[: len(rows) // CPU_SHARE]
-    there, here = Clusters(means, device), Clusters(means)
-    found, expected = there.nearest(rows), here.nearest(few)
-    return {
-        "means": len(means),
-        "rows per second": round(len(rows) / wall_seconds(lambda: there.nearest(rows), REPEAT)),
-        "rows per second, on the CPU": round(len(few) / wall_seconds(lambda: here.nearest(few), REPEAT)),
-        "rows with the same mean, percent": round(100 * float((found[: len(few)] == expected).mean()), 4),
-        **memory(device),
-    }
+def asked(run: Run, found: dict[str, Any]) -> None:
+    """From text to answer, with and without reranking, in the sample knowledge base; and whether a CPU agrees."""
+    texts = inputs(ARTICLES.parent / "queries.jsonl")[: 22 if run.small else 4 * TOGETHER]
+    kb, on_cpu = (KnowledgeBase.sample(device=device) for device in (str(run.device), "cpu"))
+    for looks in (0, 10):
+        name = f"reranking {looks}"
+
+        def ask(part: Sequence[str], looks: int = looks) -> object:
+            return kb.query(part, k=10, rerank=looks)
+
+        begun = time.monotonic()
+        first = kb.query(texts[:1], k=10, rerank=looks)
+        found[f"{name}, the first query, ms"] = round(1000 * (time.monotonic() - begun), 1)
+        begun = time.monotonic()
+        answers = kb.query(texts, k=10, rerank=looks)
+        found[f"{name}, all for the first time, queries per second"] = round(len(texts) / (time.monotonic() - begun), 1)
+        found[f"{name}, queries per second"] = round(1000 * len(texts) / run.milliseconds(lambda: ask(texts), 2), 1)
+        each = []
+        for text in texts[1:20]:
+            begun = time.monotonic()
+            ask([text])
+            each.append(1000 * (time.monotonic() - begun))
+        found[f"{name}, one alone, ms: median, most"] = [round(float(np.median(each)), 1), round(max(each), 1)]
+        found[f"{name}, the same query again, ms"] = run.milliseconds(lambda: ask(texts[:1]))
+        found[f"{name}, profile of one"] = profile(lambda: ask(texts[20:21]), 25)
+        found[f"{name}, profile of all"] = profile(lambda: ask(texts[:TOGETHER]), 20)
+        expected = on_cpu.query(texts[:TOGETHER], k=10, rerank=looks)
+        same = [bool(a and b and a[0].text == b[0].text) for a, b in zip(answers, expected, strict=False)]
+        found[f"{name}, the best answer is the CPU's, of {len(same)}"] = sum(same)
+        found[f"{name}, one alone has the same answers as in company"] = first[0] == answers[0]
+
+
+def network_of_reranking(run: Run, found: dict[str, Any]) -> None:
+    """The reader's network alone, in shapes that it has not seen, and again: what a new shape costs."""
+    reader = KnowledgeBase.sample(device=str(run.device)).reranking.reader
+    network, _ = reader.reranking
+    for windows, length in ((10, 91), (10, 92), (9, 93), (32, 128), (64, 128), (64, 96)):
+        ids = torch.randint(1000, 20000, (windows, length), device=run.device)
+        mask = torch.ones_like(ids)
+
+        def states(ids: torch.Tensor = ids, mask: torch.Tensor = mask) -> None:
+            with torch.inference_mode(), autocast(run.device):
+                network.states(ids, mask, mask)
+            run.wait()
+
+        begun = time.monotonic()
+        states()
+        first = round(1000 * (time.monotonic() - begun), 2)
+        found[f"{windows} × {length} tokens, ms: first, again"] = [first, run.milliseconds(states, 3)]
+
+
+def tuned(run: Run, found: dict[str, Any]) -> None:
+    """Steps a second of tuning a query encoder, 24 queries a step, on the sample knowledge base."""
+    kb = KnowledgeBase.sample(device=str(run.device))
+    texts = inputs(ARTICLES.parent / "queries.jsonl")[: 24 if run.small else 480]
+    tuners = iter([tuning(kb, texts, 24) for _ in range(2)])
+    with tempfile.TemporaryDirectory() as folder:
+        first = next(tuners)
+        seen: list[float] = []
+        first.run(Path(folder) / "one.pt", lambda step: seen.append(time.monotonic()))
+        if len(seen) > 3:
+            found["steps per second"] = round((len(seen) - 2) / (seen[-1] - seen[1]), 2)
+        second = next(tuners)
+        found["profile of an epoch"] = profile(lambda: second.run(Path(folder) / "two.pt", lambda step: None), 25)
+
+
+def tested(run: Run, found: dict[str, Any]) -> None:
+    """The tests that need a GPU."""
+    left = max(5, run.stop - time.monotonic() - 8)
+    files = ["tests/index/test_gpus.py", "tests/index/test_gpu_rows.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-x", *files]
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, encoding="utf-8", timeout=left, cwd=Path(__file__).parents[1]
+        )
+    except subprocess.TimeoutExpired as error:
+        found["not finished"] = str(error.stdout)[-1500:]
+        return
+    found["status"], found["output"] = ended.returncode, (ended.stdout + ended.stderr)[-2500:]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("work", type=Path)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--times", default="1,7,35")
-    parser.add_argument("--paragraphs", type=int, default=3000)
-    parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--name", default="accelerator")
+    parser.add_argument("--seconds", type=float, default=230.0)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "accelerator.json")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--only", default="", help="do the parts whose names have this")
     options = parser.parse_args()
-    device = choose_device(options.device)
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU itself"
-    figures: dict[str, Any] = {"device": name}
-    figures["encoding"] = encoding(options.corpus, device, options.work / "kb", options.paragraphs, options.workers)
-    reporting.write(options.name, figures, [options.corpus], seed=0)
-    source = KnowledgeBase.open(options.work / "kb", device="cpu")
-    figures["clustering"] = clustering(source, device)
-    queries = source.model.encode_queries(own_queries(source.shards, source.model, TOGETHER, seed=1))
-    for times in map(int, options.times.split(",")):
-        folder = options.work / f"{times} times"
-        enlarged(source, folder, times)
-        found, hits = searching(folder, device, queries)
-        if times == 1:
-            on_cpu, expected = searching(folder, torch.device("cpu"), queries)
-            found |= {"on the CPU": on_cpu, "queries with the same hits": sum(map(list.__eq__, hits, expected))}
-        figures[f"exact search, {times} times"] = found
-        shutil.rmtree(folder)
-        reporting.write(options.name, figures, [options.corpus], seed=0)
+    run = Run(
+        torch.device(options.device), options.out, options.small, options.only, time.monotonic() + options.seconds
+    )
+    if options.device == "cpu" and "TRITON_INTERPRET" in os.environ:
+        exact.kernels_work = lambda device, dim: True  # type: ignore[assignment]
+    threading.Thread(target=watched, args=(run,), daemon=True).start()
+    run.part("limits", 20, limits)
+    run.part("kernels equal PyTorch and the CPU", 40, checked)
+    run.part("search of 1.3 million", 35, searched(1))
+    run.part("text to answer", 40, asked)
+    run.part("encoding", 35, encoded)
+    run.part("kernel shapes", 45, swept)
+    run.part("search of 9.3 million", 25, searched(2 if run.small else 7))
+    run.part("search of 46.5 million", 50, searched(3 if run.small else 35))
+    run.part("tuning", 25, tuned)
+    run.part("network of reranking", 15, network_of_reranking)
+    run.part("tests", 60, tested)
+    shutil.rmtree(shard_folder().parent, ignore_errors=True)
+    print(f"{options.seconds - (run.stop - time.monotonic()):.0f} seconds in all")
 
 
 if __name__ == "__main__":

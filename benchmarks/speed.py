@@ -43,7 +43,7 @@ def rate(count: float, work: Callable[[], object], repeat: int = 3) -> float:
     return count / cpu_seconds(work, repeat)
 
 
-def tuning(kb: KnowledgeBase, texts: list[str]) -> Finetuner:
+def tuning(kb: KnowledgeBase, texts: list[str], batch: int = 12) -> Finetuner:
     """Ready to tune for an epoch; the gold answer of each query is what is found first now."""
     labeller = Labeller(kb.shards, Pages.open(kb.folder).ids())
     queries = []
@@ -52,7 +52,7 @@ def tuning(kb: KnowledgeBase, texts: list[str]) -> Finetuner:
         output = GoldOutput(phrase.text, (phrase.page_id,), frozenset([phrase.page_id]), ())
         gold = Gold(text, 1, text, {}, (output,))
         queries.append(PreparedQuery(tuple(kb.model.query_tokenizer.ids_of(text)), gold, labeller.find(gold).phrases))
-    settings = FinetuningSettings(epochs=1, batch=12, learning_rate=1e-6, keep=0)  # as there
+    settings = FinetuningSettings(epochs=1, batch=batch, learning_rate=1e-6, keep=0)  # as there
     return Finetuner(kb, labeller, queries, settings, lambda: 0.0, Distillation(kb, (), (), settings.k))
 
 

@@ -16,12 +16,11 @@ import torch
 from torch import Tensor
 
 from kbq.answers import Answer, Unit
-from kbq.model.bert import more_rows
 from kbq.reading.countries import meanings
 from kbq.reading.excerpts import Excerpt
 from kbq.reading.judge import PhraseJudge, TaughtJudge
 from kbq.reading.network import ReaderNetwork
-from kbq.reading.phrase_windows import ReadWindow, read_around
+from kbq.reading.phrase_windows import JudgedWindow, ReadWindow, Span, judge_around, odds
 from kbq.text.answer_scores import normalise
 from kbq.text.markers import mention_in
 
@@ -83,49 +82,39 @@ def rerank_found(
         judges: of each query.
     """
     with torch.inference_mode():
-        read = read_around(reader, queries, found)
-        return [
-            _looks(phrases, windows, judged(judge, [window for _, window in windows]).tolist())
-            for phrases, windows, judge in zip(found, read, judges, strict=True)
-        ]
+        windows_of = judge_around(reader, queries, found, judges)
+        return [_looks(phrases, windows) for phrases, windows in zip(found, windows_of, strict=True)]
 
 
 def judged(judge: PhraseJudge, windows: Sequence[ReadWindow]) -> Tensor:
     """The logarithms of the odds of all phrases of a query, window after window. Shape: (phrases,)."""
-    tokens = torch.cat([window.tokens for window in windows])
-    alone: Tensor = judge(more_rows(torch.cat([window.edges for window in windows])))[: len(tokens)]
-    return alone + tokens
+    return odds(judge, *(torch.cat(parts) for parts in zip(*(window[1:3] for window in windows), strict=True)))
 
 
-def _looks(
-    phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, ReadWindow]], values: Sequence[float]
-) -> list[Look]:
-    """The looks of one query; `values`: what all phrases of its windows are judged."""
+def _looks(phrases: Sequence[Answer], windows: Sequence[JudgedWindow]) -> list[Look]:
+    """The looks of one query."""
     found: dict[int, float] = {}
     proposed: list[Look] = []
-    left = iter(values)
-    for excerpt, window in windows:
-        answers, count = answers_in(excerpt, window, phrases), len(excerpt.numbers)
-        found |= {number: next(left) for number in excerpt.numbers}
-        for answer in answers[count:]:
-            value = next(left)
+    for excerpt, spans, values in windows:
+        answers, count = answers_in(excerpt, spans, phrases), len(excerpt.numbers)
+        found |= zip(excerpt.numbers, values, strict=False)
+        for answer, value in zip(answers[count:], values[count:], strict=True):
             # More than one phrase would have to give way to it, and fewer would be left than were asked for.
             if sum(_overlap(answer, other) for other in answers[:count]) < 2:
                 proposed.append(Look(answer, answer.score, value, True))
     return [Look(phrase, phrase.score, found[number], False) for number, phrase in enumerate(phrases)] + proposed
 
 
-def answers_in(excerpt: Excerpt, window: ReadWindow, phrases: Sequence[Answer]) -> list[Answer]:
+def answers_in(excerpt: Excerpt, spans: Sequence[Span], phrases: Sequence[Answer]) -> list[Answer]:
     """What was judged in a window: the phrases of the excerpt, then the proposed one, with the best of their scores.
 
     Args:
+        spans: those of the window.
         phrases: all that were found for the query.
     """
     inside = [phrases[number] for number in excerpt.numbers]
     likeness = max(inside, key=lambda phrase: phrase.score)
-    places = [
-        (int(excerpt.text.starts[first]), int(excerpt.text.ends[last])) for first, last in window.spans[len(inside) :]
-    ]
+    places = [(int(excerpt.text.starts[first]), int(excerpt.text.ends[last])) for first, last in spans[len(inside) :]]
     return inside + [
         replace(likeness, text=likeness.context[start:end], start=start, end=end, unit=(start, end))
         for start, end in places

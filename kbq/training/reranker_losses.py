@@ -23,7 +23,7 @@ ReadExcerpts = Sequence[tuple[Excerpt, ReadWindow]]  # of one query
 
 def query_losses(judge: PhraseJudge, query: MinedQuery, windows: ReadExcerpts) -> tuple[Tensor, Tensor]:
     """The losses of the phrases of one query, and of the tokens around them; of no dimension."""
-    phrases = [phrase for excerpt, window in windows for phrase in answers_in(excerpt, window, query.phrases)]
+    phrases = [phrase for excerpt, window in windows for phrase in answers_in(excerpt, window.spans, query.phrases)]
     labels = [query.label(phrase) for phrase in phrases]
     alone = judged(judge, [window for _, window in windows])
     found = alone.new_tensor([phrase.score for phrase in phrases])

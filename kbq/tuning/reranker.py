@@ -106,7 +106,7 @@ def seen_queries(kb: "OpenKnowledgeBase", golds: Sequence[Gold]) -> list[SeenQue
 
 
 def _seen(query: MinedQuery, windows: ReadExcerpts, score_scale: float) -> SeenQuery:
-    phrases = [phrase for excerpt, window in windows for phrase in answers_in(excerpt, window, query.phrases)]
+    phrases = [phrase for excerpt, window in windows for phrase in answers_in(excerpt, window.spans, query.phrases)]
     scores = torch.tensor([phrase.score for phrase in phrases])
     edges = torch.cat([window.edges for _, window in windows]).cpu()
     tokens = torch.cat([window.tokens for _, window in windows]).cpu()

@@ -1,9 +1,11 @@
 """Second look: what is judged decides the order, alone as in company; nothing is lost, nothing overlaps."""
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ import torch
 from kbq.answers import LOOKS, Answer, SearchOptions, Unit
 from kbq.errors import ModelError, QueryError
 from kbq.kb import KnowledgeBase
+from kbq.reading import phrase_windows
 from kbq.reading import reranker as module
 from kbq.reading.reader import Reader
 from kbq.reading.reranker import SUPPORT, Look, before_others, in_order
@@ -270,3 +273,34 @@ def test_a_heavier_search_wins(judging_kb: KnowledgeBase) -> None:
     (looks,) = module.rerank(reader, [QUERIES[1]], [plain], 1e6)
     found = [replace(one.answer, score=0.0) for one in looks if not one.is_proposed]
     assert found == [replace(one, score=0.0) for one in plain if replace(one, score=0.0) in found]
+
+
+def test_a_gpu_judges_all_queries_together_and_each_as_if_it_were_alone(
+    judging_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batches have one shape, whoever asks; here a CPU computes them."""
+    reader = judging_kb.reranking.reader
+    judge = copy.deepcopy(reader.reranking[1])
+    ids = [reader.query_tokenizer.ids_of(text) for text in QUERIES]
+    found, judges = judging_kb.query(QUERIES, 9, rerank=0), [reader.reranking[1], *[judge] * (len(ids) - 1)]
+    expected = module.rerank_found(reader, ids, found, judges)
+    monkeypatch.setattr(phrase_windows, "is_batch_invariant", lambda network, device: False)
+    monkeypatch.setattr(phrase_windows, "PHRASES", 16)
+    calls: list[int] = []
+    monkeypatch.setattr(type(judge), "forward", counting(type(judge).forward, calls))
+    together = module.rerank_found(reader, ids, found, judges)
+    assert set(calls) == {16}
+    for number, looks in enumerate(together):
+        part = slice(number, number + 1)
+        (alone,) = module.rerank_found(reader, ids[part], found[part], judges[part])
+        assert alone == looks
+        assert [one.answer for one in looks] == [one.answer for one in expected[number]]
+        assert [one.judged for one in looks] == pytest.approx([one.judged for one in expected[number]], abs=0.05)
+
+
+def counting(forward: Callable[..., Any], calls: list[int]) -> Callable[..., Any]:
+    def counted(self: Any, edges: Any) -> Any:
+        calls.append(len(edges))
+        return forward(self, edges)
+
+    return counted
