@@ -144,3 +144,59 @@ def named(least: str, promised: str) -> str:
 
 def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
+
+
+def whole_way() -> str:
+    """The steps from a folder of texts to facts for Wikidata."""
+    found = figures("whole_way")
+    rows = [
+        [f"`{one['step']}`" if one["step"].startswith(("kbq", "--")) else one["step"], f"{one['seconds']:.0f}",
+         f"{one['of a CPU']:.0f}", outcome(one["outcome"], found)]
+        for one in found["steps"]
+    ]  # fmt: skip
+    return table(["step", "seconds", "of a CPU", "outcome"], rows)
+
+
+def outcome(facts: Any, found: Any) -> str:
+    """What a step has made, in words."""
+    if isinstance(facts, int):
+        return f"{facts} of {found['names without a Q-number']} names have a page in what stands for Wikidata"
+    if "said" in facts:
+        return f"{facts['said']}; axe finds {facts['axe']} faults, {facts['wider than the window']} of 4 views overflow"
+    if "pages" in facts:
+        return f"{facts['pages']} pages"
+    if facts["commands"] or facts["left_out"]:
+        return (
+            f"{facts['commands']} commands, {facts['left_out']} claims left out, {facts['lacking']} names to look up; "
+            f"{facts['asked']} queries asked"
+        )
+    return f"{facts['filled']} of {facts['cells']} cells; {facts['asked']} of {facts['queries']} queries asked"
+
+
+def corrections() -> str:
+    """What the next table gains by the review of another."""
+    found = figures("corrections")
+    keys = [key for key in found if key.endswith("reviewed")]
+    labels: dict[str, Any] = {"before": found["before"]}
+    for key in keys:
+        labels |= {f"{key}, tuned": found[key]["tuned"], "and calibrated": found[key]["tuned and calibrated"]}
+    scores = ("right, % of filled", "right, % of said", "F1")
+    rows = [
+        [label, str(one["filled"]), *(f"{one[score]:.1f}" for score in scores), str(one["unsaid cells filled"])]
+        for label, one in labels.items()
+    ]
+    head = [f"{found['cells of the next table']} cells of other subjects", "filled", "right of these", "found", "F1"]
+    return table([*head, f"filled of {found['of these, not said']} not said"], rows)
+
+
+def review_page() -> str:
+    """What the page for review bears."""
+    found = figures("review_page")
+    (many, opened), (decisions, kept) = found.items()
+    return (
+        f"A page for review with {many} ({opened['MB']:g} MB) opens in {opened['seconds to open']:.1f} seconds; a "
+        f"decision takes {opened['ms of a decision']:.0f} ms, all of them at once "
+        f"{opened['seconds to accept all']:.1f} seconds, the next hundred {opened['seconds to turn a page']:.1f}.\n"
+        f"Of {decisions} browsers that decide on one table at once, {kept['kept']:,} are kept, in "
+        f"{kept['seconds']:.0f} seconds, and each browser shows those of the other."
+    )

@@ -483,6 +483,9 @@ def main() -> None:
             "fill-knowledgenet": filling.fill_knowledgenet,
             "fill-worst": filling.fill_worst,
             "fill-faults": filling.fill_faults,
+            "whole-way": filling.whole_way,
+            "corrections": filling.corrections,
+            "review-page": filling.review_page,
         },
         "docs/results/official.md": {
             "official-answers": official.answers_table,

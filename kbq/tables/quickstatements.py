@@ -63,12 +63,26 @@ def write_quickstatements(
             commands[command(claim, source, by_name.get(claim.relation), ids or {}, language)] = None
         except KbqError as reason:
             left_out.append(json.dumps({"reason": str(reason)} | claim.to_dict(), ensure_ascii=False))
-            lacking.update([_one_line(reason.name)] if isinstance(reason, NoNumberError) else [])
+            if isinstance(reason, NoNumberError):
+                lacking.update(map(_one_line, _lacking(claim, by_name.get(claim.relation), ids or {})))
     write_lines(path, commands)
     write_lines(left_out_path(path), left_out)
     rows = (f"{guarded(name)}\t\t{count}" for name, count in lacking.most_common())
     write_lines(lacking_path(path), ["name\tid\tclaims", *rows])
     return Written(len(commands), len(left_out), len(lacking))
+
+
+def _lacking(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) -> list[str]:
+    """All names of a claim that have no Q-number, so that none of them turns up when another has got one."""
+    names = [] if subject_number(claim, ids) else [claim.subject]
+    try:
+        if relation:
+            _value(claim, relation, ids)
+    except NoNumberError as reason:
+        names.append(reason.name)
+    except KbqError:  # no Q-number helps
+        pass
+    return list(dict.fromkeys(names))
 
 
 def lacking_path(path: Path) -> Path:

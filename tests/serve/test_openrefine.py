@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +75,25 @@ class Refine:
             time.sleep(0.2)
         pytest.fail("OpenRefine is still at work")
 
+    def reconcile(self, service: Running) -> dict[str, str]:
+        """Match the column `name` with the pages of a service; returns its address and spaces."""
+        manifest = service.client.get("/reconcile").json()
+        spaces = {one: manifest[one] for one in ("identifierSpace", "schemaSpace")}
+        address = f"{service.address}/reconcile"
+        config: dict[str, Any] = {"mode": "standard-service", "service": address, **spaces, "autoMatch": True}
+        config |= {"type": manifest["defaultTypes"][0], "columnDetails": [], "limit": 0}
+        self.command("reconcile", columnName="name", config=json.dumps(config))
+        self.wait()
+        return {"endpoint": address, **spaces}
 
-@pytest.fixture
-def refine(tmp_path: Path) -> Iterator[Refine]:
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Refine]:
+    """An OpenRefine that keeps its projects in a folder."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = [str(PROGRAM), "-p", str(port), "-d", str(tmp_path / "refine"), "-x", "refine.headless=true"]
+    words = [str(PROGRAM), "-p", str(port), "-d", str(folder), "-x", "refine.headless=true"]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     started = Refine(f"http://127.0.0.1:{port}")
     try:
@@ -95,6 +108,12 @@ def refine(tmp_path: Path) -> Iterator[Refine]:
         started.close()
         os.killpg(process.pid, 15)
         process.wait(60)
+
+
+@pytest.fixture
+def refine(tmp_path: Path) -> Iterator[Refine]:
+    with opened(tmp_path / "refine") as started:
+        yield started
 
 
 @pytest.fixture
@@ -118,15 +137,10 @@ def test_a_column_is_reconciled_extended_exported_and_names_values(
     ]
     assert len(names) == NAMES
     refine.create("\n".join(["name", *(f'"{name}"' for name in names)]).encode())
-    space = service.client.get("/reconcile").json()
-    address, spaces = f"{service.address}/reconcile", {one: space[one] for one in ("identifierSpace", "schemaSpace")}
-    config: dict[str, Any] = {"mode": "standard-service", "service": address, **spaces, "autoMatch": True}
-    config |= {"type": space["defaultTypes"][0], "columnDetails": [], "limit": 0}
-    refine.command("reconcile", columnName="name", config=json.dumps(config))
-    refine.wait()
+    spaces = refine.reconcile(service)
     properties = [{"id": name, "name": name} for name in ("place of birth", "date of birth", "occupation")]
     refine.command(
-        "extend-data", baseColumnName="name", endpoint=address, columnInsertIndex="1", **spaces,
+        "extend-data", baseColumnName="name", columnInsertIndex="1", **spaces,
         extension=json.dumps({"properties": properties}),
     )  # fmt: skip
     refine.wait()

@@ -16,7 +16,7 @@ async function exchange(records, since) {
 }
 
 const decisions = new Decisions({
-  keep: `kbq decisions on ${form.elements.kb.value}`, changed: () => { redraw(); tell(); },
+  keep: `kbq decisions on ${form.elements.kb.value}`, changed: touched => { redraw(touched); tell(); },
   exchange: "decisions" in form.dataset ? exchange : null,
 });
 const evidence = new Evidence(byId("evidence"), {
@@ -182,7 +182,7 @@ function skeleton() {
   progress.scrollIntoView({block: "nearest"});
 }
 
-const at = (row, column) => grid.querySelector(`td[data-row="${row}"][data-column="${column}"]`);
+const at = (row, column) => grid.tBodies[0].rows[row].cells[columnOf(column)];
 const cellOf = line => ({subject: line.subject, relation: line.relation, many: false, claims: line.claims});
 
 // The values of a cell as they stand now: [{text, claim, state}], state being "", "guess", "accepted", or "rejected".
@@ -213,8 +213,10 @@ function show(row, column) {
   }));
 }
 
-function redraw() {
-  lines.forEach((row, number) => row.forEach((line, column) => line && show(number, column)));
+function redraw(touched) {
+  lines.forEach((row, number) => row.forEach((line, column) => {
+    if (line && touched.has(Decisions.key(line.subject, line.relation))) show(number, column);
+  }));
   if (chosen) open(chosen.row, chosen.column, false);
 }
 

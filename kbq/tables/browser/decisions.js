@@ -10,16 +10,17 @@ class Decisions {
   #unsent = [];
   #sending = false;
   #next = 0;           // place in the file of the server
+  #written = null;     // what this page has stored last
   warning = "";
 
-  // keep: name in the browser's storage; changed: called after each change;
+  // keep: name in the browser's storage; changed: called after each change with the keys of the cells that it is about;
   // exchange: gives records and a place to the server, and promises {decisions, next} of what is there behind it.
   constructor({keep, changed, exchange = null}) {
     Object.assign(this, {keep, changed, exchange});
     this.reviewer = this.#stored("kbq reviewer") ?? "";
     this.#merge(this.#load());
     addEventListener("storage", event => {
-      if (event.key === keep && this.#merge(this.#load())) changed();
+      if (event.key === keep) this.#tell(this.#merge(this.#load()));
     });
     if (exchange) {
       this.#unsent = this.#records();
@@ -30,12 +31,12 @@ class Decisions {
 
   // What counts of the decisions on a cell, the latest last.
   of({subject, relation}) {
-    const records = [...this.#cells.get(this.#key(subject, relation))?.values() ?? []];
+    const records = [...this.#cells.get(Decisions.key(subject, relation))?.values() ?? []];
     return records.filter(({decision}) => decision !== "undo").sort((a, b) => a.time < b.time ? -1 : a.time > b.time ? 1 : 0);
   }
 
   on(cell, value) {
-    const found = this.#cells.get(this.#key(cell.subject, cell.relation))?.get(oneLine(value));
+    const found = this.#cells.get(Decisions.key(cell.subject, cell.relation))?.get(oneLine(value));
     return found && found.decision !== "undo" ? found : null;
   }
 
@@ -86,7 +87,9 @@ class Decisions {
     });
   }
 
-  #key(subject, relation) { return JSON.stringify([oneLine(subject), relation]); }
+  static key(subject, relation) { return JSON.stringify([oneLine(subject), relation]); }
+
+  #tell(touched) { if (touched.size) this.changed(touched); }
 
   #now() {  // later than any before, as the order of decisions counts
     this.last = Math.max(Date.now(), (this.last ?? 0) + 1);
@@ -111,26 +114,26 @@ class Decisions {
   }
 
   #apply(records) {
-    this.#merge(records, true);
-    this.#save();
+    const touched = this.#merge(records, true);
+    for (const key of this.#save()) touched.add(key);
     this.#unsent.push(...records);
     this.#exchange();
-    this.changed();
+    this.changed(touched);
   }
 
   #merge(records, ours = false) {
-    let count = 0;
+    const touched = new Set();
     for (const record of records) {
       if (typeof record?.subject !== "string" || typeof record.value !== "string") continue;
-      const key = this.#key(record.subject, record.relation);
+      const key = Decisions.key(record.subject, record.relation);
       if (!this.#cells.has(key)) this.#cells.set(key, new Map());
       const values = this.#cells.get(key), known = values.get(record.value);
       if (ours || !known || (known.time ?? "") < (record.time ?? "")) {
         values.set(record.value, record);
-        count++;
+        touched.add(key);
       }
     }
-    return count;
+    return touched;
   }
 
   #records() { return [...this.#cells.values()].flatMap(values => [...values.values()]); }
@@ -151,15 +154,16 @@ class Decisions {
   }
 
   #save() {
-    this.#merge(this.#load());  // of another tab
+    const theirs = this.#stored(this.keep) === this.#written ? new Set() : this.#merge(this.#load());  // of another tab
     const kept = this.#records().map(({subject, relation, value, decision, time, reviewer}) =>
       [subject, relation, value, decision, time, ...reviewer ? [reviewer] : []]);
     try {
-      localStorage.setItem(this.keep, JSON.stringify(kept));
+      localStorage.setItem(this.keep, this.#written = JSON.stringify(kept));
       if (!this.exchange) this.warning = "";
     } catch {
       if (!this.exchange) this.warning = "This browser keeps no decisions: download them before you close the page.";
     }
+    return theirs;
   }
 
   async #exchange() {
@@ -173,12 +177,12 @@ class Decisions {
         again = answer.more;
         this.#next = answer.next;
         this.warning = "";
-        if (this.#merge(answer.decisions)) this.changed();
+        this.#tell(this.#merge(answer.decisions));
       } while (this.#unsent.length || again);
     } catch (error) {
       this.warning = `The server has not kept the last decisions (${error.message}); this browser has: they are sent again.`;
       setTimeout(() => this.#exchange(), 3000);
-      this.changed();
+      this.changed(new Set());
     } finally {
       this.#sending = false;
     }

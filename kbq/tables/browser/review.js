@@ -8,7 +8,7 @@ const texts = claims.map(claim => `${claim.subject}\n${claim.value}\n${claim.tit
 const number = count => count.toLocaleString("en");
 const cells = new Map();  // by subject and relation
 for (const claim of claims) {
-  const key = JSON.stringify([claim.subject, claim.relation]);
+  const key = Decisions.key(claim.subject, claim.relation);
   if (!cells.has(key)) cells.set(key, {...claim, many: relations[claim.relation]?.values === "many", claims: []});
   claim.cell = cells.get(key);
   claim.cell.claims.push(claim);
@@ -18,7 +18,7 @@ let chosen = 0;     // place in `shown`
 let first = -1;     // place in `shown` of the first row that is drawn
 let sorted = {by: "", descending: false};
 
-const decisions = new Decisions({keep: `kbq review of ${source.knowledge_base}`, changed: () => { tell(); redraw(); }});
+const decisions = new Decisions({keep: `kbq review of ${source.knowledge_base}`, changed: touched => { tell(touched); redraw(touched); }});
 const evidence = new Evidence(byId("evidence"), {
   decisions,
   page: ({metadata}) => /^https?:\/\//i.test(metadata?.url) ? metadata.url : "",
@@ -35,9 +35,13 @@ function stateOf(claim) {
   return decisions.accepted(claim.cell) && (!claim.cell.many || !decisions.accepted(claim.cell).length) ? "corrected" : "";
 }
 
-function tell() {
-  const counts = {accept: 0, reject: 0, corrected: 0, "": 0};
-  for (const claim of claims) counts[stateOf(claim)]++;
+const counts = {accept: 0, reject: 0, corrected: 0, "": 0};
+
+function tell(touched) {
+  for (const claim of [...touched].flatMap(key => cells.get(key)?.claims ?? [])) {
+    if ("state" in claim) counts[claim.state]--;
+    counts[claim.state = stateOf(claim)]++;
+  }
   const done = claims.length - counts[""];
   byId("progress").max = claims.length || 1;
   byId("progress").value = done;
@@ -50,7 +54,7 @@ function tell() {
 const placed = ["page_id", "paragraph", "start", "end"];
 
 function place({subject, relation, value}) {
-  const cell = cells.get(JSON.stringify([subject, relation]));
+  const cell = cells.get(Decisions.key(subject, relation));
   const found = [...cell?.claims ?? [], ...cell?.claims[0]?.alternatives ?? []].find(one => oneLine(one.value) === value);
   return found && !found.by_hand ? Object.fromEntries(placed.map(name => [name, found[name]])) : {};
 }
@@ -60,8 +64,8 @@ function place({subject, relation, value}) {
 function filter() {
   const words = byId("search").value.toLowerCase().trim(), relation = byId("relation").value;
   const state = byId("state").value, from = byId("from").valueAsNumber, to = byId("to").valueAsNumber;
-  const fits = {"": () => true, open: claim => !stateOf(claim), filled: claim => claim.accepted, empty: claim => !claim.accepted}[state]
-    ?? (claim => stateOf(claim) === state);
+  const fits = {"": () => true, open: claim => !claim.state, filled: claim => claim.accepted, empty: claim => !claim.accepted}[state]
+    ?? (claim => claim.state === state);
   shown = [...claims.keys()].filter(place => {
     const claim = claims[place];
     return texts[place].includes(words) && (!relation || claim.relation === relation)
@@ -89,7 +93,7 @@ function draw() {
 }
 
 function drawn(place) {
-  const claim = claims[shown[place]], bar = element("i"), state = stateOf(claim);
+  const claim = claims[shown[place]], bar = element("i"), {state} = claim;
   bar.style.width = `${100 * (claim.probability ?? 0)}%`;
   const instead = state === "corrected" ? decisions.accepted(claim.cell).join(" | ") || "(empty)" : "";
   const choice = (decision, look, sign, label) => element("button", {type: "button", className: `choice ${look}`, ariaLabel: label,
@@ -108,9 +112,12 @@ function drawn(place) {
 
 const rowOf = place => byId("rows").querySelector(`tr[data-place="${place}"]`);
 
-function redraw() {  // the rows and the evidence, as something was decided
+function redraw(touched) {  // the rows of these cells and the evidence, as something was decided
   const inTable = byId("rows").contains(document.activeElement), at = document.activeElement?.dataset?.choice;
-  if (first >= 0) draw();
+  for (const row of byId("rows").querySelectorAll("[data-place]")) {
+    const place = Number(row.dataset.place), {subject, relation} = claims[shown[place]];
+    if (touched.has(Decisions.key(subject, relation))) row.replaceWith(drawn(place));
+  }
   choose(chosen);
   if (inTable) rowOf(chosen)?.querySelector(at ? `[data-choice=${at}]` : ".value button")?.focus({preventScroll: true});
 }
@@ -162,7 +169,7 @@ byId("before").addEventListener("click", () => turn(-1));
 byId("after").addEventListener("click", () => turn(1));
 byId("all").addEventListener("click", () => { byId("filters").reset(); filter(); });
 byId("accept-all").addEventListener("click", () => decisions.acceptAll(
-  shown.map(place => claims[place]).filter(claim => !stateOf(claim)).map(claim => ({...claim.cell, value: claim.value}))));
+  shown.map(place => claims[place]).filter(claim => !claim.state).map(claim => ({...claim.cell, value: claim.value}))));
 byId("undo").addEventListener("click", undo);
 byId("filters").addEventListener("submit", event => event.preventDefault());
 byId("download").addEventListener("click", () => save("decisions.jsonl", decisions.lines(place)));
@@ -175,5 +182,5 @@ byId("source").textContent = `kbq ${source.kbq_version}, ${source.time}, knowled
 for (const relation of [...new Set(claims.map(claim => claim.relation))].sort(collator.compare)) {
   byId("relation").append(element("option", {value: relation}, relation));
 }
-tell();
+tell(cells.keys());
 filter();
