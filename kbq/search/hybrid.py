@@ -1,6 +1,7 @@
 """Words: the word indexes that a knowledge base has beside its vectors, and what they add to a query's scores."""
 
 import heapq
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +17,7 @@ from kbq.dump.manifest import Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import QueryError
 from kbq.search.units import shared_texts
+from kbq.text.letters import folded
 from kbq.text.markers import MARKERS, mention_in, slot_of
 from kbq.words.bm25 import WordStatistics, missing_words, open_bm25, query_words, title_term
 from kbq.words.sparta import PieceTokenizer, SentenceImpacts
@@ -25,6 +27,8 @@ from kbq.words.spelling import common_word, written_here
 # the default model is 0.5). How they were chosen: docs/decisions.md.
 BM25_WEIGHT, SPARTA_WEIGHT = 8.0, 4.0
 NAMESAKES = 64  # paragraphs of pages with one title that are looked at
+MOST_NAMES, LONGEST_NAME = 8, 4  # words with a capital of a question that may begin a name, and words of a name
+_WORD = re.compile(r"[^\W_][\w'’ʻʼ.-]*[^\W_]|[^\W_]")
 SPELLINGS = 4096  # words whose suggestions are kept
 
 
@@ -183,20 +187,37 @@ class WordIndexes:
         return sources
 
     def respelled(self, text: str) -> str:
-        """A slot query with its subject as the one title has it that reads the same: Łódź for Lodz.
+        """A query with its subject, or a name in a question, as the title has it that reads the same: Łódź for Lodz.
 
         An encoder reads letters as they are, so a name in another spelling would be another name.
         """
-        slot = slot_of(text)
-        if not slot or not self.bm25 or not slot[0]:
+        if not self.bm25 or mention_in(text):
             return text
-        subject, relation = slot
-        term, titles = title_term(subject), set[str]()
+        slot = slot_of(text)
+        if slot:
+            title = self._title_like(slot[0])
+            return f"{title} [SEP] {slot[1]}" if title else text
+        words = list(_WORD.finditer(text))
+        names = [place for place, word in enumerate(words) if word[0][0].isupper()][:MOST_NAMES]
+        for length in range(min(LONGEST_NAME, len(words)), 0, -1):
+            for first in (place for place in names if place + length <= len(words)):
+                begin, end = words[first].start(), words[first + length - 1].end()
+                name, title = text[begin:end], self._title_like(text[begin:end])
+                if title and (length > 1 or folded(title) == folded(name)):  # ".in" is not meant by In
+                    end += not title[-1].isalnum() and text[end : end + 1] == title[-1]  # of Kievan Rus'
+                    return f"{text[:begin]}{title}{text[end:]}"
+        return text
+
+    def _title_like(self, name: str) -> str:
+        """The only title that reads like a name, but is spelled otherwise; "" where there is none."""
+        if not name:
+            return ""
+        term, titles = title_term(name), set[str]()
         for shard, index in zip(self._shards, self.bm25, strict=True):
             titles |= {shard.title_of(paragraph) for paragraph in index.passages(term)[:NAMESAKES].tolist()}
-        others = [title for title in titles if len(title) <= 2 * len(subject) + 8 and not MARKERS.search(title)]
-        is_clear = len(titles) == len(others) == 1 and others[0].lower() != subject.lower()
-        return f"{others[0]} [SEP] {relation}" if is_clear else text
+        others = [title for title in titles if len(title) <= 2 * len(name) + 8 and not MARKERS.search(title)]
+        is_clear = len(titles) == len(others) == 1 and others[0].lower() != name.lower()
+        return others[0] if is_clear else ""
 
     def missing(self, text: str) -> list[str]:
         """Words of a text that no page has in any form; none where there is no BM25 index to tell."""

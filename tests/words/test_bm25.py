@@ -182,7 +182,7 @@ def test_words_of_an_older_form_are_said_and_built_again(pages: list[Page], mode
 
 
 def test_a_subject_is_asked_as_the_one_title_that_reads_the_same_is_written(model: Model, tmp_path: Path) -> None:
-    titles = ["Kaʻahumanu", "Łódź", "Pﬁzer", "Straße", "Strasse", "Warsaw", "Panic! at the Disco"]
+    titles = ["Kaʻahumanu", "Łódź", "Pﬁzer", "Straße", "Strasse", "Warsaw", "Panic! at the Disco", ".in", "Old Rus'"]
     pages = [Page(title, title, ["It lies here."]) for title in titles]
     words = KnowledgeBase.build(pages, tmp_path / "kb", model).words
     asked = {
@@ -194,6 +194,14 @@ def test_a_subject_is_asked_as_the_one_title_that_reads_the_same_is_written(mode
         "Strasse [SEP] length": "Strasse [SEP] length",  # two titles
         "warsaw [SEP] river": "warsaw [SEP] river",  # case is no other spelling
         "Nowhere [SEP] river": "Nowhere [SEP] river",
-        "where is Lodz?": "where is Lodz?",
+        "where is Lodz?": "where is Łódź?",
+        "Did Ka'ahumanu's court see the Strasse?": "Did Ka'ahumanu's court see the Strasse?",  # two titles
+        "Who was Ka'ahumanu, and where is Lodz?": "Who was Kaʻahumanu, and where is Lodz?",  # the first name alone
+        "when did Panic at the Disco begin?": "when did Panic! at the Disco begin?",
+        "how long is lodz?": "how long is lodz?",  # no name
+        "When were the Straße's Walls' built?": "When were the Straße's Walls' built?",
+        "In which year?": "In which year?",  # .in is another title
+        "When was Old Rus' founded?": "When was Old Rus' founded?",
+        "Lodz, [START_ENT] Lodz [END_ENT]": "Lodz, [START_ENT] Lodz [END_ENT]",
     }
     assert {text: words.respelled(text) for text in asked} == asked
