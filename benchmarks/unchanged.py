@@ -159,8 +159,8 @@ def spread(records: Sequence[Any], count: int, first: int = 0) -> list[Any]:
     return list(records[first :: max(1, len(records) // count)][:count])
 
 
-def write_inputs(work: Path, checkout: Path, data: Path) -> None:
-    """All files that the commands read. Of the pages, Re-DocRED asks about these."""
+def write_inputs(work: Path, checkout: Path, data: Path, share: int) -> None:
+    """All files that the commands read; of most, one in so many lines. Of the pages, Re-DocRED asks about these."""
     sample = checkout / "kbq" / "sample"
     articles, asked = read_lines(sample / "articles.jsonl"), read_lines(sample / "queries.jsonl")
     write_lines(work / "articles.jsonl", articles)
@@ -168,16 +168,18 @@ def write_inputs(work: Path, checkout: Path, data: Path) -> None:
     write_lines(work / "more.jsonl", articles[60:90])
     slots = read_lines(data / "redocred" / "redocred-dev-kilt.jsonl.xz")
     golds = [page["wikipedia_id"] for slot in slots for out in slot["output"] for page in out.get("provenance", [])]
-    wanted = set(list(dict.fromkeys(golds))[:200])
+    wanted = set(list(dict.fromkeys(golds))[: 200 // share])
     pages = read_lines(data / "wiki" / "knowledge_source.jsonl.xz")
     write_lines(work / "wiki.jsonl", [page for page in pages if page["_id"] in wanted])
     questions = []
     for record in spread(asked, 60, 1):
         subject, relation = record["input"].split(" [SEP] ")
         questions.append(record | {"input": f"what is the {relation} of {subject}?"})
-    for name, records in {"sample": spread(asked, 30), "slots": spread(slots, 30)}.items():
+    for name, records in {"sample": spread(asked, 30 // share), "slots": spread(slots, 30 // share)}.items():
         (work / f"{name}.txt").write_text("".join(record["input"] + "\n" for record in records), "utf-8")
-        (work / f"{name}-15.txt").write_text("".join(record["input"] + "\n" for record in records[:15]), "utf-8")
+        (work / f"{name}-15.txt").write_text(
+            "".join(record["input"] + "\n" for record in records[: 15 // share]), "utf-8"
+        )
     write_lines(work / "triples.jsonl", spread(slots, 300, 3))
     write_lines(work / "dev.jsonl", spread(slots, 30, 5))
     write_lines(work / "gold-slots.jsonl", spread(slots, 60, 7))
@@ -377,15 +379,16 @@ def record(options: argparse.Namespace) -> None:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="kbq-unchanged-") as folder:
         work = Path(folder)
-        write_inputs(work, options.checkout, options.data)
+        write_inputs(work, options.checkout, options.data, 5 if options.quick else 1)
         write_tiny_networks(work)
         recorder = Recorder(options.checkout, work)
         record_knowledge_bases(recorder)
         record_answers(recorder)
         record_tables(recorder)
-        record_finetuning(recorder)
         record_predictions(recorder)
-        record_training(recorder)
+        if not options.quick:
+            record_finetuning(recorder)
+            record_training(recorder)
     recording = {"documents": recorder.documents}
     options.out.write_text(json.dumps(recording, ensure_ascii=False, separators=(",", ":")) + "\n", "utf-8")
     say(f"{time.monotonic() - begun:6.1f} s  in all: {options.out}")
@@ -456,6 +459,7 @@ def main() -> None:
     recording.add_argument("out", type=Path)
     recording.add_argument("--checkout", type=Path, required=True)
     recording.add_argument("--data", type=Path, default=DATA)
+    recording.add_argument("--quick", action="store_true", help="train nothing, and ask less")
     comparing = commands.add_parser("compare", help="compare two recordings")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)

@@ -44,14 +44,29 @@ SWITCHES = (  # of Chromium, without which it asks hosts of its own
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "[unused2]")
 
 
-# What takes minutes, and is left to `make check-all`: pages of the documentation, clusters, kills, random histories.
+# What takes minutes, and is left to `make check-all`.
 SLOW = (
     "test_the_examples_of_a_page",
+    "test_an_output_that_takes_no_more_is_said",  # a process each
     "tests/cluster/",
     "tests/test_histories.py",
     "tests/test_mutations.py",
+    "tests/test_packaging.py",
     "tests/test_power_cuts.py",
+    "tests/augmentation/test_generator_training.py",
+    "tests/dump/test_building.py::test_an_index_may_be_replaced_while_it_is_opened",
+    "tests/dump/test_changes.py::test_indexes_leave_deleted_pages_out",
+    "tests/dump/test_merging.py::test_indexes_of_shards_come_along",
     "tests/dump/test_worker_pool.py",
+    "tests/dump/test_workers.py",
+    "tests/reading/test_same_bits.py",
+    "tests/search/test_company.py",
+    "tests/serve/test_overload.py",
+    "tests/serve/test_reopening.py",
+    "tests/training/test_distillation.py",
+    "tests/training/test_train.py",
+    "tests/tuning/test_labels.py",
+    "tests/tuning/test_merge_models.py",
 )
 
 
@@ -67,7 +82,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """The last words of `make check` say what it has left out."""
     if config.getoption("markexpr") == "not slow":
-        left = "examples of the documentation, clusters, kills and random histories"
+        left = "examples of the documentation, other CPUs, clusters, kills, training runs, random histories"
         terminalreporter.write_line(f"left for `make check-all`: {left}")
 
 
