@@ -26,7 +26,7 @@ from kbq.reading.network import ReaderNetwork, judge_digest, save_reader
 from kbq.training.encoders import CALIBRATION_PASSAGES
 from kbq.training.evaluation import evaluate_reading
 from kbq.training.examples import Passage, read_examples
-from kbq.training.quantisation import calibrate
+from kbq.training.quantisation import quantisation_of
 from kbq.training.reader import evaluate_reader
 
 One = TypeVar("One", Model, ReaderNetwork)
@@ -113,7 +113,7 @@ def main() -> None:
         models = [Model.open(name) for name in options.folders]
         model = mixed(models, average_models, lambda one: score_model(one, passages))
         if passages:
-            calibrate(model, passages[:CALIBRATION_PASSAGES])
+            quantisation_of(model, passages[:CALIBRATION_PASSAGES])
         model.save(options.out, "int8")
     else:
         readers = [ReaderNetwork.open(name) for name in options.folders]

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from kbq.answers import Backend, CorpusFormat
 from kbq.augmentation.mentions import FindMentions, entity_finder
-from kbq.augmentation.slots import Question, Slots, found_paragraphs
+from kbq.augmentation.slots import Question, SlotExamples, found_paragraphs
 from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import MANIFEST, is_knowledge_base
 from kbq.errors import KbqError, TrainingError
@@ -143,7 +143,7 @@ def _of_triples(corpus: str, format: CorpusFormat, triples: Path, depth: int, ba
 
         paragraphs = found_paragraphs(KnowledgeBase.open(Path(corpus), device=device), golds, depth, backend)
     else:
-        slots = Slots(golds)
+        slots = SlotExamples(golds)
         paragraphs = (
             (page.title, paragraph.text[paragraph.begin :], questions)
             for page in read_corpus(corpus, format)

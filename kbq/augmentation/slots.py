@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Question = dict[str, object]  # as in a training file
 
 
-class Slots:
+class SlotExamples:
     """Triples by the page that they are about."""
 
     def __init__(self, golds: Sequence[Gold]) -> None:

@@ -26,7 +26,7 @@ from kbq.words.sparta import SentenceImpacts
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ActorGroup:
     """Neighbouring shards, and what a search of them must know of the others."""
 
     folder: Path
@@ -52,12 +52,13 @@ def divided(
     count: int,
     shown: Sequence[Bools] = (),
     length_penalty: float = 0.0,
-) -> list[Group]:
-    """A knowledge base in this number of groups, or fewer; see `Group`."""
+) -> list[ActorGroup]:
+    """A knowledge base in this number of groups, or fewer; see `ActorGroup`."""
     whole, folder, copies = Whole.of(shards), folder.resolve(), folder_of_copies(folder)
     manifests = [(part, replace(manifest, shards=manifest.shards[part])) for part in whole.parts(count)]
     return [
-        Group(folder, copies, of_part, index, whole, tuple(shown[part]), length_penalty) for part, of_part in manifests
+        ActorGroup(folder, copies, of_part, index, whole, tuple(shown[part]), length_penalty)
+        for part, of_part in manifests
     ]
 
 
@@ -75,7 +76,7 @@ class GroupSearch:
     A process that Ray has started again thus says what is wrong when it is asked.
     """
 
-    def __init__(self, group: Group, threads: int) -> None:
+    def __init__(self, group: ActorGroup, threads: int) -> None:
         torch.set_num_threads(threads)
         self._group = group
 

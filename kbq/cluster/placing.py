@@ -12,7 +12,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from kbq.cluster.connection import connect, on_node
 from kbq.cluster.copies import copy_shards, forget_others, own_folder, remember_copies
-from kbq.cluster.groups import Group, divided
+from kbq.cluster.groups import ActorGroup, divided
 from kbq.cluster.searcher import spread
 from kbq.dump.manifest import Manifest, read_manifest
 from kbq.errors import ClusterError, KbqError, first_line
@@ -79,7 +79,7 @@ def place(address: str, kb: Path, to: Path, report: Report = silent) -> list[Gro
     return sorted(copies, key=lambda copy: copy.shards)
 
 
-def _copy(folder: Path, manifest: Manifest, groups: Sequence[Group]) -> list[_Outcome]:
+def _copy(folder: Path, manifest: Manifest, groups: Sequence[ActorGroup]) -> list[_Outcome]:
     """On a node: copy groups of shards, one after the other, after shards that do not exist any more are removed."""
     forget_others(folder, manifest)
     outcomes = []
@@ -91,7 +91,7 @@ def _copy(folder: Path, manifest: Manifest, groups: Sequence[Group]) -> list[_Ou
     return outcomes
 
 
-def _outcomes(done: Any, groups: Sequence[Group]) -> list[_Outcome]:
+def _outcomes(done: Any, groups: Sequence[ActorGroup]) -> list[_Outcome]:
     """What a node says of its groups."""
     try:
         outcomes: list[_Outcome] = ray.get(done)

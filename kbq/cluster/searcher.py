@@ -15,7 +15,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from kbq.cluster.connection import Node, connect
-from kbq.cluster.groups import Group, GroupSearch, divided
+from kbq.cluster.groups import ActorGroup, GroupSearch, divided
 from kbq.errors import ClusterError, KbqError, first_line
 from kbq.search.search import merged
 
@@ -39,7 +39,7 @@ SENT_ALONG = 100 * 1024  # bytes: what is larger, Ray does not send with a call
 class Actor:
     """A process that searches a group of shards."""
 
-    group: Group
+    group: ActorGroup
     node: Node  # where it was started first
     handle: Any
 
@@ -79,7 +79,7 @@ def open_searcher(
 class RaySearcher:
     """The shards of a knowledge base on the nodes of a cluster, where they stay open as long as this object exists."""
 
-    def __init__(self, nodes: Sequence[Node], groups: Sequence[Group]) -> None:
+    def __init__(self, nodes: Sequence[Node], groups: Sequence[ActorGroup]) -> None:
         places = spread(nodes, len(groups))
         self.actors = [_started(group, node, places.count(node)) for group, node in zip(groups, places, strict=True)]
 
@@ -176,7 +176,7 @@ def spread(nodes: Sequence[Node], count: int) -> list[Node]:
     return chosen
 
 
-def _started(group: Group, node: Node, together: int) -> Actor:
+def _started(group: ActorGroup, node: Node, together: int) -> Actor:
     """An actor on a node, where this number of them share the CPUs; Ray may start it elsewhere if the node dies."""
     threads = max(1, node.cpus // together)
     options = {

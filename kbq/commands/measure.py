@@ -132,7 +132,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score KILT predictions exactly as the leaderboard does. Tables are scored by `kbq evaluate-table`."""
-    from kbq.kilt.evaluation import RefusedError
+    from kbq.kilt.evaluation import PartlyScoredError
     from kbq.kilt.evaluation import evaluate as evaluate_predictions
 
     if as_csv and as_json:
@@ -145,7 +145,7 @@ def evaluate(
             empty_provenance=empty_provenance, coupled=coupled, top_1=top_1, rouge=not no_rouge, measures=measures,
             trec_run=trec_run, trec_qrels=trec_qrels,
         )  # fmt: skip
-    except RefusedError as error:  # what could be scored is printed all the same
+    except PartlyScoredError as error:  # what could be scored is printed all the same
         evaluation, refusal = error.evaluation, error
     for line in evaluation.notes:
         note(line)

@@ -89,7 +89,7 @@ def build_shards(
 ) -> tuple[list[ShardEntry], str]:
     """Write the shards, or those that are missing; returns them and a digest of the corpus.
 
-    `hire` gives the workers that encode, None: this process does. Only this process writes, block by block.
+    `start_encoders` gives the workers that encode, None: this process does. Only this process writes, block by block.
 
     Args:
         encode: gives the paragraphs of a block of pages, where the model has encoded them before.

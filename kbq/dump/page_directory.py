@@ -13,7 +13,7 @@ from kbq.dump.manifest import read_manifest
 from kbq.dump.shards import Shard
 
 
-class Place(NamedTuple):
+class PagePlace(NamedTuple):
     """The place of a page: the number of its shard, and its number there."""
 
     shard: int
@@ -44,13 +44,13 @@ class Pages:
         """The metadata of all pages, in the order of the corpus."""
         return (shard.metadata_of(page) for shard in self._shards for page, _ in shard.live_ids())
 
-    def place(self, page_id: str) -> Place | None:
+    def place(self, page_id: str) -> PagePlace | None:
         """Where a page is; None if the knowledge base does not have it."""
         keys, shards, pages = self._table
         key = _key(page_id)
         row = int(np.searchsorted(keys, key))
         while row < len(keys) and keys[row] == key:  # nearly always once
-            place = Place(int(shards[row]), int(pages[row]))
+            place = PagePlace(int(shards[row]), int(pages[row]))
             if self._shards[place.shard].ids[place.page] == page_id:
                 return place
             row += 1

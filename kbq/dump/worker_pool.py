@@ -1,4 +1,4 @@
-"""Crew: processes that do what they are given; one that dies is replaced, and what it had is done again."""
+"""Worker pool: processes that do what they are given; one that dies is replaced, and what it had is done again."""
 
 import os
 import signal

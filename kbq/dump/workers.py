@@ -25,7 +25,7 @@ AHEAD = 1  # blocks that are queued for each worker, or for the GPU of this proc
 
 
 class Workers(Protocol):
-    """What encodes the pages of blocks: a `Crew` of this machine, or tasks on several (`kbq/cluster/encoding.py`)."""
+    """What encodes pages: a `WorkerPool` of this machine, or tasks on several (`kbq/cluster/encoding.py`)."""
 
     @property
     def count(self) -> int:

@@ -25,7 +25,7 @@ NAMED = 20  # documents whose misfits are named
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class OfficialDocument:
     """A document of a phrase dump. `kept`: the tokens that have a row. Shapes: starts, ends (tokens,), kept (rows,)."""
 
     number: str
@@ -56,11 +56,11 @@ class DocumentPage(Page):
 
     __slots__ = ("document", "misfits", "paragraph_of")
 
-    document: Document
+    document: OfficialDocument
     paragraph_of: Rows  # the paragraph of each token. Shape: (tokens,)
     misfits: Bools  # tokens whose characters are not in one paragraph. Shape: (tokens,)
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: OfficialDocument) -> None:
         texts, starts, ends = document.text.split(SEPARATOR), document.starts, document.ends
         begins = np.cumsum([0, *(len(text) + len(SEPARATOR) for text in texts[:-1])])
         found = (np.searchsorted(begins, starts, side="right") - 1).clip(min=0)
@@ -123,7 +123,7 @@ class Misfits:
                 )
 
 
-def pages_of(documents: Iterator[Document], misfits: Misfits) -> Iterator[DocumentPage]:
+def pages_of(documents: Iterator[OfficialDocument], misfits: Misfits) -> Iterator[DocumentPage]:
     """The pages of documents, each number once.
 
     Raises:

@@ -16,7 +16,7 @@ import numpy as np
 from kbq.array_types import Floats
 from kbq.dump.shard_writer import EncodedParagraph
 from kbq.errors import CorpusError, KbqError
-from kbq.importing.documents import Document, DocumentPage
+from kbq.importing.documents import DocumentPage, OfficialDocument
 from kbq.model.official_checkpoint import AGAIN, OFFSET, STEP
 from kbq.storage.files import reading_problem
 
@@ -116,7 +116,7 @@ def dataset(group: Any, name: str, kind: type[np.generic] | str, dimensions: int
     return found
 
 
-def documents(dump: Path, dim: int) -> Iterator[Document]:
+def documents(dump: Path, dim: int) -> Iterator[OfficialDocument]:
     """All documents of a dump, in the order of files and groups.
 
     Raises:
@@ -130,7 +130,7 @@ def documents(dump: Path, dim: int) -> Iterator[Document]:
                 yield _document(group(file, name), path, dim)
 
 
-def _document(group: Any, path: Path, dim: int) -> Document:
+def _document(group: Any, path: Path, dim: int) -> OfficialDocument:
     """Raises ValueError if the group does not hold a document."""
     name = group.name.strip("/")
     title, text = (group.attrs.get(attribute) for attribute in ("title", "context"))
@@ -149,7 +149,7 @@ def _document(group: Any, path: Path, dim: int) -> Document:
     if len(rows) != len(kept):
         raise ValueError(f"document {name} has {len(rows):,} vectors for {len(kept):,} kept tokens")
     try:
-        return Document(name, title, text, starts, ends, kept, path)
+        return OfficialDocument(name, title, text, starts, ends, kept, path)
     except ValueError as error:
         raise ValueError(f"document {name}: {error}") from None
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from kbq.array_types import Rows
 from kbq.errors import CorpusError
-from kbq.importing.documents import Document
+from kbq.importing.documents import OfficialDocument
 from kbq.importing.hdf5 import dataset, is_number, opened
 from kbq.importing.hdf5 import group as part_of
 from kbq.model.official_checkpoint import AGAIN
@@ -55,7 +55,7 @@ class IndexedRows:
         self._group_of = np.repeat(np.arange(len(runs)), [len(run[0]) for run in runs])
         self._rows = np.full(len(documents), -1, np.int64)  # the first row of each run, counted over all shards
 
-    def documents(self, documents: Iterator[Document]) -> Iterator[Document]:
+    def documents(self, documents: Iterator[OfficialDocument]) -> Iterator[OfficialDocument]:
         """The documents with the rows that the index has; `runs` knows them afterwards.
 
         Raises:
@@ -95,7 +95,7 @@ class IndexedRows:
 
 
 def _runs_of(group: object) -> tuple[Rows, Rows, Rows, Rows]:
-    """Document, first id, place in the group and length of each run. Shapes: (runs,). Raises ValueError."""
+    """OfficialDocument, first id, place in the group and length of each run. Shapes: (runs,). Raises ValueError."""
     documents, words = (dataset(group, name, np.integer) for name in ("doc", "word"))
     offset = int(group.attrs.get("offset", 0))  # type: ignore[attr-defined]
     if len(documents) != len(words):

@@ -13,7 +13,7 @@ import numpy as np
 from kbq.array_types import Rows
 from kbq.errors import CorpusError
 from kbq.importing.blosc import decompressed
-from kbq.importing.documents import Document
+from kbq.importing.documents import OfficialDocument
 from kbq.importing.hdf5 import ENDS, KEPT, STARTS, is_number
 from kbq.importing.pickles import UnsafePickleError, pickled_items
 from kbq.model.official_checkpoint import AGAIN
@@ -22,7 +22,7 @@ from kbq.storage.files import reading_problem
 METADATA = "meta_compressed.pkl"
 
 
-def metadata_documents(path: Path) -> Iterator[Document]:
+def metadata_documents(path: Path) -> Iterator[OfficialDocument]:
     """All documents of a file, in its order.
 
     Raises:
@@ -39,7 +39,7 @@ def metadata_documents(path: Path) -> Iterator[Document]:
         raise CorpusError(reading_problem(path, error, AGAIN)) from None
 
 
-def _document(number: Any, facts: Any, path: Path) -> Document:
+def _document(number: Any, facts: Any, path: Path) -> OfficialDocument:
     """Raises ValueError if an item is not a document."""
     if not is_number(number) or not isinstance(facts, dict):
         raise ValueError(f"{number[:40]!r} is not the number of a document")
@@ -48,7 +48,7 @@ def _document(number: Any, facts: Any, path: Path) -> Document:
         if not isinstance(title, str):
             raise ValueError("its title is not a text")
         starts, ends, kept = (_numbers(facts, name) for name in (STARTS, ENDS, KEPT))
-        return Document(number, title, text, starts, ends, kept, path)
+        return OfficialDocument(number, title, text, starts, ends, kept, path)
     except KeyError as error:
         raise ValueError(f"document {number} has no {error.args[0]}") from None
     except (ValueError, TypeError) as error:

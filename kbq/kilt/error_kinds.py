@@ -14,17 +14,17 @@ from kbq.errors import EvaluationError
 from kbq.kilt.metrics import evidence_sets, r_precision, rank_evidence
 from kbq.kilt.records import (
     PAGE,
+    EvidencePlace,
     Gold,
     Guess,
     JsonObject,
-    Place,
     Problems,
     parse_answer,
     place_of,
     read_golds,
     read_guesses,
 )
-from kbq.kilt.report import Table
+from kbq.kilt.report import ScoreTable
 from kbq.kilt.scores import Pairs
 from kbq.kilt.task import Task
 from kbq.text.answer_scores import normalise, parts
@@ -59,8 +59,8 @@ class ErrorCase:
     input: str
     answer: str
     gold_answers: tuple[str, ...]
-    top: Place | None
-    gold_places: tuple[Place, ...]
+    top: EvidencePlace | None
+    gold_places: tuple[EvidencePlace, ...]
     rank: int | None  # of the first complete evidence set, from 1
     found: int | None = None  # rank of the first gold page
     evidence: str | None = None  # text of the top place
@@ -75,11 +75,11 @@ class ErrorSurvey:
     cases: tuple[ErrorCase, ...]
     notes: tuple[str, ...]  # where the two files do not belong together
 
-    def table(self) -> Table:
+    def table(self) -> ScoreTable:
         """One row for each kind that occurs."""
         total = max(1, self.counts.total())
         rows = [(kind, self.counts[kind], self.counts[kind] / total) for kind in KINDS if self.counts[kind]]
-        return Table("predictions by kind", {"kind": "text", "n": "count", "share": "percent"}, rows)
+        return ScoreTable("predictions by kind", {"kind": "text", "n": "count", "share": "percent"}, rows)
 
     def to_dict(self) -> dict[str, object]:
         """Counts and cases as JSON."""

@@ -28,9 +28,9 @@ from kbq.kilt.metrics import (
 )
 from kbq.kilt.plots import require_matplotlib, write_plots
 from kbq.kilt.records import AnyRecords, Source, source_of
-from kbq.kilt.reliability import Calibration, calibrate, calibrate_groups, read_probabilities, right_answers
+from kbq.kilt.reliability import Confidence, calibrate_groups, read_probabilities, reliability_of, right_answers
 from kbq.kilt.report import (
-    Table,
+    ScoreTable,
     breakdown_table,
     calibration_table,
     comparison_table,
@@ -65,7 +65,7 @@ class Evaluation(Mapping[str, float]):
     scores: Mapping[Kind, Scores]
     refusals: Mapping[Kind, EvaluationError]
     additions: Mapping[str, object]
-    tables: tuple[Table, ...]
+    tables: tuple[ScoreTable, ...]
     notes: tuple[str, ...]
 
     def __getitem__(self, name: str) -> float:
@@ -120,7 +120,7 @@ class Evaluation(Mapping[str, float]):
         return document | dict(self.additions)
 
 
-class RefusedError(EvaluationError):
+class PartlyScoredError(EvaluationError):
     """Predictions or gold that spoil an evaluation; `evaluation` has the kind that was possible, if any."""
 
     def __init__(self, evaluation: Evaluation) -> None:
@@ -217,7 +217,7 @@ def evaluate(
             "measures": measures,
         }  # fmt: skip
         nothing = {name: NOTHING[name] for name, wish in asked.items() if wish}
-        raise RefusedError(Evaluation(rules, scores, refusals, nothing, (), ()))
+        raise PartlyScoredError(Evaluation(rules, scores, refusals, nothing, (), ()))
     main = next(iter(scores.values()))
     _check_queries(main, str(gold), str(predictions), by)
 
@@ -242,7 +242,7 @@ def evaluate(
     if diagnosis:
         parts["diagnosis"] = _diagnosed(scores.get("downstream"), answer_metric)
         notes += [] if "downstream" in scores else ["there is no diagnosis: it needs the downstream evaluation"]
-    calibrations: tuple[Calibration, ...] = ()
+    calibrations: tuple[Confidence, ...] = ()
     if calibration:
         parts["calibration"], calibrations = _calibrated(predictions, scores.get("downstream"), answer_metric, by)
         notes += [] if calibrations else ["there is no calibration: it needs the downstream evaluation"]
@@ -277,11 +277,11 @@ def evaluate(
         notes=tuple(dict.fromkeys(notes)),
     )
     if is_refused:
-        raise RefusedError(evaluation)
+        raise PartlyScoredError(evaluation)
     return evaluation
 
 
-Part = tuple[object, list[Table]]  # what was asked for: its value in the JSON document, and its tables
+Part = tuple[object, list[ScoreTable]]  # what was asked for: its value in the JSON document, and its tables
 NOTHING: Mapping[str, object] = {
     "ci": {}, "by": None, "compare": [], "diagnosis": None, "calibration": None, "measures": {}
 }  # fmt: skip
@@ -387,13 +387,13 @@ def _diagnosed(scores: Scores | None, answer_metric: str) -> Part:
 
 def _calibrated(
     predictions: Source, scores: Scores | None, answer_metric: str, by: str
-) -> tuple[Part, tuple[Calibration, ...]]:
+) -> tuple[Part, tuple[Confidence, ...]]:
     """By answers, by answers and pages, and by group; nothing without a downstream evaluation."""
     if scores is None:
         return (None, []), ()
     probabilities = read_probabilities(predictions, scores.ids)
     right = right_answers(scores, answer_metric)
-    calibrations = tuple(calibrate(probabilities, marks, name) for name, marks in right.items())
+    calibrations = tuple(reliability_of(probabilities, marks, name) for name, marks in right.items())
     document: dict[str, object] = {"scores": [one.to_dict() for one in calibrations]}
     tables = [calibration_table(calibrations)]
     if by:

@@ -26,14 +26,14 @@ from kbq.kilt.records import (
     read_records,
     score_of,
 )
-from kbq.kilt.report import Cell, Table
+from kbq.kilt.report import Cell, ScoreTable
 from kbq.text.normal_forms import normal_form
 
 DEPTH = 20  # of MRR and of precision
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class RetrievedPassage:
     """A retrieved text; `score` is None where the prediction file has none."""
 
     id: str
@@ -49,7 +49,7 @@ class Question:
     id: str
     text: str
     answers: tuple[str, ...]
-    passages: tuple[Passage, ...]
+    passages: tuple[RetrievedPassage, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ class PassageScores:
     mrr_at_20: float  # of the first passage with an answer; 0 if none of the 20 has one
     precision_at_20: float  # passages with an answer among the first 20, divided by 20
 
-    def table(self) -> Table:
+    def table(self) -> ScoreTable:
         """One row for each score."""
         rows: list[tuple[Cell, ...]] = [(f"top-{k} accuracy", share) for k, share in self.accuracy]
         rows += [("MRR@20", self.mrr_at_20), ("P@20", self.precision_at_20)]
-        return Table(f"passages, {self.count:,} questions", {"score": "text", "mean": "percent"}, rows)
+        return ScoreTable(f"passages, {self.count:,} questions", {"score": "text", "mean": "percent"}, rows)
 
     def to_dict(self) -> dict[str, object]:
         """The scores as JSON: `accuracy` by k."""
@@ -135,7 +135,7 @@ def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
     return questions
 
 
-def read_rankings(path: Path, problems: Problems) -> Iterator[tuple[str, tuple[Passage, ...]]]:
+def read_rankings(path: Path, problems: Problems) -> Iterator[tuple[str, tuple[RetrievedPassage, ...]]]:
     """Ids and predicted passages."""
     for record_id, line, record in read_records(path, problems):
         try:
@@ -145,10 +145,10 @@ def read_rankings(path: Path, problems: Problems) -> Iterator[tuple[str, tuple[P
             problems.add(path, line, record_id, str(error))
 
 
-def passage_of(item: JsonObject) -> Passage:
+def passage_of(item: JsonObject) -> RetrievedPassage:
     """A provenance item as a passage; a title or text that is missing or not a string is ""."""
     title, text = item.get("title"), item.get("text")
-    return Passage(
+    return RetrievedPassage(
         id=str(item.get("wikipedia_id", "")).strip(),
         title=title if isinstance(title, str) else "",
         text=text if isinstance(text, str) else "",

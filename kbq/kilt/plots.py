@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kbq.errors import EvaluationError
-from kbq.kilt.reliability import Calibration
+from kbq.kilt.reliability import Confidence
 from kbq.storage.folders import make_folders
 from kbq.storage.writing import replacing, writing_to
 
@@ -26,7 +26,7 @@ def require_matplotlib() -> None:
         raise EvaluationError("matplotlib is not installed, which --plots needs: pip install matplotlib") from error
 
 
-def write_plots(calibration: Calibration, folder: Path) -> None:
+def write_plots(calibration: Confidence, folder: Path) -> None:
     """Draw both plots.
 
     Raises:
@@ -36,7 +36,7 @@ def write_plots(calibration: Calibration, folder: Path) -> None:
     draw_risk_coverage(calibration, folder / "risk-coverage.png")
 
 
-def draw_reliability(calibration: Calibration, path: Path) -> None:
+def draw_reliability(calibration: Confidence, path: Path) -> None:
     """The share right of each bin over its confidence; bars show where it lies for 95 % of calibrated models."""
     bins = calibration.reliability.bins if calibration.reliability else ()
     confidences = np.array([one.confidence for one in bins])
@@ -48,7 +48,7 @@ def draw_reliability(calibration: Calibration, path: Path) -> None:
         axes.set(xlabel="probability", ylabel=f"right ({calibration.right_by})", xlim=(0, 1), ylim=(0, 1))
 
 
-def draw_risk_coverage(calibration: Calibration, path: Path) -> None:
+def draw_risk_coverage(calibration: Confidence, path: Path) -> None:
     """The share of wrong answers over the share of queries answered, beside that of the best order of these answers."""
     curve = calibration.curve
     coverage = np.arange(1, calibration.answers + 1) / calibration.queries

@@ -209,7 +209,7 @@ def identity(record: JsonObject) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EvidencePlace:
     """Where a provenance item points to, whatever the rank keys are."""
 
     page_id: str
@@ -224,7 +224,7 @@ class GoldOutput:
     answer: str  # without outer blanks; "" where it is missing, null or blank
     pages: tuple[str, ...]  # distinct pages of the items that have every rank key
     evidence: frozenset[str] | None  # pages of all items, from the keys they have; None: no provenance
-    places: tuple[Place, ...]
+    places: tuple[EvidencePlace, ...]
 
 
 @dataclass(frozen=True)
@@ -321,7 +321,7 @@ class Guess:
     line: int
     answer: str = ""  # without outer blanks; "" scores 0
     pages: tuple[str, ...] = ()  # distinct, best first
-    top: Place | None = None  # the first item, where it was asked for
+    top: EvidencePlace | None = None  # the first item, where it was asked for
     texts: Mapping[int, str | None] = field(default_factory=dict)  # by position from 1; None: given, but not text
     problem: str | None = None  # why it cannot be scored; counts only if the gold file has its id
 
@@ -442,11 +442,11 @@ def complete_pages(items: Sequence[JsonObject], rank_keys: Sequence[str]) -> tup
     return tuple(dict.fromkeys(page_of(item, rank_keys) for item in complete))
 
 
-def place_of(item: JsonObject, title: str) -> Place:
+def place_of(item: JsonObject, title: str) -> EvidencePlace:
     """Where a provenance item points to."""
     paragraph = item.get("start_paragraph_id")
     page_id = str(item.get("wikipedia_id", "")).strip()
-    return Place(page_id, title, paragraph if isinstance(paragraph, int) else None)
+    return EvidencePlace(page_id, title, paragraph if isinstance(paragraph, int) else None)
 
 
 def score_of(item: JsonObject) -> float | None:

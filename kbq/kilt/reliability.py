@@ -37,7 +37,7 @@ MISSING = "has an answer without a probability (output[0].meta.probability)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Calibration:
+class Confidence:
     """The scores of kbq.kilt.confidence over the answers; None where a score does not exist.
 
     Attributes:
@@ -97,7 +97,7 @@ class GroupCalibration:
     coverage: float
 
 
-def calibrate(probabilities: Doubles, right: Bools, right_by: str) -> Calibration:
+def reliability_of(probabilities: Doubles, right: Bools, right_by: str) -> Confidence:
     """All scores.
 
     Args:
@@ -107,7 +107,7 @@ def calibrate(probabilities: Doubles, right: Bools, right_by: str) -> Calibratio
     is_answered = ~np.isnan(probabilities)
     queries, answers = len(probabilities), int(is_answered.sum())
     confidences, right = probabilities[is_answered], right[is_answered]
-    return Calibration(
+    return Confidence(
         right_by=right_by,
         queries=queries,
         answers=answers,
@@ -131,7 +131,7 @@ def calibrate_groups(probabilities: Doubles, right: Bools, groups: Sequence[str]
     names = np.array(groups, dtype=object)
     found = []
     for group in set(groups):
-        one = calibrate(probabilities[names == group], right[names == group], "")
+        one = reliability_of(probabilities[names == group], right[names == group], "")
         found.append(GroupCalibration(group, one.answers, one.right, one.auroc, one.coverages[0].share))
     return tuple(sorted(found, key=lambda one: (-one.answers, one.group)))
 

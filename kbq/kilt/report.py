@@ -8,7 +8,7 @@ from typing import Literal
 
 from kbq.kilt.analysis import CONFIDENCE, Breakdown, Ceilings, Decomposition, Difference, Interval
 from kbq.kilt.metrics import Kind
-from kbq.kilt.reliability import PRECISIONS, Calibration, GroupCalibration
+from kbq.kilt.reliability import PRECISIONS, Confidence, GroupCalibration
 from kbq.kilt.scores import Scores
 from kbq.text import html
 from kbq.text.visible import visible
@@ -18,7 +18,7 @@ Form = Literal["text", "count", "percent", "decimals"]  # how Markdown shows a c
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ScoreTable:
     """A table; `columns` has the form of each column's cells by heading, a row a cell for each column."""
 
     title: str
@@ -84,7 +84,7 @@ CEILING_WORDS = {
 
 def score_table(
     selected: Iterable[tuple[Scores, Sequence[str]]], intervals: Mapping[Kind, Mapping[str, Interval]]
-) -> Table:
+) -> ScoreTable:
     """The named means of one or two evaluations of the same records, with their intervals if there are any."""
     columns: dict[str, Form] = {"evaluation": "text", "score": "text", "mean": "percent"}
     if intervals:
@@ -97,16 +97,16 @@ def score_table(
             interval = intervals[scores.kind][name] if intervals else None
             ends = (interval.low, interval.high) if interval else ()
             rows.append((scores.kind, name, scores.mean(name), *ends))
-    return Table(f"scores, {count:,} queries", columns, rows)
+    return ScoreTable(f"scores, {count:,} queries", columns, rows)
 
 
-def measure_table(measures: Mapping[str, float]) -> Table:
+def measure_table(measures: Mapping[str, float]) -> ScoreTable:
     """One row for each measure of ir-measures; not all of them are shares."""
     rows = [(name, f"{value:.4f}") for name, value in measures.items()]
-    return Table("ir-measures", {"measure": "text", "mean": "text"}, rows)
+    return ScoreTable("ir-measures", {"measure": "text", "mean": "text"}, rows)
 
 
-def breakdown_table(breakdown: Breakdown, grouping: str) -> Table:
+def breakdown_table(breakdown: Breakdown, grouping: str) -> ScoreTable:
     """One row for each group, then the means over queries and over groups."""
     columns: dict[str, Form] = {"group": "text", "n": "count"}
     columns |= dict.fromkeys((*breakdown.names, f"{breakdown.names[0]} from", "to"), "percent")
@@ -116,10 +116,10 @@ def breakdown_table(breakdown: Breakdown, grouping: str) -> Table:
     total = sum(row.count for row in breakdown.groups)
     rows.append(("mean over queries", total, *breakdown.micro, None, None))
     rows.append(("mean over groups", total, *breakdown.macro, None, None))
-    return Table(f"by {grouping}", columns, rows)
+    return ScoreTable(f"by {grouping}", columns, rows)
 
 
-def comparison_table(differences: Sequence[Difference], by_group: str = "") -> Table:
+def comparison_table(differences: Sequence[Difference], by_group: str = "") -> ScoreTable:
     """One row for each score compared, or for each group, by the score of this name; of several systems, of each."""
     is_one = len({row.system for row in differences}) == 1
     columns: dict[str, Form] = {} if is_one else {"system": "text"}
@@ -132,25 +132,25 @@ def comparison_table(differences: Sequence[Difference], by_group: str = "") -> T
     ]
     rows = rows if is_one else [(row.system, *cells) for row, cells in zip(differences, rows, strict=True)]
     title = f"{by_group}, " * bool(by_group) + ("second" if is_one else "each system")
-    return Table(f"{title} against first, paired permutation test", columns, rows)
+    return ScoreTable(f"{title} against first, paired permutation test", columns, rows)
 
 
-def diagnosis_table(title: str, diagnosis: Decomposition | Ceilings) -> Table:
+def diagnosis_table(title: str, diagnosis: Decomposition | Ceilings) -> ScoreTable:
     """One row for each share."""
     words = DECOMPOSITION_WORDS if isinstance(diagnosis, Decomposition) else CEILING_WORDS
     rows = [(words[field.name], getattr(diagnosis, field.name)) for field in fields(diagnosis)]
-    return Table(title, {"what": "text", "queries": "percent"}, rows)
+    return ScoreTable(title, {"what": "text", "queries": "percent"}, rows)
 
 
-def calibration_table(calibrations: Sequence[Calibration]) -> Table:
+def calibration_table(calibrations: Sequence[Confidence]) -> ScoreTable:
     """One row for each score, by each way of being right; `n` is how many queries or answers it is over."""
     columns: dict[str, Form] = {"right by": "text", "score": "text", "n": "count"}
     columns |= dict.fromkeys(("value", f"{round(CONFIDENCE * 100)} % from", "to"), "decimals")
     rows = [(one.right_by, *row) for one in calibrations for row in calibration_rows(one)]
-    return Table("calibration", columns, rows)
+    return ScoreTable("calibration", columns, rows)
 
 
-def calibration_rows(found: Calibration) -> list[tuple[Cell, ...]]:
+def calibration_rows(found: Confidence) -> list[tuple[Cell, ...]]:
     """Name, n and value of each score, with the ends of its interval if it has one."""
     coverages: list[tuple[Cell, ...]] = [
         (f"coverage at {round(one.precision * 100)} % precision", found.queries, one.share, one.low, one.high)
@@ -178,9 +178,9 @@ def calibration_rows(found: Calibration) -> list[tuple[Cell, ...]]:
     ]
 
 
-def group_calibration_table(groups: Sequence[GroupCalibration], grouping: str, right_by: str) -> Table:
+def group_calibration_table(groups: Sequence[GroupCalibration], grouping: str, right_by: str) -> ScoreTable:
     """One row for each group."""
     columns: dict[str, Form] = {"group": "text", "n": "count", right_by: "percent", "AUROC": "decimals"}
     columns |= {f"coverage at {round(PRECISIONS[0] * 100)} % precision": "percent"}
     rows = [(one.group, one.answers, one.right, one.auroc, one.coverage) for one in groups]
-    return Table(f"calibration by {grouping}", columns, rows)
+    return ScoreTable(f"calibration by {grouping}", columns, rows)

@@ -1,4 +1,4 @@
-"""Apart: tokenised texts become hidden states, the same bits whatever is encoded beside them.
+"""Batch-invariant: tokenised texts become hidden states, the same bits whatever is encoded beside them.
 
 The number of rows of a product, or padding, may change how it is rounded. So what is computed for a text, or for the
 windows that are read for a query, has shapes that depend on these alone. On a CPU, such groups go through a BERT layer

@@ -1,4 +1,4 @@
-"""Second look: the phrases that a search has found are read in their surroundings, and judged against each other.
+"""Reranker: the phrases that a search has found are read in their surroundings, and judged against each other.
 
 The reader also proposes the phrase that it would have chosen in each window: a search may have cut the right one badly.
 What a phrase is judged is the logarithm of its odds against "none of these is right", an outcome of its own in

@@ -16,7 +16,7 @@ from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.index.factory import Build, build_missing, chosen_kind, is_built, remove_others
 from kbq.model.model import Model
-from kbq.search.recall import calibrate, own_queries
+from kbq.search.recall import own_queries, tune_probes
 from kbq.storage.files import reading_problem
 from kbq.storage.progress import Report, silent
 from kbq.storage.records import read_record, write_record
@@ -175,4 +175,4 @@ def _build_and_measure(
     training = slice(test_count if len(texts) > 1 else 0, None)  # a single query is used for both
     training_vectors = np.concatenate([queries[training, 0], queries[training, 1]])
     build(shards, entry, training_vectors, model.device, report)
-    return calibrate(shards, entry, queries[:test_count], model.device, model.config.length_penalty, report)
+    return tune_probes(shards, entry, queries[:test_count], model.device, model.config.length_penalty, report)

@@ -57,7 +57,7 @@ def own_queries(shards: Sequence[Shard], model: Model, count: int, seed: int = 0
     return queries
 
 
-def calibrate(
+def tune_probes(
     shards: Sequence[Shard],
     entry: IndexEntry,
     queries: Floats,

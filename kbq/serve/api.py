@@ -77,7 +77,7 @@ ASKED: Any = http_fields(
 )  # fmt: skip
 
 
-class Asked(ASKED):  # type: ignore[misc]
+class AskedQueries(ASKED):  # type: ignore[misc]
     """What may be asked for, as `kbq query` takes it."""
 
     queries: Annotated[list[Text], Field(min_length=1, max_length=MOST_QUERIES)]
@@ -91,7 +91,7 @@ class Asked(ASKED):  # type: ignore[misc]
 
 
 @router.post("/query", response_model=None, responses=schemas.described(schemas.Queried))
-async def query(request: Request, asked: Asked, services: WithServices) -> Response:
+async def query(request: Request, asked: AskedQueries, services: WithServices) -> Response:
     """Answer queries, each `subject [SEP] relation` or a question: documents such as `kbq query --json` prints."""
     kb = services.kbs.named(asked.kb)
     refuse_costly(len(asked.queries), asked.options)
@@ -129,7 +129,7 @@ FILLED: Any = http_fields(
 )
 
 
-class Table(FILLED):  # type: ignore[misc]
+class AskedTable(FILLED):  # type: ignore[misc]
     """A table to fill: each subject with each relation is a cell."""
 
     subjects: Annotated[list[Text], Field(max_length=MOST_CELLS, description="or `rows`")] = []  # noqa: RUF012
@@ -144,13 +144,13 @@ class Table(FILLED):  # type: ignore[misc]
     response_class=StreamingResponse,
     responses={200: {"content": {LINES: {"schema": schemas.Cell.model_json_schema()}}}},
 )
-async def fill(table: Table, services: WithServices) -> StreamingResponse:
+async def fill(table: AskedTable, services: WithServices) -> StreamingResponse:
     """Fill a table: a line of JSON for each cell with its claims, as soon as it is asked; the last has the table."""
     cells = await filled(table, services)
     return StreamingResponse((json.dumps(line, ensure_ascii=False) + "\n" async for line in cells), media_type=LINES)
 
 
-async def filled(table: Table, services: Services) -> AsyncIterator[dict[str, Any]]:
+async def filled(table: AskedTable, services: Services) -> AsyncIterator[dict[str, Any]]:
     """The lines of a table, the first of which is there already: what cannot be asked has been refused."""
     if bool(table.subjects) == bool(table.rows):
         raise RefusedError(422, "the table has no subjects: give either subjects or rows", fields={"subjects": "none"})

@@ -38,7 +38,7 @@ class Exchange(BaseModel):
     decisions: Annotated[list[dict[str, Any]], Field(max_length=MOST)] = []
 
 
-class Kept(BaseModel):
+class KeptDecisions(BaseModel):
     """Decisions in the order in which they were made; `more` of them lie behind `next`."""
 
     decisions: list[dict[str, Any]]
@@ -47,7 +47,7 @@ class Kept(BaseModel):
 
 
 @router.post("/decisions")
-async def exchange(given: Exchange, services: WithServices) -> Kept:
+async def exchange(given: Exchange, services: WithServices) -> KeptDecisions:
     """Keep decisions, each {subject, relation, value, decision}, and give those that were made since."""
     folder = services.settings.decisions
     if folder is None:
@@ -74,7 +74,7 @@ def _line(fields: dict[str, Any]) -> bytes:
     return json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
-def _exchanged(path: Path, lines: Sequence[bytes], since: int) -> Kept:
+def _exchanged(path: Path, lines: Sequence[bytes], since: int) -> KeptDecisions:
     """Append whole lines, which are on the disk when this returns, and read those behind a place."""
     with writing_to(path, KbqError):
         make_folders(path.parent)
@@ -94,7 +94,7 @@ def _exchanged(path: Path, lines: Sequence[bytes], since: int) -> Kept:
             read = file.read(MOST_BYTES)
     whole = read[: read.rfind(b"\n") + 1]
     decisions = [found for line in whole.splitlines() if (found := _read(line))]
-    return Kept(decisions=decisions, next=first + len(whole), more=len(read) == MOST_BYTES)
+    return KeptDecisions(decisions=decisions, next=first + len(whole), more=len(read) == MOST_BYTES)
 
 
 def _wait_for(handle: int, path: Path) -> None:

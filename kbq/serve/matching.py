@@ -16,7 +16,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from kbq.array_types import Rows
-from kbq.dump.page_directory import Pages, Place
+from kbq.dump.page_directory import PagePlace, Pages
 from kbq.dump.shards import Shard
 from kbq.text.comparing import normalised
 from kbq.words.spelling import edits
@@ -66,11 +66,11 @@ class TitleWords:
         ranked = sorted(found.items(), key=lambda one: -one[1])[:limit]
         return [NamedPage(*self._names(place), round(likeness, 4)) for place, likeness in ranked]
 
-    def _names(self, place: Place) -> tuple[str, str]:
+    def _names(self, place: PagePlace) -> tuple[str, str]:
         shard = self._shards[place.shard]
         return shard.ids[place.page], shard.titles[place.page]
 
-    def _likeness(self, name: str, words: list[str], place: Place, shared: float) -> float:
+    def _likeness(self, name: str, words: list[str], place: PagePlace, shared: float) -> float:
         title = self._shards[place.shard].titles[place.page]
         if title == name:
             return IDENTICAL
@@ -99,7 +99,7 @@ class _Table:
         _, which, counts = np.unique(self._keys, return_inverse=True, return_counts=True)
         self._totals = np.bincount(self._pages, self._weight(counts)[which], len(self._numbers))
 
-    def most_alike(self, words: Sequence[str], limit: int) -> Iterator[tuple[Place, float]]:
+    def most_alike(self, words: Sequence[str], limit: int) -> Iterator[tuple[PagePlace, float]]:
         """Pages that share a word, with the share of both their words that is the same (Dice), by weight."""
         looked_up = enumerate(dict.fromkeys(words[:MOST_WORDS]))
         found = [self._pages_with(word, number < MOST_MISTYPED) for number, word in looked_up]
@@ -110,7 +110,7 @@ class _Table:
         alike = np.minimum(1.0, 2 * shared / (self._totals[pages] + total))
         for best in np.argsort(-alike, kind="stable")[:limit].tolist():
             page = pages[best]
-            yield Place(int(self._shards[page]), int(self._numbers[page])), float(alike[best])
+            yield PagePlace(int(self._shards[page]), int(self._numbers[page])), float(alike[best])
 
     def _pages_with(self, word: str, may_be_mistyped: bool) -> tuple[Rows, NDArray[np.float64]]:
         """The pages that have a word or, where none has it, a word one edit away, and what that counts."""

@@ -76,7 +76,7 @@ async def ask_json(
     text = asked_text(q, subject, relation)
     if not text:
         return api.as_json(await api.knowledge_bases(services))
-    return await api.query(request, api.Asked(queries=[text], k=k, kb=kb or None), services)
+    return await api.query(request, api.AskedQueries(queries=[text], k=k, kb=kb or None), services)
 
 
 @router.get("/pages")
@@ -177,7 +177,7 @@ async def _filled(services: Services, served: ServedKb, names: list[str], relati
     for things, given, most in (("subjects", names, MOST_CELLS), ("relations", relations, MOST_RELATIONS)):
         refuse_more(things, len(given), most, 422)
         refuse_more("characters in one of its " + things, max(map(len, given)), LONGEST, 422)
-    asked = api.Table(subjects=names, relations=[*relations], kb=served.name)
+    asked = api.AskedTable(subjects=names, relations=[*relations], kb=served.name)
     lines = [line async for line in await api.filled(asked, services)]
     if "problem" in lines[-1]:
         raise RefusedError(lines[-1]["problem"]["status"], lines[-1]["problem"]["detail"])

@@ -25,7 +25,7 @@ class Found(BaseModel):
     metadata: Json = {}
 
 
-class Result(BaseModel):
+class QueryResult(BaseModel):
     """The answers to a query."""
 
     query: str
@@ -39,7 +39,7 @@ class Queried(BaseModel):
     """The answers to all queries of a request."""
 
     kb: str
-    results: list[Result]
+    results: list[QueryResult]
 
 
 class Cell(BaseModel):
@@ -69,7 +69,7 @@ class PageText(BaseModel):
     metadata: Json
 
 
-class NamedPage(BaseModel):
+class PageEntry(BaseModel):
     """A page by its title."""
 
     id: str
@@ -79,7 +79,7 @@ class NamedPage(BaseModel):
 class NamedPages(BaseModel):
     """Pages whose titles begin alike."""
 
-    titles: list[NamedPage]
+    titles: list[PageEntry]
 
 
 class Served(BaseModel):

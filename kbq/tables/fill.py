@@ -20,7 +20,7 @@ from kbq.tables.known import relations_of
 from kbq.tables.options import FillOptions
 from kbq.tables.outputs import format_of, refuse_unfit, write
 from kbq.tables.relations import Relation
-from kbq.tables.run import Run
+from kbq.tables.run import FillRun
 from kbq.tables.slots import every_page
 from kbq.tables.slots_asked import Filling
 from kbq.tables.tables import Row, Table, is_formula, read_table, shown
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NAMED = 10  # decisions without effect
 HINTS, COMPARED = 20, 1000  # relations that are looked at, and columns that each is compared with
 LIKENESS = 0.9  # of a relation to a column: one letter differs; "date of birth" is not "place of birth"
-Report = Callable[[int, int, int], None]  # called with the slots that are done, all of them, and those filled
+FillReport = Callable[[int, int, int], None]  # called with the slots that are done, all of them, and those filled
 
 
 def fill(
@@ -46,7 +46,7 @@ def fill(
     *,
     command: str = "",
     note: Note = unheard,
-    report: Report = unheard,
+    report: FillReport = unheard,
 ) -> Table:
     """Fill, or check, the cells of a table; see `KnowledgeBase.fill`."""
     wanted, before = relations_of(relations, options.values), _table(kb, table, options.subject)
@@ -74,7 +74,7 @@ def fill(
         claims = _asked(filling, Kept(kb.shards), report)
         _tell_useless(filling.useless, note)
         return filling.finished(claims)
-    run = Run(path, filling.description(), command, options.force)
+    run = FillRun(path, filling.description(), command, options.force)
     with run.answers(kb.shards) as kept:
         filled = filling.finished(_asked(filling, kept, report))
         _tell_useless(filling.useless, note)
@@ -83,7 +83,7 @@ def fill(
             return write(filled, path, format, run.source, wanted, numbers)
 
 
-def _asked(filling: Filling, kept: Kept, report: Report) -> list[Claim]:
+def _asked(filling: Filling, kept: Kept, report: FillReport) -> list[Claim]:
     """The claims of all slots, asked for where their answers are not kept."""
     claims: list[Claim] = []
     done = filled = 0

@@ -27,7 +27,7 @@ INSTEAD = "choose another --out, or say --force"
 UNFINISHED = ""  # instead of the digest of an output
 
 
-class Run:
+class FillRun:
     """The files of a run, and what decides its answers."""
 
     def __init__(self, out: Path, description: Mapping[str, object], command: str, force: bool = False) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from kbq.errors import EvaluationError
 from kbq.kilt.confidence import aurc, coverage_at
-from kbq.kilt.report import Cell, Form, Table
+from kbq.kilt.report import Cell, Form, ScoreTable
 from kbq.tables import dates
 from kbq.tables.claims import DateValue
 from kbq.tables.value_sets import Guesses, Names, ValueSets, read_guesses, read_value_sets
@@ -97,14 +97,14 @@ class TableScores:
     all: SetScores  # LM-KBC 2025 and 2026 rank by its `f1`
     relations: SetScores  # mean of the relations: LM-KBC 2023 ranks by its `f1`
 
-    def table(self) -> Table:
+    def table(self) -> ScoreTable:
         """One row for each relation, then both means."""
         columns: dict[str, Form] = {"relation": "text", "slots": "count", "coverage": "percent"}
         columns |= dict.fromkeys(("precision", "recall", "F1", "micro P", "micro R", "micro F1"), "percent")
         columns |= {"AURC": "decimals", "coverage at 90 % precision": "percent"} if self.all.aurc is not None else {}
         scores = [*self.by_relation.items(), (ALL, self.all), (RELATIONS, self.relations)]
         rows: list[tuple[Cell, ...]] = [(name, *list(asdict(one).values())[: len(columns) - 1]) for name, one in scores]
-        return Table(f"sets of values, {self.all.slots:,} subjects with a relation", columns, rows)
+        return ScoreTable(f"sets of values, {self.all.slots:,} subjects with a relation", columns, rows)
 
     def to_dict(self) -> dict[str, object]:
         """The same as JSON."""

@@ -26,7 +26,7 @@ from kbq.tables.kept import Kept
 from kbq.tables.options import FillOptions
 from kbq.tables.relations import Relation
 from kbq.tables.slots import Slot, Slots, Wanted, subject_of
-from kbq.tables.tables import Counts, Row, Table, is_empty
+from kbq.tables.tables import FillCounts, Row, Table, is_empty
 
 if TYPE_CHECKING:
     from kbq.asking import OpenKnowledgeBase
@@ -63,7 +63,7 @@ class Filling:
             self._markers,
         )  # fmt: skip
         asked = [row.get(relation.name) for row in table.rows for relation in relations]
-        self.counts = Counts(
+        self.counts = FillCounts(
             len(table.rows), self.slots.count, self.slots.queries, unasked=tuple(self.slots.unasked),
             markers=sum(not is_empty(cell) and is_empty(cell, self._markers) for cell in asked),
         )  # fmt: skip

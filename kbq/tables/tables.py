@@ -41,7 +41,7 @@ BREAKS = re.compile(r"[\t\r\n]+")  # what TSV has no form for
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class FillCounts:
     """What was asked for, and what came of it."""
 
     rows: int = 0
@@ -71,7 +71,7 @@ class Table:
     columns: tuple[str, ...]
     rows: Sequence[Row]
     claims: tuple[Claim, ...] = ()
-    counts: Counts = Counts()
+    counts: FillCounts = FillCounts()
     before: Table | None = None  # that was filled
     dialect: Dialect = CSV  # of the file that it was read from
     arrow: Any = None  # the pyarrow.Table that it was read from

@@ -30,7 +30,7 @@ from kbq.training.settings import RunSettings
 TOGETHER = 4  # passages of one group and of similar length that stay in one batch
 
 
-class ReadWindow(Protocol):
+class TrainingWindow(Protocol):
     """A window, of which only the length in tokens matters here."""
 
     @property
@@ -41,7 +41,7 @@ class ReadPassage(Protocol):
     """What `batches` must know about a passage with its queries."""
 
     @property
-    def windows(self) -> Sequence[ReadWindow]: ...
+    def windows(self) -> Sequence[TrainingWindow]: ...
     @property
     def queries(self) -> Sequence[object]: ...
     @property

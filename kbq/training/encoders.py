@@ -24,7 +24,7 @@ from kbq.training.evaluation import ReadingScores, evaluate_reading
 from kbq.training.examples import Passage, Repairs, as_paths, read_examples, readable, set_aside
 from kbq.training.losses import distillation_loss, filter_loss, marginal_losses, negatives_loss, single_passage_loss
 from kbq.training.output_folder import example_digests, output_folder, training_facts
-from kbq.training.quantisation import FilterPoint, calibrate
+from kbq.training.quantisation import FilterPoint, quantisation_of
 from kbq.training.settings import TrainingSettings
 
 
@@ -196,7 +196,7 @@ def train_encoders(
         taught = None if not distill else read_by(distill, model.tokenizer, prepared, device, on_reading)
         run = EncoderRun(model, prepared, settings, taught)
         run.run(folder / "checkpoint.pt", on_step)
-        points = calibrate(model, dev_passages[:CALIBRATION_PASSAGES])
+        points = quantisation_of(model, dev_passages[:CALIBRATION_PASSAGES])
         queries = sum(len(passage.queries) for passage in prepared)
         earlier = {"begun": model.config.training} if model.source else {}
         facts = training_facts(

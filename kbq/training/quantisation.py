@@ -145,7 +145,7 @@ class DevSample:
         return text[self.tokens.starts[start] : self.tokens.ends[end]]
 
 
-def calibrate(model: Model, passages: Sequence[Passage]) -> tuple[FilterPoint, ...]:
+def quantisation_of(model: Model, passages: Sequence[Passage]) -> tuple[FilterPoint, ...]:
     """Set the model's `scale`, length penalty and thresholds; return the points tried for the filter threshold.
 
     `passages` should be ones that the model was not trained on. Where it answers nothing there is nothing to choose by,

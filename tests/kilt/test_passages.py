@@ -1,4 +1,4 @@
-"""Passage scores of the EMNLP paper, answer containment, and the readers' JSON."""
+"""RetrievedPassage scores of the EMNLP paper, answer containment, and the readers' JSON."""
 
 import json
 from collections.abc import Callable
@@ -9,9 +9,9 @@ import pytest
 
 from kbq.errors import EvaluationError
 from kbq.kilt.passages import (
-    Passage,
     PassageScores,
     Question,
+    RetrievedPassage,
     contains_answer,
     export_for_readers,
     read_questions,
@@ -22,7 +22,7 @@ Write: TypeAlias = Callable[..., Path]
 
 
 def question(*texts: str) -> Question:
-    return Question("1", "?", ("x",), tuple(Passage("7", "T", text, None) for text in texts))
+    return Question("1", "?", ("x",), tuple(RetrievedPassage("7", "T", text, None) for text in texts))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,9 @@ def test_predictions_with_texts_become_questions_and_readers_json(write: Write, 
     guess = write("guess", {"id": "1", "output": [{"provenance": items}]})
     questions = read_questions(gold, guess)
     assert questions == [
-        Question("1", "Who?", ("X", "x"), (Passage("7", "T", "no", 2.5), Passage("8", "", "an x", None)))
+        Question(
+            "1", "Who?", ("X", "x"), (RetrievedPassage("7", "T", "no", 2.5), RetrievedPassage("8", "", "an x", None))
+        )
     ]
     assert export_for_readers(questions, tmp_path / "out") == 1
     (entry,) = json.loads((tmp_path / "out").read_text("utf-8"))

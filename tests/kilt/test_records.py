@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from kbq.errors import EvaluationError, KbqError
-from kbq.kilt.evaluation import RefusedError, evaluate
+from kbq.kilt.evaluation import PartlyScoredError, evaluate
 from kbq.kilt.metrics import Rules
 from kbq.kilt.scores import score
 from kbq.kilt.task import Task
@@ -118,10 +118,10 @@ def test_an_option_that_is_not_possible_is_one_sentence(options: dict[str, Any],
 
 def test_a_refusal_names_the_records_and_has_what_could_be_scored() -> None:
     guess = [GUESS[0], {"id": 1, "output": [{"provenance": [{"wikipedia_id": 1}]}]}, *GUESS[2:]]
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(PartlyScoredError) as caught:
         evaluate(guess, GOLD)
     assert caught.value.problems == ("predictions:2:1: has no answer in its output",)
     assert caught.value.evaluation["Rprec"] == 0.75
-    with pytest.raises(RefusedError, match="gold:4:3: has no prediction in predictions") as caught:
+    with pytest.raises(PartlyScoredError, match="gold:4:3: has no prediction in predictions") as caught:
         evaluate(GUESS[:3], GOLD)
     assert dict(caught.value.evaluation) == {}

@@ -16,7 +16,7 @@ from kbq.index.factory import build_missing
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search import recall as recall_module
-from kbq.search.recall import SLOTS, calibrate, own_queries, recall
+from kbq.search.recall import SLOTS, own_queries, recall, tune_probes
 
 CPU = torch.device("cpu")
 
@@ -49,14 +49,14 @@ def test_the_fewest_probes_that_reach_the_target(
     shards = [random_shard(*[20] * 60), random_shard(3, 4, seed=1), random_shard(0, seed=2)]
     queries = np.random.default_rng(0).normal(size=(20, 2, 16)).astype(np.float32)
     build_missing(shards, IndexEntry(kind), queries.reshape(-1, 16))
-    entry = calibrate(shards, IndexEntry(kind, target=target), queries, CPU)
+    entry = tune_probes(shards, IndexEntry(kind, target=target), queries, CPU)
     assert (entry.kind, entry.target, entry.queries) == (kind, target, 20)
     assert entry.recall >= target
     if target == 0.98:  # of 30 cells; compact asks for a third of these rows, and so of the cells, at the least
         assert entry.probes < 30
         assert entry.probes > 1 or kind == "compact"
     fewer = replace(entry, target=entry.recall + 0.001)
-    assert calibrate(shards, fewer, queries, CPU).probes > entry.probes
+    assert tune_probes(shards, fewer, queries, CPU).probes > entry.probes
 
 
 def test_a_target_that_no_number_of_probes_reaches_is_not_claimed(
@@ -66,9 +66,9 @@ def test_a_target_that_no_number_of_probes_reaches_is_not_claimed(
     shards = [random_shard(*[20] * 60)]
     queries = np.random.default_rng(0).normal(size=(20, 2, 16)).astype(np.float32)
     build_missing(shards, IndexEntry("disk"), queries.reshape(-1, 16))
-    entry = calibrate(shards, IndexEntry("disk", target=2.0), queries, CPU)
+    entry = tune_probes(shards, IndexEntry("disk", target=2.0), queries, CPU)
     assert (entry.recall, entry.target) == (1.0, 2.0)
-    assert entry == replace(calibrate(shards, replace(entry, target=1.0), queries, CPU), target=2.0)
+    assert entry == replace(tune_probes(shards, replace(entry, target=1.0), queries, CPU), target=2.0)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_which_numbers_of_probes_are_tried(
     monkeypatch.setattr(recall_module, "recall", lambda exact, found: min(1.0, found[0][0] / needed))
     queries = np.zeros((3, 2, 16), np.float32)
     entry = IndexEntry("compact", target=target)
-    found = calibrate([random_shard(*[20] * 60)], entry, queries, CPU)
+    found = tune_probes([random_shard(*[20] * 60)], entry, queries, CPU)
     assert tried == asked
     assert found == replace(entry, probes=taken, recall=min(1.0, taken / needed), queries=3)
 

@@ -14,7 +14,7 @@ from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
 from kbq.storage.progress import unheard
 from kbq.tables.claims import read_claims
-from kbq.tables.fill import Report
+from kbq.tables.fill import FillReport
 from kbq.text.comparing import normalised
 
 PEOPLE = (
@@ -198,7 +198,7 @@ def many(judging_kb: KnowledgeBase) -> Callable[..., Any]:
 
     def fill(
         out: Path,
-        report: Report = unheard,
+        report: FillReport = unheard,
         relations: Any = ("place", "river"),
         rows: int = 5 * BATCH // 4,
         **options: Any,
@@ -209,7 +209,7 @@ def many(judging_kb: KnowledgeBase) -> Callable[..., Any]:
     return fill
 
 
-def stopping_after(slots: int) -> Report:
+def stopping_after(slots: int) -> FillReport:
     def stop(done: int, total: int, filled: int) -> None:
         if done >= slots:
             raise Killed

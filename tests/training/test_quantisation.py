@@ -12,7 +12,7 @@ from kbq.model.windows import tokenize
 from kbq.training import quantisation as calibration
 from kbq.training.evaluation import evaluate_reading
 from kbq.training.examples import Passage, read_examples
-from kbq.training.quantisation import DevSample, FilterPoint, best_ahead, calibrate, encode_tokens, filter_curve
+from kbq.training.quantisation import DevSample, FilterPoint, best_ahead, encode_tokens, filter_curve, quantisation_of
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def dev_sample(model: Model, passages: list[Passage]) -> DevSample:
 
 def test_the_curve_is_what_a_search_finds(new_model: Callable[..., Model], passages: list[Passage]) -> None:
     model = new_model()
-    points = calibrate(model, passages)
+    points = quantisation_of(model, passages)
     kept = [point.kept for point in points]
     assert kept == sorted(kept, reverse=True)
     assert points[0].kept == 100
@@ -57,7 +57,7 @@ def test_the_cheapest_threshold_that_loses_less_than_half_a_point_is_taken(
     points = tuple(replace(same, threshold=float(place), **{side: em}) for place, em in enumerate(ems))
     monkeypatch.setattr(calibration, "filter_curve", lambda *_: points)
     model = new_model()
-    assert calibrate(model, passages) == points
+    assert quantisation_of(model, passages) == points
     assert model.config.filter_threshold == max(chosen, model.config.edge_threshold)
     penalty = model.config.length_penalty
     assert model.config.edge_threshold == calibration.best_edges(dev_sample(model, passages), chosen, penalty)
@@ -66,7 +66,7 @@ def test_the_cheapest_threshold_that_loses_less_than_half_a_point_is_taken(
 @pytest.mark.parametrize("edge", [-0.5, 0.0, 0.2])
 def test_edges_are_what_a_search_goes_by(edge: float, new_model: Callable[..., Model], passages: list[Passage]) -> None:
     model = new_model()
-    calibrate(model, passages)
+    quantisation_of(model, passages)
     asked = dev_sample(model, passages)
     model.config = replace(model.config, filter_threshold=-0.1, edge_threshold=edge)
     ((open_em, passage_5, gold_em),) = asked.read([(asked.tokens.edges(-0.1, edge), model.config.length_penalty)])
@@ -98,7 +98,7 @@ def test_the_highest_edges_that_lose_a_tenth_of_a_point_at_most_are_taken(
 
 def test_a_step_is_a_127th_of_the_largest_value(new_model: Callable[..., Model], passages: list[Passage]) -> None:
     model = new_model()
-    calibrate(model, passages)
+    quantisation_of(model, passages)
     tokens = encode_tokens(model, passages)
     assert model.scale.dtype == np.float32
     assert model.scale == pytest.approx(np.abs(tokens.vectors).max(axis=0) / 127, rel=0.05)
@@ -115,7 +115,7 @@ def test_the_smallest_penalty_with_the_best_answers_is_taken(
     monkeypatch.setattr(DevSample, "read", lambda *_: [[em, 0.0, 0.0] for em in ems])
     monkeypatch.setattr(calibration, "filter_curve", lambda *_: (FilterPoint(0.0, 100.0, 1.0, 50.0, 0.0, 50.0),))
     model = new_model()
-    calibrate(model, passages)
+    quantisation_of(model, passages)
     assert model.config.length_penalty == chosen
 
 
@@ -139,5 +139,5 @@ def test_where_nothing_is_answered_everything_is_kept(
     points = tuple(FilterPoint(float(place), 100.0, 1.0, 0.0, 0.0, 0.0) for place in range(3))
     monkeypatch.setattr(calibration, "filter_curve", lambda *_: points)
     model = new_model()
-    assert calibrate(model, passages) == points
+    assert quantisation_of(model, passages) == points
     assert (model.config.filter_threshold, model.config.edge_threshold) == (-np.inf, -np.inf)
