@@ -79,9 +79,12 @@ def _status_of(app: Callable[..., int | None]) -> int:
             )
         return 1
     except (MemoryError, RuntimeError) as error:
-        if not (isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"):  # torch's, of a GPU
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, of a GPU
+            print_error(KbqError(f"too little memory ({first_line(error)}): try --device cpu, or fewer --workers"))
+        elif type(error).__name__ == "AcceleratorError" or first_line(error).startswith("CUDA error"):
+            print_error(KbqError(f"the GPU cannot go on ({first_line(error)}): try again, or use --device cpu"))
+        else:
             raise
-        print_error(KbqError(f"too little memory ({first_line(error)}): try --device cpu, or fewer --workers"))
         return 1
     if status == 130:  # what Typer makes of Ctrl-C
         note("stopped; what is on the disk stays, and commands that can resume go on from there")

@@ -134,6 +134,20 @@ def test_an_error_of_the_system_is_not_said_of_the_output(
     assert told.err.startswith(f"error: {said}")
 
 
+@pytest.mark.parametrize("kind", [torch.AcceleratorError, RuntimeError])  # of PyTorch today, and in some of its parts
+def test_a_gpu_that_is_lost_is_said(
+    kind: type[Exception], run: Run, kb_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encode(*arguments: object) -> None:
+        raise kind("CUDA error: unspecified launch failure\nCompile with `TORCH_USE_CUDA_DSA`")
+
+    monkeypatch.setattr("kbq.model.model.Model.encode_queries", encode)
+    told = run("query", "the river", "--kb", kb_folder)
+    reason = "CUDA error: unspecified launch failure"
+    assert (told.status, told.out) == (1, "")
+    assert told.err == f"error: the GPU cannot go on ({reason}): try again, or use --device cpu\n"
+
+
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory. Tried\nto")])
 def test_too_little_memory_is_said(
     error: Exception, run: Run, kb_folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -225,7 +225,7 @@ def devices_for(shards: Sequence[Shard], device: torch.device) -> list[torch.dev
     ):  # one more at a time, as a GPU that is queried reserves memory for this process for good
         gpu = torch.device("cuda", (first + number) % count)
         room[gpu] = _free(gpu) - working
-        chosen = first_fit(sizes, room)
+        chosen = spread(sizes, room)
         if chosen is not None:
             return chosen
     need = (sum(sizes) + working * count) / 1e9
@@ -236,6 +236,21 @@ def devices_for(shards: Sequence[Shard], device: torch.device) -> list[torch.dev
 def bytes_of(shard: Shard) -> int:
     """Bytes of a shard on a GPU: vector, edges and paragraph of all rows, and two 8-byte numbers for each paragraph."""
     return shard.vectors.nbytes + 5 * len(shard) + 2 * 8 * len(shard.paragraph_rows)
+
+
+def spread(sizes: Sequence[int], room: Mapping[torch.device, int]) -> list[torch.device] | None:
+    """For each size in bytes, the device that has been given least and has room, so that all are equally busy.
+
+    None: one does not fit anywhere, in whatever order they are tried here.
+    """
+    given, chosen = dict.fromkeys(room, 0), []
+    for size in sizes:
+        fitting = [device for device in room if room[device] - given[device] >= size]
+        if not fitting:
+            return first_fit(sizes, room)
+        chosen.append(min(fitting, key=given.__getitem__))
+        given[chosen[-1]] += size
+    return chosen
 
 
 def first_fit(sizes: Sequence[int], room: Mapping[torch.device, int]) -> list[torch.device] | None:

@@ -15,7 +15,14 @@ from kbq.index.base import MAX_TOKENS
 from kbq.index.cells import Clusters
 from kbq.index.exact import ExactIndex
 from kbq.index.factory import open_index
-from kbq.index.inner_products import bytes_of, devices_for, first_fit, has_fast_int8, out_of_memory_refused
+from kbq.index.inner_products import (
+    bytes_of,
+    devices_for,
+    first_fit,
+    has_fast_int8,
+    out_of_memory_refused,
+    spread,
+)
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search.search import SearchContext, search
@@ -39,6 +46,23 @@ def test_what_does_not_fit_on_one_goes_to_the_next(
     sizes: list[int], free: dict[torch.device, int], chosen: list[torch.device] | None
 ) -> None:
     assert first_fit(sizes, free) == chosen
+
+
+@pytest.mark.parametrize(
+    ("sizes", "free", "chosen"),
+    [
+        ([3, 2], {ONE: 5}, [ONE, ONE]),
+        ([2, 2, 2, 2], {ONE: 9, TWO: 9}, [ONE, TWO, ONE, TWO]),
+        ([2, 2, 2, 2], {ONE: 3, TWO: 9}, [ONE, TWO, TWO, TWO]),  # of different sizes
+        ([1, 1, 4, 4], {ONE: 5, TWO: 5}, [ONE, TWO, ONE, TWO]),
+        ([1, 1, 3, 5], {ONE: 5, TWO: 5}, [ONE, ONE, ONE, TWO]),  # only so do they fit
+        ([6], {ONE: 5, TWO: 5}, None),
+    ],
+)
+def test_all_that_are_needed_are_busy(
+    sizes: list[int], free: dict[torch.device, int], chosen: list[torch.device] | None
+) -> None:
+    assert spread(sizes, free) == chosen
 
 
 @pytest.fixture
