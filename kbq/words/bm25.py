@@ -1,6 +1,7 @@
 """BM25: paragraphs, with their page titles, become an inverted index of English stems; words become BM25 scores.
 
-Words are compared by `letters`, so that Lodz finds Łódź. Names made of common words ("The Band") are found by the title
+Words are compared by `letters`, so that Lodz finds Łódź; words that this changes are also there as they are written,
+since Réunion is rarer than reunion. Names made of common words ("The Band") are found by the title
 as a whole, which is a term, too; it counts only where no word of the name tells anything.
 
 The folder `bm25/` of a shard holds how often each word occurs in each paragraph (`Postings`), and in `lengths.npy` (u32
@@ -92,6 +93,7 @@ def _count_words(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArra
     for paragraph, words in enumerate(_words_of_paragraphs(shard, stage)):
         lengths.append(len(words))
         counted = Counter(words)
+        counted.update(_written_stems(f"{shard.title_of(paragraph)} {shard.texts[paragraph]}"))
         counted[title_term(shard.title_of(paragraph))] = 1
         for word, count in counted.items():
             paragraphs.append(paragraph)
@@ -109,6 +111,14 @@ def _words_of_paragraphs(shard: Shard, stage: Stage) -> Iterator[list[str]]:
         paragraphs = range(first, min(first + CHUNK, len(shard.texts)))
         yield from words_of([f"{shard.title_of(paragraph)} {shard.texts[paragraph]}" for paragraph in paragraphs])
         stage.add(len(paragraphs))
+
+
+def _written_stems(text: str) -> list[str]:
+    """The stems of words that have other letters than those of ASCII, as they are written."""
+    if text.isascii():
+        return []
+    words = [word for word in WORD.findall(plain(text).lower()) if not word.isascii()]
+    return list(_stemmer(STEMS).stemWords(words)) if words else []
 
 
 @lru_cache(2**12)  # the paragraphs of a page follow one another
@@ -171,7 +181,10 @@ def query_words(text: str, indexes: Sequence["BM25Index"] = ()) -> list[str]:
     """
     is_folded = all(index.is_folded for index in indexes)
     (words,) = words_of([query_text(text)], is_folded)
-    return [*words, *_title_terms(text, indexes)] if indexes and is_folded else words
+    if not (indexes and is_folded):
+        return words
+    written = [stem for stem in _written_stems(query_text(text)) if any(stem in index for index in indexes)]
+    return [*words, *written, *_title_terms(text, indexes)]
 
 
 def _title_terms(text: str, indexes: Sequence["BM25Index"]) -> list[str]:

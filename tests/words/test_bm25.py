@@ -162,6 +162,24 @@ def test_names_of_common_words_find_their_pages(model: Model, tmp_path: Path) ->
     assert query_words("Marie Curie [SEP] origin", kb.words.bm25) == ["mari", "curi", "origin"]
 
 
+def test_a_word_as_it_is_written_counts_beside_its_letters(model: Model, tmp_path: Path) -> None:
+    pages = [
+        Page("1", "Réunion", ["It lies here."]),
+        Page("2", "A reunion", ["It was here."]),
+        Page("3", "Tó", ["Here."]),
+    ]
+    kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
+    words = {text: query_words(f"{text} lies", kb.words.bm25) for text in ("Réunion", "Reunion", "Tó", "Lodž")}
+    assert words == {
+        "Réunion": ["reunion", "lie", "réunion"],
+        "Reunion": ["reunion", "lie"],
+        "Tó": ["lie", "tó"],
+        "Lodž": ["lodz", "lie"],
+    }
+    assert [answer.page_id for answer in kb.query("Réunion", k=2, unit="page", backend="bm25")] == ["1", "2"]
+    assert kb.query("Tó", k=1, unit="page", backend="bm25")[0].page_id == "3"
+
+
 def test_words_of_an_older_form_are_said_and_built_again(pages: list[Page], model: Model, tmp_path: Path) -> None:
     kb = KnowledgeBase.build([*pages, Page("L", "Łódź", ["Łódź lies in Poland."])], tmp_path / "kb", model)
     (shard,) = kb.shards
