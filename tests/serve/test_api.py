@@ -153,7 +153,7 @@ def test_answers_are_described_and_are_as_described(service: Running) -> None:
     paths, schemas = described["paths"], described["components"]["schemas"]
     found = service.client.post("/v1/query", json={"queries": ["Marie Curie [SEP] spouse"]}).json()
     assert {*found["results"][0]["answers"][0]} <= {*schemas["Found"]["properties"]}
-    assert {*found["results"][0]} <= {*schemas["Result"]["properties"]}
+    assert {*found["results"][0]} <= {*schemas["QueryResult"]["properties"]}
     for path, method, name in (
         ("/v1/query", "post", "Queried"),
         ("/v1/kbs", "get", "Served"),
