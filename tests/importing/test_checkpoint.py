@@ -35,6 +35,11 @@ def test_query_vectors_are_those_of_transformers(by: str, official: Any, queries
     assert np.abs(ends - official.ends).max() < 1e-5
 
 
+def test_the_file_of_a_checkpoint_is_taken_for_no_folder(official: Any, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"pytorch_model.bin is a file: give the folder that holds it"):
+        import_checkpoint(official.checkpoint / "pytorch_model.bin", tmp_path / "model")
+
+
 def test_a_page_that_kbq_encodes_has_the_rows_of_the_dump(official: Any, tmp_path: Path) -> None:
     """A knowledge base of an imported dump can be added to: values have the same offset and steps."""
     text = next(text for text in official.texts if text.number == "10")

@@ -197,6 +197,7 @@ KNOWLEDGENET = {
          {("chad", "borders"): [("Libya", "State of Libya"), ("Niger",)]}),
         ([LM_KBC | {"ObjectEntities": ["Libya", 7]}], {("chad", "borders"): [("Libya",), ("7",)]}),
         ([LM_KBC | {"ObjectEntities": []}], {("chad", "borders"): []}),
+        ([LM_KBC | {"ObjectEntitiesID": ["Q1016", "Q1032"]}], {("chad", "borders"): [("Q1016",), ("Q1032",)]}),
         ([KNOWLEDGENET], {("ada lovelace", "child of"): [("Byron", "Lord Byron")], ("max", "child of"): [("Eva",)]}),
     ],
 )  # fmt: skip
