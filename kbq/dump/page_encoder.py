@@ -32,6 +32,7 @@ class PageEncoder:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._network = fast_copy(model.phrases.backbone, model.device)
+        self._chooses_first = model.device.type == "cpu"  # a GPU would wait to learn how many tokens are kept
         self._scale = torch.from_numpy(model.scale).to(model.device)
 
     def __call__(self, block: Sequence[Page]) -> Encoded:
@@ -76,7 +77,7 @@ class PageEncoder:
         kept = (logits > config.filter_threshold) | best
         opens, closes = ((batch.logits > config.edge_threshold) | best[:, :, None]).unbind(dim=2)
         flags = kept * KEPT + opens * OPENS + closes * CLOSES
-        places = kept.flatten().nonzero()[:, 0] if kept.is_cpu else None
+        places = kept.flatten().nonzero()[:, 0] if self._chooses_first else None
         vectors, logits, flags = (
             part.flatten(0, 1) if places is None else part.flatten(0, 1)[places]
             for part in (batch.vectors, logits[..., None], flags[..., None])

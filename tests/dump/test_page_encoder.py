@@ -1,0 +1,45 @@
+"""Page encoder: what a GPU sends back is chosen by the host, and is what a CPU chooses first."""
+
+from dataclasses import fields
+from itertools import chain
+
+import numpy as np
+import pytest
+
+from kbq.corpus.pages import Page, Paragraph
+from kbq.dump.page_encoder import PageEncoder
+from kbq.dump.shard_writer import EncodedParagraph
+from kbq.dump.workers import _encoded_here
+from kbq.model.model import Model
+
+BLOCK = [
+    Page("1", "Paris", (Paragraph(0, "Paris is a city."), Paragraph(1, ""), Paragraph(2, "the river " * 200))),
+    Page("2", "", ()),
+    Page("3", "Marie Curie", (Paragraph(4, "Marie Curie was born in Warsaw.", begin=6),)),
+]
+
+
+def assert_same(one: EncodedParagraph, other: EncodedParagraph) -> None:
+    for field in fields(one):
+        assert np.array_equal(getattr(one, field.name), getattr(other, field.name)), field.name
+
+
+@pytest.mark.parametrize("block", [BLOCK, BLOCK[1:2], []])
+def test_the_host_chooses_what_a_cpu_chooses_first(block: list[Page], model: Model) -> None:
+    encoder = PageEncoder(model)
+    expected = encoder(block)
+    encoder._chooses_first = False
+    found = encoder(block)
+    assert [len(page) for page in found] == [len(page.paragraphs) for page in block]
+    for one, other in zip(chain(*found), chain(*expected), strict=True):
+        assert_same(one, other)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 9])
+def test_blocks_that_are_asked_for_ahead_come_in_order(ahead: int, model: Model) -> None:
+    encoder, blocks = PageEncoder(model), [BLOCK[:1], BLOCK[2:], BLOCK]
+    found = list(_encoded_here(encoder, blocks, lambda block: block, ahead))
+    assert [block for block, _ in found] == blocks
+    for block, encoded in found:
+        for one, other in zip(chain(*encoded), chain(*encoder(block)), strict=True):
+            assert_same(one, other)
