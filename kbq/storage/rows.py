@@ -18,6 +18,7 @@ from kbq.storage.lines import COMPRESSED, MARK, BadLine, Line, parse_json_lines,
 from kbq.storage.parquet import read_parquet, refuse_repeated
 from kbq.storage.room import Room
 from kbq.storage.spreadsheet import path_and_sheet, read_xlsx
+from kbq.text.markers import EMPTY
 
 RowFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet", "xlsx"]
 NumberedRow: TypeAlias = tuple[int, dict[str, Any]]  # the line where it ends, or its number; its cells by column
@@ -25,7 +26,6 @@ SUFFIXES: dict[str, RowFormat] = {
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
     ".parquet": "parquet", ".xlsx": "xlsx",
 }  # fmt: skip
-EMPTY = ("NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None", "-", "–", "—", "?")  # what cells without a value hold
 SPREADSHEETS = (".xls", ".ods")
 NOTHING = "write a header with the names of the columns, and rows below it"  # of a file without rows
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")

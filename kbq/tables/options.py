@@ -11,7 +11,7 @@ from kbq.answers import TOP, Backend, RankWords, SearchOptions
 from kbq.errors import KbqError, QueryError
 from kbq.options import Option, check, chosen
 from kbq.storage.paths import as_path
-from kbq.storage.rows import EMPTY
+from kbq.text.markers import EMPTY
 
 if TYPE_CHECKING:
     from kbq.asking import OpenKnowledgeBase

@@ -7,6 +7,7 @@ START = re.compile(r"\[START_ENT\]", re.IGNORECASE)
 MENTION = re.compile(START.pattern + r"(.*?)\[END_ENT\]", re.DOTALL | re.IGNORECASE)
 SEPARATOR = re.compile(r"\[SEP\]", re.IGNORECASE)
 KILT_MARKER = re.compile(r"\s*(Section::::[^\n]*|BULLET::::((-|\d+\.)(\s|$))?)\s*")
+EMPTY = ("NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None", "-", "–", "—", "?")  # what cells without a value hold
 
 
 def mention_in(text: str) -> re.Match[str] | None:
