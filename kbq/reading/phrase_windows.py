@@ -26,10 +26,8 @@ from kbq.reading.network import ReaderNetwork
 
 TOGETHER = 8  # queries, and batches of windows that go through a network layer by layer, on a CPU
 GPU_QUERIES = 64  # whose windows are read together there
-WINDOWS, MULTIPLE = (
-    32,
-    32,
-)  # of a batch on a GPU, which takes as long for fewer, and of what number their tokens are a multiple
+WINDOWS = 32  # of a batch on a GPU, which takes as long for fewer
+MULTIPLE = 128  # of tokens, to which windows are padded there: most have fewer
 PHRASES = 256  # that a judge reads together there
 
 Span = tuple[int, int]  # first and last token of the text
