@@ -23,6 +23,7 @@ from kbq.text.markers import relation_key
 
 AROUND = 80  # characters on either side of a value that may say "about" or "BC"
 RELATIVES = frozenset({"spouse", "partner", "father", "mother", "parent", "child", "sibling", "relative"})
+KIN = RELATIVES | {"son", "daughter", "wife", "husband", "brother", "sister", "twin"}
 ABOUT_NAMES = ("name", "surname", "title", "label", "pseudonym", "called", "nickname")
 ITEM_SHARE = 0.95  # of a probability, for the other items of a list: some belong to another verb
 DEMANDED = {"date": DateValue, "quantity": QuantityValue}  # types that a value without this form cannot have
@@ -60,7 +61,7 @@ class Decider:
         decided = {value: decision.choice for value, decision in decisions.items()}
         threshold = self._threshold(relation)
         ranked = sorted(chain.from_iterable(map(_ranked, answers)), key=lambda pair: -pair[0])
-        said = [one for _, one in ranked if normalised(one.text) in decided or not names_subject(slot, one.text)]
+        said = [one for _, one in ranked if normalised(one.text) in decided or not is_no_value(slot, one.text)]
         if relation.values == "many":
             said = [each for answer in said for each in each_of_several(answer, threshold)]
         meant = zip(said, meanings(slot.queries[0], said), strict=True)
@@ -136,6 +137,16 @@ class Decider:
             alternatives=alternatives,
             metadata=answer.metadata,
         )
+
+
+def is_no_value(slot: Slot, text: str) -> bool:
+    """Whether a value says nothing: it is the subject itself, or what the subject is to somebody ("the only child of").
+
+    >>> occupation, work = Relation("occupation", ("occupation",)), Relation("notable work", ("notable work",))
+    >>> is_no_value(Slot("Ada Lovelace", occupation), "only child"), is_no_value(Slot("Wright", work), "Native Son")
+    (True, False)
+    """
+    return names_subject(slot, text) or (text == text.lower() and not KIN.isdisjoint(text.split()[-1:]))
 
 
 def names_subject(slot: Slot, text: str) -> bool:
