@@ -42,7 +42,7 @@ from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.readers import read_corpus
 from kbq.dump import building, workers
 from kbq.dump.page_encoder import PageEncoder, encode_pages
-from kbq.dump.shard_writer import EncodedParagraph, ShardWriter, page_digest
+from kbq.dump.shard_writer import EncodedParagraph, Progress, ShardWriter, page_digest
 from kbq.dump.shards import Shard
 from kbq.index import exact, gpu_rows
 from kbq.index.exact import ExactIndex
@@ -186,6 +186,11 @@ def random_rows(run: Run, count: int) -> torch.Tensor:
     return rows
 
 
+def candidates_of(index: ExactIndex, queries: np.ndarray) -> Any:
+    """What an index finds for queries. Shape: (queries, 2, dim)."""
+    return index.candidates(queries[:, 0], queries[:, 1], 10)
+
+
 def random_shard(folder: Path, rows: int) -> Shard:
     """A shard of random vectors, in paragraphs of 60 rows."""
     source, count = np.random.default_rng(0), rows // 60
@@ -194,7 +199,7 @@ def random_shard(folder: Path, rows: int) -> Shard:
     vectors = np.concatenate([quarter * source.choice(np.array([-1, 1], np.int8), DIM) for _ in range(4)])
     edges = source.choice(np.array([0, 1, 2, 3], np.uint8), (count, 60), p=[0.05, 0.15, 0.15, 0.65])
     text, starts, places = " ".join(["word"] * 60), np.arange(60, dtype=np.uint32) * 5, np.arange(60, dtype=np.uint32)
-    writer = ShardWriter(folder, DIM, building.Progress())
+    writer = ShardWriter(folder, DIM, Progress())
     for number, own in enumerate(np.split(vectors[: 60 * count], count)):
         page = Page(str(number), "Title", (Paragraph(0, text),))
         logits = np.zeros(60, np.float32)
@@ -237,7 +242,7 @@ def checked(run: Run, found: dict[str, Any]) -> None:
         shards = others(shard, 3)
         queries = queries_for(shards)[: 2 if run.small else TOGETHER]
         on_cpu = search(SearchContext(shards, ExactIndex(shards, [torch.device("cpu")] * 3)), queries, 10, "phrase")
-        for name, works in (("kernels", exact.kernels_work(run.device, DIM)), ("PyTorch's products", False)):
+        for name, works in (("kernels", gpu_rows.kernels_work(run.device, DIM)), ("PyTorch's products", False)):
             with instead(exact, "kernels_work", lambda device, dim, works=works: works):
                 index = ExactIndex(shards, [run.device] * 3)
             same = search(SearchContext(shards, index), queries, 10, "phrase")
@@ -275,7 +280,7 @@ def swept(run: Run, found: dict[str, Any]) -> None:
     for queries, shapes in sorted(SWEPT.items()):
         source = np.random.default_rng(0)
         both = source.standard_normal((2, 1 if queries == 8 else queries, DIM), np.float32)
-        asked = Asked.of(*both, None, run.device)
+        asked = Asked.of(both[0], both[1], None, run.device)
         taken: dict[Shape, float] = {}
         for shape in shapes[: 2 if run.small else None]:
             name = f"{queries} queries: {', '.join(f'{number} {what}' for what, number in shape._asdict().items())}"
@@ -324,9 +329,7 @@ def searched(times: int) -> Callable[[Run, dict[str, Any]], None]:
         context = SearchContext(shards, index)
         for name, size in (("64 together", TOGETHER), ("one", 1)):
             some_of = itertools.cycle(np.split(queries, TOGETHER // size))
-            found[f"candidates, {name}, ms"] = run.milliseconds(
-                lambda: index.candidates(*next(some_of).transpose(1, 0, 2), 10)  # noqa: B023
-            )
+            found[f"candidates, {name}, ms"] = run.milliseconds(lambda: candidates_of(index, next(some_of)))  # noqa: B023
             taken = run.milliseconds(lambda: search(context, next(some_of), 10, "phrase"))  # noqa: B023
             found[f"search with its answers, {name}, ms"] = taken
             found[f"queries per second, {name}"] = round(1000 * size / taken, 1)
@@ -511,7 +514,7 @@ def main() -> None:
         torch.device(options.device), options.out, options.small, options.only, time.monotonic() + options.seconds
     )
     if options.device == "cpu" and "TRITON_INTERPRET" in os.environ:
-        exact.kernels_work = lambda device, dim: True  # type: ignore[assignment]
+        exact.kernels_work = lambda device, dim: True  # type: ignore[attr-defined]
     threading.Thread(target=watched, args=(run,), daemon=True).start()
     run.part("limits", 20, limits)
     run.part("kernels equal PyTorch and the CPU", 40, checked)
