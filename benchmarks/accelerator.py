@@ -100,7 +100,7 @@ class Run:
         except BaseException as error:
             found["failed"] = f"{type(error).__name__}: {str(error)[:500]}"
             if not isinstance(error, OutOfTimeError):
-                found["where"] = traceback.format_exc()[-1500:]
+                found["where"] = traceback.format_exc()[-4000:]
         found["section seconds"] = round(time.monotonic() - begun, 1)
         self.write()
         print(json.dumps({name: found}, indent=1, default=str), flush=True)
@@ -309,6 +309,9 @@ def searched(times: int) -> Callable[[Run, dict[str, Any]], None]:
         shards = others(base, times)
         queries = queries_for(shards)
         found["vectors"] = sum(map(len, shards))
+        if run.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(run.device)
+            found["GB free on the device"] = round(torch.cuda.mem_get_info(run.device)[0] / 1e9, 2)
         begun = time.monotonic()
         index = ExactIndex(shards, [run.device] * times)
         run.wait()

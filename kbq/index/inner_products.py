@@ -284,5 +284,5 @@ def out_of_memory_refused(device: torch.device) -> Iterator[None]:
     """Raise an error of kbq when a GPU runs out of memory, as other programs may take memory at any time."""
     try:
         yield
-    except torch.OutOfMemoryError:
-        raise KnowledgeBaseError(f"{device} ran out of memory, which other programs may use: {ADVICE}") from None
+    except torch.OutOfMemoryError as error:  # which says how much was asked for, and what was free
+        raise KnowledgeBaseError(f"{device} ran out of memory, which other programs may use: {ADVICE}") from error
