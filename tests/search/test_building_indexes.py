@@ -252,7 +252,7 @@ def test_until_another_filter_is_measured_the_index_answers_as_before(
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(indexes, "calibrate", killed)
+    monkeypatch.setattr(indexes, "tune_probes", killed)
     with pytest.raises(KeyboardInterrupt):
         whole.index_vectors(kind, recall=1.0, filter=1.5)
     again = KnowledgeBase.open(folder, device="cpu")

@@ -25,7 +25,11 @@ from .conftest import Running, running
 PROGRAM = shutil.which("openrefine")
 PAGES, NAMES = 10, 100
 ENGINE = json.dumps({"facets": [], "mode": "row-based"})
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason="OpenRefine is not installed")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("modest"),
+    pytest.mark.skipif(PROGRAM is None, reason="OpenRefine is not installed"),
+]
 
 
 class Refine:

@@ -14,6 +14,8 @@ from kbq.tables.decisions import read_decisions
 
 from .conftest import Running, running
 
+pytestmark = pytest.mark.usefixtures("modest")
+
 EVIL = "<script>document.title='bad'</script><img src=x onerror=\"document.title='bad'\">"
 AXE = Path(os.environ.get("AXE_CORE", Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"))
 SUBJECTS = "Marie Curie\nIsaac Newton\nZork Blah"

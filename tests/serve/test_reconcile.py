@@ -20,6 +20,8 @@ from kbq.sample_kb import ARTICLES
 
 from .conftest import Serve, running
 
+pytestmark = pytest.mark.usefixtures("modest")
+
 KEY = "a-key-of-sixteen-letters"
 EVIL = "<script>alert(1)</script> & \"Co'"
 

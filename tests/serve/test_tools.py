@@ -79,10 +79,14 @@ async def three_slots(client: Client) -> None:
         "normal": {"type": "page", "page_id": "S111", "title": "Warsaw"},
     }  # fmt: skip
     day = await called(client, "fill_slot", subject="Marie Curie", relation="date of birth")
-    assert day["answers"][0]["normal"] == {"type": "date", "edtf": "1867-11-07", "precision": 11}
+    assert (day["answers"] or [day["best_guess"]])[0]["normal"] == {
+        "type": "date",
+        "edtf": "1867-11-07",
+        "precision": 11,
+    }
     assert (born["best_guess"], born["note"]) == (None, "")
     maker = await called(client, "fill_slot", subject="Game Boy", relation="manufacturer")
-    assert [one["value"] for one in maker["answers"]] == ["Nintendo"]
+    assert [one["value"] for one in maker["answers"] or [maker["best_guess"]]] == ["Nintendo"]
     none = await called(client, "fill_slot", subject="Marie Curie", relation="record label")
     assert (none["answers"], none["note"]) == ([], UNLIKELY)
     assert none["best_guess"]["probability"] < 0.5
