@@ -158,7 +158,7 @@ def test_records_without_answer_and_page_are_left_out(read: Callable[[str], list
         ("subject,relation,object\n", "triples has no triple with an answer", ""),
         ("subject,relation\na,b\n", "triples:1: column 'object' is missing, there are subject, relation: write", ""),
         ("Marie\tbirth\tWarsaw\n", "triples:1: column 'subject' is missing, there are marie, birth, warsaw", ""),
-        ("subject|relation|object\na|b|c\n", "as JSON lines or with commas or tabs between them", ""),
+        ("subject~relation~object\na~b~c\n", "as JSON lines or with commas or tabs between them", ""),
         ("subject,relation,object,subject\na,b,c,d\n", "triples has 2 columns 'subject': give each its own name", ""),
         (
             'subject,relation,object\na,b,c\nd,"e,f\ng,h,i\n',
