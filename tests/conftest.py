@@ -412,7 +412,8 @@ def encoded() -> Callable[..., "EncodedParagraph"]:
         columns = (np.array(column, np.uint32) for column in (kept, begins, ends))
         logits = np.arange(len(kept), dtype=np.float32) / np.float32(4)  # a row's number in its paragraph, in quarters
         each = np.broadcast_to(np.array(edges, np.uint8), len(kept))
-        rows = np.array(vectors, np.int8).reshape(len(vectors), len(vectors[0]) if len(vectors) else 2)
+        rows = np.array(vectors, np.int8)
+        rows = rows if rows.ndim == 2 else rows.reshape(0, 2)  # of an empty list
         return EncodedParagraph(number, " ".join(words), len(words), rows, logits, each, *columns)
 
     return make
