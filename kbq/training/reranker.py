@@ -1,14 +1,11 @@
 """Reranker: mined queries and a model become a model whose reader judges the phrases of a search.
 
-The whole reader learns, but for its word embeddings, which are the model's. A larger reader can learn the same, and
-teach the model's then: two of them, each with half of the queries, so that what they say of the other half is not what
-they have learned by heart. Source: arXiv 1503.02531 (distillation).
+The whole reader learns, but for its word embeddings, which are the model's. `larger_readers.py`: who may teach it.
 """
 
 import dataclasses
 import math
 import random
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
@@ -22,24 +19,17 @@ from kbq.errors import TrainingError
 from kbq.model.backbone import saved_tokenizer
 from kbq.model.devices import choose_device
 from kbq.model.model_files import CONFIG
-from kbq.model.model_folder import (
-    load_weights,
-    local_folder,
-    named_weights,
-    read_config,
-    read_weights,
-    save_tensors,
-    write_config,
-)
+from kbq.model.model_folder import local_folder, read_config, write_config
 from kbq.reading.judge import PhraseJudge
-from kbq.reading.network import ReaderNetwork, open_reader, question_answering, save_reader
+from kbq.reading.network import ReaderNetwork, open_reader, save_reader
 from kbq.reading.phrase_windows import read_around
-from kbq.storage.folders import copy_folder, make_folders
+from kbq.storage.folders import copy_folder
 from kbq.training.batches import passages_digest, weights_digest
 from kbq.training.engine import SEEDS, Run, StepReport
 from kbq.training.examples import as_paths
+from kbq.training.larger_readers import half_of, open_larger, save_larger
 from kbq.training.mined_queries import MinedQuery, read_mined
-from kbq.training.output_folder import example_digests, output_folder, training_facts, write_facts
+from kbq.training.output_folder import example_digests, output_folder, training_facts
 from kbq.training.reranker_losses import ReadExcerpts, query_losses, taught_losses
 from kbq.training.settings import StepSettings
 
@@ -49,8 +39,6 @@ FASTER = 3  # than the encoder, which has learned to read before, learn the laye
 SCALAR_RATE = 1e-2  # of `none` and `retrieval`, which have far to go
 WEIGHTS = {"phrases": 1.0, "tokens": 0.5}  # of the losses; half as much beside those of larger readers
 TAUGHT_WEIGHTS = {"taught phrases": 1.0, "taught tokens": 0.5}
-JUDGE = "judge.safetensors"  # of a larger reader, beside the folder of its checkpoint
-CHECKPOINT = "reader"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,8 +130,10 @@ class RerankerRun(Run):
         return {"taught phrases": of_phrases, "taught tokens": of_tokens}
 
     def digest(self) -> str:
-        """A digest of initial weights and queries."""
-        return passages_digest(self.queries, weights_digest(self.modules))
+        """A digest of initial weights, queries, and the weights of those who teach."""
+        return passages_digest(
+            self.queries, weights_digest([*self.modules, *(larger.network for larger in self.larger)])
+        )
 
 
 def prepare(
@@ -167,12 +157,6 @@ def _seen(query: MinedQuery, settings: TeachingSettings, drawn: float) -> MinedQ
     return query.with_evidence_removed() if query.answers and drawn < settings.hidden + settings.removed else query
 
 
-def half_of(query: MinedQuery) -> int:
-    """The half of the queries that a query is in, 0 or 1: all queries about a page are in one."""
-    about = "\n".join(sorted(query.pages)) or query.text
-    return zlib.crc32(about.encode("utf-8", "surrogatepass")) % 2
-
-
 def new_judge(dim: int) -> PhraseJudge:
     """A judge that has not learned anything."""
     judge = PhraseJudge(dim)
@@ -188,21 +172,16 @@ def judging_reader(model: str | Path, device: str) -> ReaderNetwork:
     """The reader of a model, or a larger one, with its judge or a new one; its word embeddings stay frozen.
 
     Args:
-        model: a folder, or `default`; of a larger reader, its checkpoint or what was made of it here.
+        model: a folder, or `default`; of a larger reader, its checkpoint or what `save_larger` made of it.
 
     Raises:
-        ModelError: there is no such model, or it has no reader.
+        ModelError: there is no such model, it has no reader, or it is damaged.
     """
     if is_model(model):
         folder = local_folder(model)
         network, tokenizer = open_reader(folder), saved_tokenizer(folder)
     else:
-        taught = Path(model) / JUDGE
-        checkpoint = ReaderNetwork.open(str(Path(model) / CHECKPOINT if taught.is_file() else model), device)
-        network, tokenizer = question_answering(checkpoint.network), checkpoint.tokenizer
-        if taught.is_file():
-            network.judge = PhraseJudge(network.config.hidden_size)
-            load_weights(network.judge, read_weights(taught), "", Path(model))
+        network, tokenizer = open_larger(Path(model))
     if network.judge is None:
         network.judge = new_judge(network.config.hidden_size)
     network.backbone.get_input_embeddings().weight.requires_grad_(False)
@@ -272,17 +251,10 @@ def teach_reranker(
 
 
 def _save(reader: ReaderNetwork, model: str | Path, folder: Path, facts: dict[str, Any]) -> None:
-    network, judge = reader.reranking
-    if is_model(model):
-        copy_folder(local_folder(model), folder)
-        save_reader(network, folder)
-        config = read_config(folder)
-        write_config(folder, replace(config, training=config.training | {"reranker": facts}))
+    if not is_model(model):
+        save_larger(reader, Path(model), folder, facts)
         return
-    source = str(Path(model) / CHECKPOINT if (Path(model) / JUDGE).is_file() else model)
-    checkpoint = ReaderNetwork.open(source, "cpu")
-    question_answering(checkpoint.network).load_state_dict(network.cpu().state_dict(), strict=False)
-    make_folders(folder)
-    checkpoint.save(folder / CHECKPOINT)
-    save_tensors(named_weights(judge, ""), folder / JUDGE)
-    write_facts(folder, facts)
+    copy_folder(local_folder(model), folder)
+    save_reader(reader.reranking[0], folder)
+    config = read_config(folder)
+    write_config(folder, replace(config, training=config.training | {"reranker": facts}))

@@ -24,12 +24,12 @@ from kbq.reading.excerpts import excerpts
 from kbq.reading.network import ReaderNetwork, open_reader, save_reader
 from kbq.reading.phrase_windows import ReadWindow
 from kbq.training.engine import StepReport
+from kbq.training.larger_readers import half_of
 from kbq.training.mined_queries import Label, MinedQuery, as_line, read_mined
 from kbq.training.reranker import (
     NONE,
     RerankerRun,
     TeachingSettings,
-    half_of,
     judging_reader,
     new_judge,
     prepare,
@@ -293,6 +293,7 @@ def test_larger_readers_teach_what_they_were_not_taught(
             itself = RerankerRun(taught[1 - half_of(query)], queries, SETTINGS, taught).losses([number])[0]
         assert itself["taught phrases"].item() == pytest.approx(0, abs=1e-5)
         assert itself["taught tokens"].item() == pytest.approx(0, abs=1e-5)
+    assert run.digest() != RerankerRun(own, queries, SETTINGS, taught[::-1]).digest()  # a killed run goes on with them
     steps: list[StepReport] = []
     teach_reranker(**asked, larger=larger, on_step=steps.append)
     assert steps[-1].means["taught phrases"] < 0.7 * steps[0].means["taught phrases"]
@@ -300,6 +301,9 @@ def test_larger_readers_teach_what_they_were_not_taught(
     assert facts["larger"] == list(map(str, larger))
     with pytest.raises(TrainingError, match="there are 1 larger readers: give two, taught with halves 0 and 1"):
         teach_reranker(**asked | {"out": tmp_path / "other"}, larger=larger[:1])
+    (larger[1] / "judge.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ModelError, match=r"judge\.safetensors is damaged.*: teach it again"):
+        judging_reader(larger[1], "cpu")
 
 
 @pytest.mark.parametrize(
