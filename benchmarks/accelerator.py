@@ -31,6 +31,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ from kbq.dump.shard_writer import EncodedParagraph, Progress, ShardWriter, page_
 from kbq.dump.shards import Shard
 from kbq.index import exact, gpu_rows
 from kbq.index.exact import ExactIndex
-from kbq.index.gpu_rows import Asked, GpuRows, Shape, best_of_pieces, kernels_work
+from kbq.index.gpu_rows import Asked, GpuRows, Shape, best_of_pieces
 from kbq.kb import KnowledgeBase
 from kbq.model.devices import autocast
 from kbq.model.model import Model
@@ -235,15 +236,15 @@ def queries_for(shards: Sequence[Shard]) -> np.ndarray:
 def checked(run: Run, found: dict[str, Any]) -> None:
     """The kernels find what PyTorch's products find, and what a CPU finds, in random shards and in ties."""
     begun = time.monotonic()
-    found["kernels work"] = kernels_work(run.device, DIM)
+    kernels = found["kernels work"] = exact.kernels_work(run.device, DIM)  # type: ignore[attr-defined]
     found["seconds to compile and check"] = round(time.monotonic() - begun, 1)
     with tempfile.TemporaryDirectory() as folder:
         shard = random_shard(Path(folder) / "shard-00000", 600 if run.small else 60_000)
         shards = others(shard, 3)
         queries = queries_for(shards)[: 2 if run.small else TOGETHER]
         on_cpu = search(SearchContext(shards, ExactIndex(shards, [torch.device("cpu")] * 3)), queries, 10, "phrase")
-        for name, works in (("kernels", gpu_rows.kernels_work(run.device, DIM)), ("PyTorch's products", False)):
-            with instead(exact, "kernels_work", lambda device, dim, works=works: works):
+        for name, works in (("kernels", kernels), ("PyTorch's products", False)):
+            with patch.object(exact, "kernels_work", lambda device, dim, works=works: works):
                 index = ExactIndex(shards, [run.device] * 3)
             same = search(SearchContext(shards, index), queries, 10, "phrase")
             alone = [search(SearchContext(shards, index), query[None], 10, "phrase")[0] for query in queries[:4]]
@@ -260,17 +261,6 @@ def checked(run: Run, found: dict[str, Any]) -> None:
         found["queries with the same hits among equal rows, of 2"] = sum(map(list.__eq__, ties, plain))
 
 
-@contextmanager
-def instead(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Something else under this name."""
-    previous = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, previous)
-
-
 def swept(run: Run, found: dict[str, Any]) -> None:
     """The kernel in different shapes, milliseconds; the best one of each number of queries is used from here on."""
     count = 2_560 if run.small else 8_000_000 // gpu_rows.PADDING * gpu_rows.PADDING
@@ -284,7 +274,7 @@ def swept(run: Run, found: dict[str, Any]) -> None:
         taken: dict[Shape, float] = {}
         for shape in shapes[: 2 if run.small else None]:
             name = f"{queries} queries: {', '.join(f'{number} {what}' for what, number in shape._asdict().items())}"
-            with instead(gpu_rows, "SHAPES", gpu_rows.SHAPES | {queries: shape}):
+            with patch.object(gpu_rows, "SHAPES", gpu_rows.SHAPES | {queries: shape}):
                 try:
                     found[name] = taken[shape] = run.milliseconds(
                         partial(best_of_pieces, rows, edges, numbers, asked), 3
@@ -344,7 +334,7 @@ def searched(times: int) -> Callable[[Run, dict[str, Any]], None]:
         if run.device.type == "cuda":
             found["GB on the device, this process"] = round(torch.cuda.max_memory_allocated(run.device) / 1e9, 2)
         if times == 1:
-            with instead(exact, "kernels_work", lambda device, dim: False):
+            with patch.object(exact, "kernels_work", lambda device, dim: False):
                 plain = SearchContext(shards, ExactIndex(shards, [run.device]))
             for name, size in (("64 together", TOGETHER), ("one", 1)):
                 taken = run.milliseconds(partial(search, plain, queries[:size], 10, "phrase"), 3)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import reporting
@@ -105,14 +106,10 @@ def as_on_a_gpu() -> Iterator[None]:
 @contextlib.contextmanager
 def instead(replaced: Sequence[tuple[Any, str, Any]]) -> Iterator[None]:
     """Something else under these names of these owners."""
-    previous = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
-    for owner, name, value in replaced:
-        setattr(owner, name, value)
-    try:
+    with contextlib.ExitStack() as stack:
+        for one in replaced:
+            stack.enter_context(patch.object(*one))
         yield
-    finally:
-        for owner, name, value in previous:
-            setattr(owner, name, value)
 
 
 def encoding(pages: Sequence[Page], model: Model) -> dict[str, Any]:

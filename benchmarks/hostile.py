@@ -7,14 +7,12 @@ reads it in a process of its own, whose CPU time and largest memory are taken. W
 """
 
 import argparse
-import importlib.util
 import json
 import os
 import pickle
 import random
 import resource
 import shutil
-import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import reporting
-from mutations import trials_of_tests
+from measuring import of_tests
 
 from kbq.corpus.readers import read_corpus
 from kbq.errors import KbqError
@@ -100,15 +98,8 @@ def written(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
 
 def official(folder: Path) -> Any:
     """Miniatures of what DensePhrases writes, as the tests make them."""
-    path = Path(__file__).parents[1] / "tests" / "importing" / "conftest.py"
-    spec = importlib.util.spec_from_file_location("official_of_tests", path)
-    if spec is None or spec.loader is None:
-        raise SystemExit(f"{path} is missing")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
     folder.mkdir()
-    maker = module.Maker(folder)
+    maker = of_tests("importing/conftest").Maker(folder)
     maker.checkpoint()
     texts = [maker.text("0", "Marie Curie", [60, 30]), maker.text("10", "Paris", [20, 90, 7])]
     maker.dump({"0-1": texts})
@@ -147,7 +138,7 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--trials", type=int, default=2000)
     options = parser.parse_args()
-    tests, work = trials_of_tests(), options.work
+    tests, work = of_tests("test_mutations"), options.work
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     alone = written(work / "alone")

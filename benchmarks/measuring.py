@@ -1,9 +1,12 @@
-"""Measuring: what work takes, and the queries that it is done for."""
+"""Measuring: what work takes, the queries that it is done for, and what the tests have for it."""
 
+import importlib
 import random
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from kbq.storage.lines import read_json_lines
 
@@ -31,3 +34,9 @@ def inputs(queries: Path, count: int | None = None) -> list[str]:
     """The inputs of a KILT file, or as many of them, drawn at random with seed 0."""
     texts = [str(record["input"]) for _, record in read_json_lines(str(queries))]
     return texts if count is None else random.Random(0).sample(texts, min(count, len(texts)))
+
+
+def of_tests(name: str) -> Any:
+    """A module of the tests."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    return importlib.import_module(name.replace("/", "."))

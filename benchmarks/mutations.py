@@ -7,7 +7,6 @@ Half of the trials read nothing but sizes when they open, as with files that are
 """
 
 import argparse
-import importlib.util
 import itertools
 import shutil
 import sys
@@ -17,6 +16,7 @@ from typing import Any
 
 import reporting
 import torch
+from measuring import of_tests
 
 from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import read_manifest
@@ -29,25 +29,13 @@ from kbq.storage.seals import READ_WHEN_OPENED
 PAGES = 60
 
 
-def trials_of_tests() -> Any:
-    """The module of the tests that makes trials."""
-    path = Path(__file__).parents[1] / "tests" / "test_mutations.py"
-    spec = importlib.util.spec_from_file_location("mutations_of_tests", path)
-    if spec is None or spec.loader is None:
-        raise SystemExit(f"{path} is missing")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("work", type=Path)
     parser.add_argument("--trials", type=int, default=2000)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    tests = trials_of_tests()
+    tests = of_tests("test_mutations")
     model = Model.open("default", "cpu")
     options.work.mkdir(parents=True, exist_ok=True)
     source = options.work / "source"

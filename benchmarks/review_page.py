@@ -8,15 +8,14 @@ the server has kept is counted. WORK is a new folder.
 """
 
 import argparse
-import importlib
 import shutil
 import statistics
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import reporting
+from measuring import of_tests
 from playwright.sync_api import Browser, sync_playwright
 
 from kbq.kb import KnowledgeBase
@@ -104,8 +103,7 @@ def opened(browser: Browser, path: Path, count: int) -> dict[str, float]:
 
 def together(browser: Browser, folder: Path, count: int) -> dict[str, Any]:
     """Decisions that were made, kept, and seen by the other."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    running = importlib.import_module("serve.conftest").running
+    running = of_tests("serve/conftest").running
     kb = KnowledgeBase.sample(device="cpu")
     titles = [page.title for _, page in zip(range(count // 2), kb.pages(), strict=False)]
     with running({"sample": kb.folder}, decisions=folder) as service:

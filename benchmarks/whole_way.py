@@ -8,7 +8,6 @@ Q-numbers (T-REx), stands for Wikidata. WORK is a new folder; pictures of the pa
 """
 
 import argparse
-import importlib.util
 import json
 import resource
 import shutil
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import reporting
+from measuring import of_tests
 
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
@@ -135,12 +135,6 @@ def texts(folder: Path) -> list[str]:
 def plain(text: str) -> str:
     """A text for a PDF that is written by hand."""
     return text.encode("ascii", "replace").decode().translate({ord("("): "[", ord(")"): "]", ord("\\"): "/"})
-
-
-def of_tests(name: str) -> Any:
-    """A module of the tests."""
-    sys.path.insert(0, str(ROOT / "tests"))
-    return importlib.import_module(name.replace("/", "."))
 
 
 @contextmanager

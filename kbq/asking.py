@@ -1,6 +1,7 @@
 """OpenKnowledgeBase: a knowledge base that is open becomes answers to queries. Read this after `kb.py`.
 
-Whoever asks goes through `ask`: the command line, the library, the service, KILT predictions and tables.
+Who asks calls `ask` (the command line, the library) or, once texts are checked, `results` (the service, KILT
+predictions, tables); fine-tuning and calibration call `search`.
 """
 
 from __future__ import annotations
@@ -329,7 +330,7 @@ class OpenKnowledgeBase:
         return SearchMode(self.model.config.query_fingerprint, self.reranking.digest, " + ".join(parts), looks)
 
     def calibration(self, options: SearchOptions) -> Calibration | None:
-        """What gives the answers of a search their probabilities; see `Judging.calibration`."""
+        """What gives the answers of a search their probabilities; see `Reranking.calibration`."""
         return self.reranking.calibration(options, self.mode(options))
 
     def _found(self, texts: Sequence[str], options: SearchOptions, *wanted: Wanted) -> list[list[list[Answer]]]:
@@ -340,24 +341,24 @@ class OpenKnowledgeBase:
                 scores = self.words.scores(texts, backend)
                 return [[scores.best(query, unit, k) for query in range(len(texts))] for k, unit in wanted]
             lexical = self.words.all_scores(texts, *self.weights(options)) if backend == "hybrid" else ()
-            vectors = self.model.encode_queries(texts)
-            found = self._search(self.model.in_row_units(*vectors), wanted, lexical)
-            return [_shifted(each, self.model.score_offsets(*vectors)) for each in found]
+            return self._search(*self.model.encode_queries(texts), wanted, lexical)
 
     def _search(
-        self, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores]
+        self, starts: Floats, ends: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores]
     ) -> list[list[list[Answer]]]:
+        queries, offsets = self.model.in_row_units(starts, ends), self.model.score_offsets(starts, ends)
         if self._cluster is not None:
-            return self._cluster.search_several(queries, wanted, lexical)
-        return search_several(self.search_context, queries, wanted, lexical)
+            found = self._cluster.search_several(queries, wanted, lexical)
+        else:
+            found = search_several(self.search_context, queries, wanted, lexical)
+        return [_shifted(each, offsets) for each in found]
 
     def search_vectors(
         self, starts: Floats, ends: Floats, k: int = K, unit: Unit = "phrase", lexical: Sequence[LexicalScores] = ()
     ) -> list[list[Answer]]:
         """`search` for queries that are encoded already; `lexical` scores are added. Shapes: (queries, dim)."""
         SearchOptions(k, unit)  # refuses what has no meaning
-        (found,) = self._search(self.model.in_row_units(starts, ends), [(k, unit)], lexical)
-        return _shifted(found, self.model.score_offsets(starts, ends))
+        return self._search(starts, ends, [(k, unit)], lexical)[0]
 
     def explain(self, text: str, k: int = 3, backend: WordBackend = "bm25") -> list[tuple[Answer, dict[str, float]]]:
         """The k best paragraphs by words alone, each with what every term of the query adds to its score.

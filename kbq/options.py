@@ -1,6 +1,5 @@
 """Options: each is declared once, on a field of a record; command line, library and HTTP take them from there."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from types import NoneType, UnionType
@@ -105,9 +104,9 @@ def _range(kind: str, least: float | None, most: float | None) -> str:
     return f"at least {least:g}" if kind == "a whole number" else f"{kind}, {least:g} or more"
 
 
-def chosen(words: dict[str, Any], record: type, without: Sequence[str] = ()) -> dict[str, Any]:
+def chosen(words: dict[str, Any], record: type) -> dict[str, Any]:
     """Take out of the words those that are options of a record."""
-    names = [one.name for one in declared(record) if one.name in words and one.name not in without]
+    names = [one.name for one in declared(record) if one.name in words]
     return {name: words.pop(name) for name in names}
 
 

@@ -72,7 +72,7 @@ SLOW = (
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The examples of a page take minutes: they come first, so that no worker is left with them at the end."""
+    """Mark what takes minutes; the examples of a page come first, so that no worker is left with them at the end."""
     items.sort(key=lambda item: "test_the_examples_of_a_page" not in item.nodeid)
     for item in items:
         if any(part in item.nodeid for part in SLOW):

@@ -40,6 +40,7 @@ app = typer.Typer()
 FILL_OPTIONS, SEARCH = FillOptions(), SearchOptions()
 
 
+RANKING = ("backend", *RankWords.__annotations__, "calibration")  # options of a search that a table has, too
 PRINTED = "-"  # instead of the name of a file
 
 
@@ -73,7 +74,7 @@ def _output(path: Path | None) -> Path | None:
 
 @app.command(cls=FillCommand, rich_help_panel=FILL)
 @takes(FillOptions)
-@takes(SearchOptions, "backend", "bm25_weight", "sparta_weight", "rerank", "calibration")
+@takes(SearchOptions, *RANKING)
 def fill(
     context: typer.Context,
     table: Annotated[
@@ -143,7 +144,7 @@ def fill(
     opened = opened if pages is None else opened.with_pages(pages)
     with TemporaryDirectory() as folder, filling_progress(f"{verb} {table or opened.folder}") as report:
         written = Path(folder, f"table.{options.format or 'csv'}") if str(out) == PRINTED else out
-        words = {name: getattr(search, name) for name in ("backend", *RankWords.__annotations__, "calibration")}
+        words = {name: getattr(search, name) for name in RANKING}
         filled = opened.fill(
             table, relations or (), written, command=shlex.join(["kbq", *sys.argv[1:]]), note=note, report=report,
             **fields_of(options), **words,

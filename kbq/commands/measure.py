@@ -37,10 +37,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 SEARCH = SearchOptions()
+OF_THE_TASK = ("k", "unit")
 
 
 @app.command(rich_help_panel=MEASURE)
-@takes(SearchOptions, without=("k", "unit"))
+@takes(SearchOptions, without=OF_THE_TASK)
 def predict(
     context: typer.Context,
     inputs: Annotated[Path, typer.Argument(help="KILT records, plain or compressed.")],
@@ -70,7 +71,7 @@ def predict(
     opened = open_kb(kb, model, device, index, ray)
     opened = opened if pages is None else opened.with_pages(pages)
     with counting_progress(f"predicting {out}") as report:
-        words = {name: value for name, value in fields_of(options).items() if name not in ("k", "unit")}
+        words = {name: value for name, value in fields_of(options).items() if name not in OF_THE_TASK}
         outcome = opened.predict(
             inputs, chosen, out, top_pages=top_pages, with_text=with_text, report=report, **words
         )  # fmt: skip

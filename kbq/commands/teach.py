@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
+RANKING = ("backend", *RankWords.__annotations__)  # options of a search that calibrating has, too
 app = typer.Typer()
 FINETUNING, SEARCH = FinetuningSettings(), SearchOptions()
 ENCODERS, READER, GENERATOR, SPARTA = TrainingSettings(), ReaderSettings(), GeneratorSettings(), RunSettings()
@@ -84,7 +85,7 @@ def finetune(
 
 
 @app.command(rich_help_panel=TEACH)
-@takes(SearchOptions, "backend", "bm25_weight", "sparta_weight", "rerank")
+@takes(SearchOptions, *RANKING)
 def calibrate(
     triples: Annotated[
         Path,
@@ -106,7 +107,7 @@ def calibrate(
 
     opened = KnowledgeBase.open(kb, model, device=device)
     with counting_progress(f"calibrating {out}") as report:
-        words = {name: getattr(options, name) for name in ("backend", *RankWords.__annotations__)}
+        words = {name: getattr(options, name) for name in RANKING}
         outcome = opened.calibrate(triples, out, hidden=hidden, command=_command(), report=report, **words)
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.calibration_lines(outcome))
 

@@ -80,7 +80,9 @@ class ShardWriter:
         self.counts += Counts(1, len(paragraphs), tokens, rows)
 
     def _write(self) -> None:
-        """Write what has been appended."""
+        """Write what has been appended, if anything has."""
+        if not self._appended:
+            return
         pages, digests, of_pages = zip(*self._appended, strict=True)
         self._appended = []
         self.ids.append([page.id for page in pages])
@@ -110,8 +112,7 @@ class ShardWriter:
 
     def sync(self) -> Progress:
         """Write everything appended so far to the disk."""
-        if self._appended:
-            self._write()
+        self._write()
         for array in self._arrays():
             array.sync()
         sync(self.folder)
@@ -119,8 +120,7 @@ class ShardWriter:
 
     def close(self) -> ShardEntry:
         """Finish and seal the shard."""
-        if self._appended:
-            self._write()
+        self._write()
         for array in self._arrays():
             array.close()
         return ShardEntry(self.folder.name, seal_folder(self.folder).digest, self.counts, self.counts)

@@ -93,8 +93,8 @@ def values(dataset: Any) -> Any:
     Raises:
         ValueError: they are far more than a document has, or than are stored.
     """
-    if dataset.nbytes > LARGEST or dataset.nbytes > MOST_COMPRESSED * dataset.id.get_storage_size():
-        stored = dataset.id.get_storage_size()
+    stored = dataset.id.get_storage_size()
+    if dataset.nbytes > min(LARGEST, MOST_COMPRESSED * stored):
         raise ValueError(f"{dataset.name} says that it has {dataset.nbytes:,} bytes, of which {stored:,} are stored")
     return dataset[:]
 

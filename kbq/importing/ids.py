@@ -95,7 +95,7 @@ class IndexedRows:
 
 
 def _runs_of(group: object) -> tuple[Rows, Rows, Rows, Rows]:
-    """OfficialDocument, first id, place in the group and length of each run. Shapes: (runs,). Raises ValueError."""
+    """Document, first id, place in the group and length of each run. Shapes: (runs,). Raises ValueError."""
     documents, words = (dataset(group, name, np.integer) for name in ("doc", "word"))
     offset = int(group.attrs.get("offset", 0))  # type: ignore[attr-defined]
     if len(documents) != len(words):

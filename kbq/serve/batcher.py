@@ -99,15 +99,16 @@ class Batcher:
             OverloadedError: too many queries wait.
             LateError: the deadline has passed.
         """
-        return [one.likely for one in await self._found(kb, texts, options, deadline)]
+        return [one.likely for one in await self._found(kb, texts, options, deadline, spell=False)]
 
     async def found(self, kb: ServedKb, texts: Sequence[str], options: SearchOptions) -> list[Result]:
         """`ask`, with answers that are less likely than asked for, too, and with unknown words.
 
         What may be meant by these is looked up when the answers are there, for some words and some time.
         """
-        found = await self._found(kb, texts, options, None)
-        opened, unknown = kb.kb, [one for one in found if one.unknown_words]
+        opened = kb.kb  # that which is searched: another may take its place meanwhile
+        found = await self._found(kb, texts, options, None, spell=True)
+        unknown = [one for one in found if one.unknown_words]
         if not unknown:
             return found
         try:
@@ -118,13 +119,13 @@ class Batcher:
         return [by_text.get(one.query, one) for one in found]
 
     async def _found(
-        self, kb: ServedKb, texts: Sequence[str], options: SearchOptions, deadline: float | None
+        self, kb: ServedKb, texts: Sequence[str], options: SearchOptions, deadline: float | None, spell: bool
     ) -> list[Result]:
         if not texts:
             return []
         future = asyncio.get_running_loop().create_future()
         costs = cost(len(texts), options)
-        request = Queries(outcome=future, texts=tuple(texts), cost=costs, kb=kb.kb, options=options)
+        request = Queries(outcome=future, texts=tuple(texts), cost=costs, kb=kb.kb, options=options, spell=spell)
         self.refuse_overload(request.size, request.is_large)
         found: list[Result] = await self._outcome(request, deadline)
         return found
@@ -229,8 +230,9 @@ class Batcher:
         if first is None:
             self._queue, self._turns = [], Turns()
             return []
-        batch = [first.part(self._room(first))]
-        room, queries = self._room(first) - batch[0].cost, BATCH - len(batch[0].texts)
+        room = self._room(first)
+        batch = [first.part(room)]
+        room, queries = room - batch[0].cost, BATCH - len(batch[0].texts)
         for request in sorted(waiting, key=lambda one: one.rank):
             part = request.part(room)
             if request is first or not go_together(first, request) or not part.is_rest:

@@ -17,7 +17,7 @@ from kbq.serve.problems import DESCRIBED, RefusedError
 from kbq.serve.services import WithServices
 from kbq.storage.folders import make_folders
 from kbq.storage.locks import lock
-from kbq.storage.writing import open_to_grow, writing_to
+from kbq.storage.writing import open_to_grow, sync_open, writing_to
 from kbq.tables.decisions import decision_of
 
 MOST, MOST_BYTES = 500, 1_000_000  # decisions that are sent at once, and bytes of those that come back
@@ -87,8 +87,7 @@ def _exchanged(path: Path, lines: Sequence[bytes], since: int) -> KeptDecisions:
                 file.truncate(end)
                 file.seek(end)
                 file.write(b"".join(lines))
-                file.flush()
-                os.fsync(file.fileno())
+                sync_open(file)
             first = since if since <= end else 0  # the file has been replaced by a shorter one
             file.seek(first)
             read = file.read(MOST_BYTES)

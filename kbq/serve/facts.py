@@ -27,7 +27,8 @@ class Fact:
     @classmethod
     def of(cls, claim: Claim) -> Self:
         """What the claim says."""
-        return cls(**{name: claim.to_dict().get(name) for name in cls.__annotations__})  # type: ignore[arg-type]
+        fields = claim.to_dict()
+        return cls(**{name: fields.get(name) for name in cls.__annotations__})  # type: ignore[arg-type]
 
     @classmethod
     def best(cls, claims: Sequence[Claim]) -> Self | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from kbq.answers import CONTEXT, percentage
+from kbq.corpus.metadata import SAFE
 from kbq.text.markers import SEPARATOR
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def web_address(metadata: Mapping[str, object]) -> str:
     """
     url = metadata.get("url")
     try:
-        return url if isinstance(url, str) and urlsplit(url).scheme in ("http", "https", "mailto") else ""
+        return url if isinstance(url, str) and urlsplit(url).scheme in SAFE else ""
     except ValueError:
         return ""
 

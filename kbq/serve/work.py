@@ -47,6 +47,7 @@ class Queries(Waiting):
     texts: Sequence[str]
     kb: KnowledgeBase
     options: SearchOptions
+    spell: bool  # whether unknown words are named
     found: list[Result] = field(default_factory=list)  # of the first ones
 
     @property
@@ -109,7 +110,7 @@ def _searched(kb: KnowledgeBase, options: SearchOptions, batch: Sequence[Part]) 
     if isinstance(found, Exception):
         return [problem or found for problem in problems]
     return [
-        problem or _outcome_of(partial(_unknown_words_named, kb, list(islice(found, len(part.texts)))))
+        problem or _outcome_of(partial(_unknown_words_named, part.waiting, list(islice(found, len(part.texts)))))
         for part, problem in zip(batch, problems, strict=True)
     ]
 
@@ -120,8 +121,10 @@ def _refuse(request: Waiting) -> None:
         request.kb.refuse(request.texts, request.options)
 
 
-def _unknown_words_named(kb: KnowledgeBase, results: Sequence[Result]) -> list[Result]:
-    return [replace(one, unknown_words=kb.unknown_words(one.query, lambda: False)) for one in results]
+def _unknown_words_named(request: Waiting, results: list[Result]) -> list[Result]:
+    if not isinstance(request, Queries) or not request.spell:
+        return results
+    return [replace(one, unknown_words=request.kb.unknown_words(one.query, lambda: False)) for one in results]
 
 
 def suggested(kb: KnowledgeBase, found: Sequence[Result]) -> list[Result]:

@@ -83,7 +83,7 @@ def plain(text: str) -> str:
     >>> plain("Pﬁzer’s Hei\\u00addel\\u00adberg, Kaʻahumanu, 10² m²"), plain("AT&amp;T")
     ("Pfizer's Heidelberg, Ka'ahumanu, 10^2 m2", 'AT&T')
     """
-    return _in_parts(_plain_part, html.unescape(text) if "&" in text and ";" in text else text)
+    return _in_parts(_plain_part, text)
 
 
 def folded(text: str) -> str:
@@ -92,19 +92,17 @@ def folded(text: str) -> str:
     >>> folded("Łódź, Œuvre, Straße, Ёлка, バ")
     'lodz, oeuvre, strasse, елка, バ'
     """
-    if "&" in text and ";" in text:
-        text = html.unescape(text)
     return _in_parts(_folded_part, text).casefold()
 
 
 def _in_parts(change: Callable[[str], str], text: str) -> str:
     """A text in which runs of letters that are not ASCII, with the one before them, are changed: the others stay."""
-    if text.isascii():
-        return text.replace("`", "'")
-    cached = _cached(change)
-    return _PART.sub(lambda part: (cached if part.end() - part.start() <= SHORT else change)(part[0]), text).replace(
-        "`", "'"
-    )
+    if "&" in text and ";" in text:
+        text = html.unescape(text)
+    if not text.isascii():
+        cached = _cached(change)
+        text = _PART.sub(lambda part: (cached if part.end() - part.start() <= SHORT else change)(part[0]), text)
+    return text.replace("`", "'")
 
 
 @cache
