@@ -79,6 +79,11 @@ class Batcher:
         return sum(self._queries.values())
 
     @property
+    def is_asked(self) -> bool:
+        """Whether quick or small requests have come lately."""
+        return time.monotonic() - self._others < RECENT
+
+    @property
     def problem(self) -> str:
         """Why queries are not answered; empty: they are."""
         if self._running is None or self._running.done():
@@ -251,7 +256,7 @@ class Batcher:
         """What a batch may cost that begins with a request."""
         if not first.is_large:
             return TOGETHER
-        return PART if time.monotonic() - self._others < RECENT else BATCH
+        return PART if self.is_asked else BATCH
 
     def _took(self, batch: Sequence[Part], seconds: float) -> None:
         queries = sum(len(part.texts) for part in batch)

@@ -1,11 +1,13 @@
 """Bodies: what clients send is read whole and in time; large ones wait in line, and what is refused is let go.
 
-A body is parsed on the event loop, where everybody waits for it: so large ones come one after another, not too fast.
+Requests are parsed, and refused, on the event loop, where everybody waits for it: so whatever costs it more than a
+small query comes one after another, not too fast.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 from kbq.serve.bounds import MOST_TEXT
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
     from starlette.types import Message, Receive
 
 TOGETHER = 64_000_000  # bytes of all requests that are being read or answered
-LARGE, PACE = 32_000, 2_000_000  # bytes of a large body, and of all large ones in a second
+SMALL, LARGE = 1000, 32_000  # bytes of a small body, and more than those of a large one
+EACH, PACE = 0.01, 2_000_000  # seconds of its turn for any request, and bytes in a second
 DISCARDED, LET_GO = 16_000_000, 4_000_000  # bytes of a refused body that are read, and in a second
 PATIENCE, RESTS = 10.0, 2.0  # seconds in which a request must have arrived, and what is left of one that is refused
 CLOSE = {"Connection": "close"}  # what has not been read of a request is no other request
@@ -79,6 +82,7 @@ class Bodies:
     def __init__(self) -> None:
         self._held = 0  # bytes
         self._line = asyncio.Lock()
+        self._free = 0.0  # when the next one has its turn
 
     async def whole(self, body: Body) -> bytes:
         """The content of a body, which is held until `let_go`.
@@ -107,8 +111,8 @@ class Bodies:
         """Forget a body: its request is over."""
         self._held -= body.size
 
-    async def turn(self, body: Body) -> None:
-        """Wait until a body may be parsed: a large one when those before it have been."""
-        if body.size > LARGE:
-            async with self._line:
-                await asyncio.sleep(body.size / PACE)
+    async def turn(self, size: int) -> None:
+        """Wait until a request with so many bytes may be handled, or refused: until those before it have been."""
+        async with self._line:
+            await asyncio.sleep(self._free - time.monotonic())
+            self._free = time.monotonic() + EACH + size / PACE

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
 from kbq.serve.access import OPEN, is_reconciliation, origin_headers, refuse_foreign, refuse_host, refuse_key
-from kbq.serve.bodies import CLOSE, Bodies, Body, HungUpError
+from kbq.serve.bodies import CLOSE, LARGE, SMALL, Bodies, Body, HungUpError
 from kbq.serve.problems import LateError, RefusedError, response_to
 from kbq.serve.turns import CLIENT, client_of
 
@@ -61,6 +61,12 @@ class _Exchange:
         """The path as it is declared, so that neither metrics nor logs grow with what is asked."""
         route = self.scope.get("route")
         return getattr(route, "path", None) or "other"
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it takes as little of the event loop as a query."""
+        path = self.scope["path"]
+        return path in OPEN or (path == QUERIES and self.body.size <= SMALL)
 
 
 class Guard:
@@ -108,6 +114,8 @@ class Guard:
         finally:
             self._bodies.let_go(body)
         if not exchange.status:
+            if self._batcher.is_asked and exchange.scope["path"] not in OPEN:
+                await self._bodies.turn(0)
             if "Connection" not in refused.headers:  # who waits to be told to send a body is not told so
                 refused.headers |= CLOSE if "expect" in exchange.headers else await body.rest()
             answer = response_to(refused, for_reconciliation=is_reconciliation(scope["path"]))
@@ -176,7 +184,8 @@ class Guard:
         """
 
         async def answer() -> None:
-            await self._bodies.turn(exchange.body)
+            if exchange.body.size > LARGE or (self._batcher.is_asked and not exchange.is_small):
+                await self._bodies.turn(exchange.body.size)
             await self._app(exchange.scope, receive, send)
 
         async def hung_up() -> None:
