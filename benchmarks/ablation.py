@@ -9,7 +9,6 @@ with distillation need --reader, the one with generated questions --generated (f
 where it stopped; each run is written to results/ablation.json as soon as it is scored.
 """
 
-import argparse
 import dataclasses
 import json
 import random
@@ -17,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import reporting
+from keep_all_tokens import without_filter
+from measuring import arguments
 
 from kbq.model.model import Model
 from kbq.training.encoders import train_encoders
@@ -62,17 +63,19 @@ def write_examples(passages: Sequence[Passage], path: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name in ("train", "dev", "work"):
-        parser.add_argument(name, type=Path)
-    parser.add_argument("--init", required=True)
-    parser.add_argument("--reader")
-    parser.add_argument("--generated", type=Path)
-    parser.add_argument("--share", type=float, default=0.2)
-    parser.add_argument("--epochs", type=float, default=1.0)
-    parser.add_argument("--passages", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    options = arguments(
+        __doc__,
+        train=Path,
+        dev=Path,
+        work=Path,
+        init="",
+        reader=None,
+        generated=None,
+        share=0.2,
+        epochs=1.0,
+        passages=300,
+        seed=0,
+    )
     options.work.mkdir(parents=True, exist_ok=True)
     rng = random.Random(options.seed)
     passages, _ = read_examples([options.train])
@@ -92,11 +95,9 @@ def main() -> None:
         settings = TrainingSettings(**{"epochs": options.epochs, "seed": options.seed} | changes)
         if not out.exists():
             train_encoders([train, *generated], out, options.init, dev=dev_file, distill=reader, settings=settings)
-        model = Model.open(out)
         # The paper's tables come before the filter, and each run would have another one, and another length penalty.
-        model.config = dataclasses.replace(
-            model.config, filter_threshold=float("-inf"), edge_threshold=float("-inf"), length_penalty=0.0
-        )
+        model = without_filter(Model.open(out))
+        model.config = dataclasses.replace(model.config, length_penalty=0.0)
         scores = dataclasses.asdict(evaluate_reading(model, dev))
         figures[name] = {"queries trained on": model.config.training["queries"], **scores}
         reporting.write("ablation", figures, [options.train, options.dev], options.seed)

@@ -35,7 +35,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from keep_all_tokens import everything_kept
+from keep_all_tokens import without_filter
 from measuring import inputs, wall_seconds
 from speed import tuning
 
@@ -403,7 +403,7 @@ def encoded(run: Run, found: dict[str, Any]) -> None:
         kb = KnowledgeBase.build(pages, Path(folder) / "kb", model, index="exact", bm25=False)
         found["build, one process, tokens per second"] = round(kb.counts.tokens / (time.monotonic() - begun))
     few = articles(1)[:20]
-    on_device, on_cpu = everything_kept(str(run.device)), everything_kept("cpu")
+    on_device, on_cpu = (without_filter(Model.open("default", device)) for device in (str(run.device), "cpu"))
     one, other = (
         np.concatenate([part.vectors for page in encode_pages(each, few) for part in page]).astype(np.float32)
         for each in (on_device, on_cpu)

@@ -1,20 +1,17 @@
-"""Cluster: what Ray costs beside one machine, and whether bytes and answers stay the same, whatever is killed.
+"""Cluster: what Ray costs beside one machine, and whether bytes and answers stay the same.
 
     OMP_NUM_THREADS=1 python benchmarks/cluster.py PAGES.jsonl QUERIES.jsonl WORK [--pages 100 300 1000] [--only …]
 
-The nodes are processes of this machine with loopback addresses and a CPU each. On few cores, what they do side by side
-takes longer in all, so CPU seconds and equalities tell something, and waiting times little. WORK is an empty folder.
+The nodes are processes of this machine with loopback addresses and a CPU each (`--only`: head, build, search
+or throughput). On few cores, what they do side by side takes longer in all, so CPU seconds and equalities tell
+something, and waiting times little. WORK is an empty folder.
 """
 
-import argparse
 import gc
-import json
 import os
 import pickle
-import random
 import re
 import shutil
-import signal
 import statistics
 import sys
 import threading
@@ -29,7 +26,7 @@ from typing import Any
 
 import ray
 import reporting
-from measuring import inputs
+from measuring import arguments, inputs, records_of, wall_seconds, write_records
 
 import kbq.cluster  # noqa: F401 - settings of Ray
 from kbq.answers import SearchOptions
@@ -40,17 +37,14 @@ from kbq.cluster.searcher import RaySearcher
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.dump import building
-from kbq.dump.manifest import STATE
 from kbq.dump.page_encoder import Encoded
 from kbq.dump.workers import encode_blocks
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.storage.lines import read_json_lines
 
 STORE = 300 * 2**20  # bytes of each node's object store
 BLOCK, SHARD_ROWS = 2**15, 2_000
 LARGE_SHARD_ROWS = 20_000  # of a corpus from which slopes and throughput are measured
-SMALL_BLOCK = 2**12  # where builds are killed
 UNITS, DEPTHS = ("phrase", "sentence", "paragraph", "page"), (1, 10, 100, 1000)
 ALONE, TOGETHER, ROUNDS = 100, 64, 20
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -225,76 +219,6 @@ def head(pages: Path, work: Path) -> dict[str, object]:
     }
 
 
-def kills(pages: Path, work: Path, count: int, source: random.Random) -> Iterator[dict[str, dict[str, int]]]:
-    """Builds on three nodes of which something is killed at a random moment; how many have the same bytes so far."""
-    build(pages, work / "whole", None, SMALL_BLOCK, SHARD_ROWS)
-    reference = files(work / "whole")
-    outcome = {what: {"killed": 0, "same_bytes": 0} for what in ("worker", "kbq build", "node", "head node")}
-
-    def judge(what: str) -> None:
-        outcome[what]["killed"] += 1
-        outcome[what]["same_bytes"] += files(work / "killed") == reference
-        shutil.rmtree(work / "killed", ignore_errors=True)
-
-    for _ in range(count):
-        with cluster(3) as running:
-            struck("worker", pages, work / "killed", running, source)
-            judge("worker")
-            struck("kbq build", pages, work / "killed", running, source)
-            in_process(build, pages, work / "killed", running.address, SMALL_BLOCK, SHARD_ROWS).join()
-            judge("kbq build")
-            struck("head node", pages, work / "killed", running, source)
-        with cluster(3) as running:
-            in_process(build, pages, work / "killed", running.address, SMALL_BLOCK, SHARD_ROWS).join()
-            judge("head node")
-            struck("node", pages, work / "killed", running, source)
-            judge("node")
-        yield outcome
-
-
-def struck(what: str, pages: Path, folder: Path, running: Any, source: random.Random) -> None:
-    """A build in which something is killed."""
-    process = in_process(build, pages, folder, running.address, SMALL_BLOCK, SHARD_ROWS)
-    until = source.randint(1, 20)  # pages
-    while process.is_alive() and written(folder) < until:
-        time.sleep(0.01)
-    if not process.is_alive():
-        raise SystemExit(f"the build ended before the {what} was killed: use more pages")
-    if what == "worker":
-        os.kill(source.choice(workers_of(running)), signal.SIGKILL)
-    elif what == "node":
-        node = running.list_all_nodes()[source.randint(1, 2)]
-        running.remove_node(node, allow_graceful=False)
-    elif what == "head node":
-        running.remove_node(running.head_node, allow_graceful=False)
-    else:
-        process.kill()
-    process.join()
-
-
-def written(folder: Path) -> int:
-    """How many pages are on the disk."""
-    try:
-        return int(json.loads((folder / STATE).read_text())["pages"])
-    except (OSError, ValueError):
-        return 0
-
-
-def workers_of(running: Any) -> list[int]:
-    """The processes of a cluster that encode, or wait to."""
-    raylets = {info.process.pid for node in running.list_all_nodes() for info in node.all_processes["raylet"]}
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            name = (folder / "cmdline").read_text()
-        except OSError:
-            continue
-        if parent in raylets and name.startswith(("ray::_encode", "ray::IDLE")):
-            found.append(int(folder.name))
-    return found
-
-
 def searches(folder: Path, texts: Sequence[str]) -> dict[str, object]:
     """Answers and waiting times of one process and of 1, 2 and 4 actors, in turns."""
     near = KnowledgeBase.open(folder, device="cpu")
@@ -325,7 +249,7 @@ def farm(near: KnowledgeBase, far: KnowledgeBase, texts: Sequence[str], vectors:
         "answers_compared": compared,
         "answers_differing": differing,
         "empty_trip_ms": milliseconds(
-            [seconds(lambda: ray.get([h.open.remote() for h in handles])) for _ in range(ALONE)]
+            [wall_seconds(lambda: ray.get([h.open.remote() for h in handles])) for _ in range(ALONE)]
         ),
         "one_query_ms": in_turns(near, far, [vectors[number % TOGETHER][None] for number in range(ALONE)]),
         "batch_of_64_ms": in_turns(near, far, [vectors] * ROUNDS),
@@ -337,7 +261,7 @@ def in_turns(near: KnowledgeBase, far: KnowledgeBase, batches: Sequence[Floats])
     taken: dict[str, list[float]] = {"one process": [], "actors": []}
     for batch in batches:
         for name, kb in (("one process", near), ("actors", far)):
-            taken[name].append(seconds(partial(kb._search, batch, [(10, "phrase")], ())))
+            taken[name].append(wall_seconds(partial(kb._search, batch, [(10, "phrase")], ())))
     return {name: milliseconds(each) for name, each in taken.items()}
 
 
@@ -362,11 +286,11 @@ def throughput(folder: Path, texts: Sequence[str]) -> dict[str, object]:
         busiest: dict[int, list[float]] = {0: [], 1: [], 2: []}
         for _ in range(ROUNDS):
             alone = time.process_time()
-            waited[0].append(seconds(partial(kb._search, vectors, [(10, "phrase")], ())))
+            waited[0].append(wall_seconds(partial(kb._search, vectors, [(10, "phrase")], ())))
             busiest[0].append(time.process_time() - alone)
             for count, farm in farms.items():
                 begun = cpu_of(farm)
-                waited[count].append(seconds(partial(farm.search_several, vectors, [(10, "phrase")])))
+                waited[count].append(wall_seconds(partial(farm.search_several, vectors, [(10, "phrase")])))
                 busiest[count].append(max(after - before for after, before in zip(cpu_of(farm), begun, strict=True)))
         for count, name in enumerate(("one process", "1 actor", "2 actors")):
             outcome[name] = {"batch_of_64_ms": milliseconds(waited[count]), "cpu_ms": milliseconds(busiest[count])}
@@ -381,44 +305,24 @@ def cpu_of(farm: RaySearcher) -> list[float]:
     return list(ray.get([one.handle.__ray_call__.remote(lambda search: time.process_time()) for one in farm.actors]))
 
 
-def seconds(work: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
-
-
 def milliseconds(taken: Sequence[float]) -> dict[str, float]:
     """The fewest are least disturbed by other processes."""
     return {"median": round(1000 * statistics.median(taken), 2), "fewest": round(1000 * min(taken), 2)}
 
 
-def some(pages: Path, path: Path, count: int) -> Path:
-    """A corpus of as many pages, drawn at random."""
-    records = random.Random(0).sample([record for _, record in read_json_lines(str(pages))], count)
-    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8")
-    return path
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("queries", type=Path)
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--pages", type=int, nargs="+", default=[100, 300, 1000])
-    parser.add_argument("--kills", type=int, default=2)
-    names = ("head", "build", "search", "throughput", "kills")
-    parser.add_argument("--only", choices=names, help="search and throughput need what build has left")
-    options = parser.parse_args()
+    options = arguments(__doc__, corpus=Path, queries=Path, work=Path, pages=(100, 300, 1000), only=None)
     options.work.mkdir(parents=True, exist_ok=True)
-    corpora = {count: some(options.corpus, options.work / f"{count}.jsonl", count) for count in options.pages}
+    corpora = {
+        count: write_records(options.work / f"{count}.jsonl", records_of(options.corpus, count))
+        for count in options.pages
+    }
     least, most = (options.work / f"one-{count}" for count in (options.pages[0], options.pages[-1]))
-    few = some(options.corpus, options.work / "few.jsonl", 40)
     measurements: dict[str, Callable[[], Iterable[Mapping[str, object]]]] = {
         "head": lambda: [head(corpora[options.pages[0]], options.work)],
         "build": lambda: builds(corpora, options.work),
         "search": lambda: [searches(least, inputs(options.queries, 100))],
         "throughput": lambda: [throughput(most, inputs(options.queries, 100))],
-        "kills": lambda: kills(few, options.work, options.kills, random.Random(0)),
     }
     for name in [options.only] if options.only else measurements:
         for figures in measurements[name]():

@@ -8,8 +8,6 @@ cells of DEV, about other subjects. Three in ten of the pages that answer cells 
 these cells are rightly empty. Cells are filled as `kbq fill` does by default. WORK is a new folder.
 """
 
-import argparse
-import json
 import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import reporting
+from measuring import arguments, write_records
 from trust import is_hidden
 
 from kbq.corpus.readers import read_corpus
@@ -31,14 +30,17 @@ HIDDEN, SEED = 0.3, 7
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name in ("pages_file", "train", "dev", "work"):
-        parser.add_argument(name, type=Path)
-    parser.add_argument("--reviewed", type=int, nargs="+", default=[300, 1000], help="cells that people look at")
-    parser.add_argument("--next", type=int, default=600, help="cells of the next table")
-    parser.add_argument("--pages", type=int, default=3000, help="of the knowledge base")
-    parser.add_argument("--name", default="corrections")
-    options = parser.parse_args()
+    options = arguments(
+        __doc__,
+        pages_file=Path,
+        train=Path,
+        dev=Path,
+        work=Path,
+        reviewed=(300, 1000),
+        next=600,
+        pages=3000,
+        name="corrections",
+    )
     first, following = (
         random.Random(SEED).sample(slots, min(count, len(slots)))
         for slots, count in (
@@ -118,8 +120,7 @@ def taught(kb: KnowledgeBase, first: Sequence[Gold], following: Sequence[Gold], 
     """Review, tune, calibrate, and fill the next table."""
     folder.mkdir(parents=True)
     lines = decisions(first, filled(kb, first))
-    path = folder / "decisions.jsonl"
-    path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), "utf-8")
+    path = write_records(folder / "decisions.jsonl", lines)
     begun = time.monotonic()
     kb.finetune(path, folder / "tuned")
     tuning, begun = time.monotonic() - begun, time.monotonic()

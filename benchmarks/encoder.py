@@ -2,33 +2,26 @@
 
     python benchmarks/encoder.py CORPUS… [--paragraphs 2000] [--threads 2] [--name encoder]
 
-The share counts what real tokens need: linear layers, and attention within each window. `before` is autocast with plain
-attention; the ways are measured by turns. How far vectors are from those of float32 is said as cosines. Beside it: what
-the default model takes on the disk and in memory, and how long it encodes one query.
+The share counts what real tokens need: linear layers, and attention within each window. How far vectors are from
+those of float32 is said as cosines. Beside it: what the default model takes on the disk and in memory, and how long
+it encodes one query.
 """
 
-import argparse
-import re
 import statistics
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
 import reporting
 import torch
-from measuring import wall_seconds
-from torch import Tensor
+from measuring import arguments, own_megabytes, wall_seconds
 
 from kbq.corpus.readers import read_corpus
 from kbq.model import phrases
-from kbq.model.backbone import hidden_states
-from kbq.model.bert import SelfAttention
-from kbq.model.devices import autocast, batch_tokens, buckets, fast_dtype
+from kbq.model.devices import batch_tokens, buckets, fast_dtype
 from kbq.model.model import Model
 from kbq.model.model_folder import DEFAULT_MODEL, WEIGHTS
 from kbq.model.windows import Window, tokenize, windows
@@ -68,43 +61,10 @@ def encoded(model: Model, batch: list[Window]) -> np.ndarray:
     return np.concatenate([vectors for _, vectors, _ in sorted(parts, key=lambda part: part[0])])
 
 
-def plain_attention(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, scale: float) -> Tensor:
-    """Every product by itself. Shapes: (windows, heads, tokens, size)."""
-    scores = scale * (q @ k.mT)
-    return (scores if seen is None else scores.masked_fill(~seen, -torch.inf)).softmax(dim=-1) @ v
-
-
-@contextmanager
-def before(model: Model) -> Iterator[None]:
-    """Products alone in 16 bits, plain attention."""
-
-    def states(*arguments: Any) -> Tensor:
-        with autocast(torch.device("cpu")):
-            return hidden_states(*arguments)
-
-    parts = [part for part in model.phrases.backbone.modules() if isinstance(part, SelfAttention)]
-    for part in parts:
-        part.attend = plain_attention
-    with in_float32(), mock.patch.object(phrases, "hidden_states", states):
-        yield
-    for part in parts:
-        part.attend = part.fused
-
-
 @contextmanager
 def in_float32() -> Iterator[None]:
     with mock.patch.object(phrases, "fast_copy", lambda backbone, device: backbone):
         yield
-
-
-def now(model: Model) -> nullcontext[None]:
-    """As kbq encodes."""
-    return nullcontext()
-
-
-def own_memory() -> float:
-    """MB that are no mapped file. Linux only."""
-    return int(re.findall(r"^RssAnon:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)[0]) / 1000
 
 
 def one_query(model: Model) -> dict[str, float]:
@@ -115,8 +75,8 @@ def one_query(model: Model) -> dict[str, float]:
     return {"p50": round(statistics.median(taken), 1), "p95": round(statistics.quantiles(taken, n=20)[-1], 1)}
 
 
-def compared(model: Model, corpus: Path, paragraphs: int) -> dict[str, object]:
-    """Both ways on the first paragraphs of a corpus."""
+def measured(model: Model, corpus: Path, paragraphs: int) -> dict[str, object]:
+    """Encode the first paragraphs of a corpus."""
     batch = windows_of(corpus, model, paragraphs)
     lengths = [len(window.ids) for window in batch]
     padded = sum(
@@ -125,53 +85,40 @@ def compared(model: Model, corpus: Path, paragraphs: int) -> dict[str, object]:
     )
     with in_float32():
         truth = encoded(model, batch)
-    fastest = 0.0
-    taken: dict[str, float] = {}
-    cosines: dict[str, float] = {}
+    fastest, taken = 0.0, np.inf
     for _ in range(ROUNDS):
         fastest = max(fastest, peak())
-        for name, way in (("before", before), ("now", now)):
-            with way(model):
-                begun = time.perf_counter()
-                vectors = encoded(model, batch)
-                taken[name] = min(taken.get(name, np.inf), time.perf_counter() - begun)
-            lengths_of = np.linalg.norm(truth, axis=1) * np.linalg.norm(vectors, axis=1)
-            cosines[name] = float(((truth * vectors).sum(axis=1) / lengths_of).mean())
-    figures: dict[str, object] = {
+        taken = min(taken, wall_seconds(lambda: encoded(model, batch)))
+    vectors = encoded(model, batch)
+    cosines = (truth * vectors).sum(axis=1) / (np.linalg.norm(truth, axis=1) * np.linalg.norm(vectors, axis=1))
+    return {
         "windows": len(batch),
         "tokens": sum(lengths),
         "padding, percent": round(100 * (1 - sum(lengths) / padded), 1),
         "fastest product, GFLOP/s": round(fastest / 1e9),
+        "now": {
+            "tokens per second": round(sum(lengths) / taken),
+            "share of the fastest product, percent": round(100 * operations(model, lengths) / taken / fastest, 1),
+            "mean cosine to float32": round(float(cosines.mean()), 6),
+        },
     }
-    for name, best in taken.items():
-        figures[name] = {
-            "tokens per second": round(sum(lengths) / best),
-            "share of the fastest product, percent": round(100 * operations(model, lengths) / best / fastest, 1),
-            "mean cosine to float32": round(cosines[name], 6),
-        }
-    return figures
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("corpora", type=Path, nargs="+")
-    parser.add_argument("--paragraphs", type=int, default=2000)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--name", default="encoder")
-    options = parser.parse_args()
+    options = arguments(__doc__, corpora=[Path], paragraphs=2000, threads=2, name="encoder")
     torch.set_num_threads(options.threads)
-    empty = own_memory()
+    empty = own_megabytes()
     model = Model.open("default", "cpu")
     query = one_query(model)  # what a query needs is in memory, too
     figures: dict[str, object] = {
         "threads": options.threads,
         "products in": str(fast_dtype(torch.device("cpu"))).removeprefix("torch."),
         "model on the disk, MB": round((DEFAULT_MODEL / WEIGHTS).stat().st_size / 1e6, 1),
-        "model in memory, MB": round(own_memory() - empty),
+        "model in memory, MB": round(own_megabytes() - empty),
         "one query, ms": query,
     }
     for corpus in options.corpora:
-        figures[corpus.parent.name] = compared(model, corpus, options.paragraphs)
+        figures[corpus.parent.name] = measured(model, corpus, options.paragraphs)
         reporting.write(options.name, figures, options.corpora)
 
 

@@ -1,17 +1,16 @@
 """Exactness: the fast search against a brute force over all legal spans in float64.
 
-    python benchmarks/exactness.py KB QUERIES.jsonl [--queries 200]
+    python benchmarks/exactness.py KB QUERIES.jsonl [--count 200]
 
 The brute force scores every legal span and keeps the best end of every start. For each query the spans that the search
 calls complete must be the best of these, with scores equal to 1e-3 (float64 scores that differ by less are ties).
 """
 
-import argparse
 from pathlib import Path
 
 import numpy as np
 import reporting
-from measuring import inputs
+from measuring import arguments, inputs
 
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.index.base import MAX_TOKENS
@@ -24,15 +23,16 @@ TOGETHER = 20  # queries multiplied at a time
 
 
 def products(shard: Shard, queries: np.ndarray) -> np.ndarray:
-    """Every row with every query, in float64. Shapes: queries (queries, dim), result (queries, rows)."""
+    """Return every row with every query, in float64. Shapes: queries (queries, dim), result (queries, rows)."""
     blocks = [shard.vectors[first : first + BLOCK].astype(np.float64) for first in range(0, len(shard), BLOCK)]
     return np.concatenate([queries.astype(np.float64) @ block.T for block in blocks], axis=1)
 
 
 def brute_force(shard: Shard, starts: np.ndarray, ends: np.ndarray, penalty: float) -> tuple[np.ndarray, np.ndarray]:
-    """Score of the best span of every start row, and its end row; every legal span is looked at, in float64.
+    """Score the best span of every start row, and name its end row; every legal span is looked at, in float64.
 
-    `starts`, `ends`: products of one query. Shapes: (rows,).
+    Args:
+        starts, ends: products of one query. Shapes: (rows,).
     """
     rows = len(shard)
     paragraphs = np.searchsorted(shard.paragraph_rows, np.arange(rows), side="right")
@@ -50,11 +50,7 @@ def brute_force(shard: Shard, starts: np.ndarray, ends: np.ndarray, penalty: flo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kb", type=Path)
-    parser.add_argument("queries", type=Path)
-    parser.add_argument("--queries", dest="count", type=int, default=200)
-    options = parser.parse_args()
+    options = arguments(__doc__, kb=Path, queries=Path, count=200)
     kb = KnowledgeBase.open(options.kb)
     texts = inputs(options.queries, options.count)
     starts, ends = (vectors * kb.model.scale for vectors in kb.model.encode_queries(texts))

@@ -3,18 +3,20 @@
 python benchmarks/fill.py KB GOLD.jsonl [--subjects 1000] [--wide 40] [--timed 30] [--name fill]
 
 Gold cells are asked for with every value that is found, and thresholds are applied afterwards. Then again where three
-in ten of the pages that answer them are not searched: their cells are rightly empty. Then every relation is asked for,
-of some of the subjects. Gold data do not know all that is true: a value that is right, but not gold, counts as wrong.
+in ten of the pages that answer them are not searched: their cells are rightly empty. Then every relation is asked
+for, of some of the subjects. Gold data do not know all that is true: a value that is right, but not gold, counts as
+wrong.
 """
 
-import argparse
 import random
-import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import reporting
+from measuring import arguments, cpu_seconds
 from trust import is_hidden
 
 from kbq.answers import LOOKS, SearchOptions
@@ -22,6 +24,7 @@ from kbq.dump.page_directory import Pages
 from kbq.kb import KnowledgeBase
 from kbq.tables.claims import Claim
 from kbq.tables.scoring import scores_of
+from kbq.tables.tables import read_table
 from kbq.tables.value_sets import ValueSets, read_value_sets
 from kbq.text.comparing import normalised
 from kbq.text.markers import slot_of
@@ -33,22 +36,12 @@ HIDDEN, SEED = 0.3, 7
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kb", type=Path)
-    parser.add_argument("gold", type=Path)
-    parser.add_argument("--subjects", type=int, default=1000, help="whose gold cells are asked for")
-    parser.add_argument("--wide", type=int, default=40, help="subjects of which all relations are asked for")
-    parser.add_argument("--timed", type=int, default=30, help="subjects of which ten relations are timed")
-    parser.add_argument("--name", default="fill")
-    options = parser.parse_args()
+    options = arguments(__doc__, kb=Path, gold=Path, subjects=1000, wide=40, timed=30, name="fill")
     kb = KnowledgeBase.open(options.kb)
     pages = {slot_of(gold.input or "") or ("", ""): pages_of(gold) for gold in read_triples(options.gold)}
     subjects, relations = (sorted(set(names)) for names in zip(*pages, strict=True))
     chosen = random.Random(SEED).sample(subjects, min(options.subjects, len(subjects)))
-    relations_of = defaultdict(set)
-    for subject, relation in pages:
-        relations_of[subject].add(relation)
-    asked = {subject: relations_of[subject] for subject in chosen}
+    asked = {subject: {relation for own, relation in pages if own == subject} for subject in chosen}
     gold = {
         key: values for key, values in read_value_sets(options.gold).items() if key[0] in set(map(normalised, chosen))
     }
@@ -88,13 +81,31 @@ def key(subject: str, relation: str) -> tuple[str, str]:
     return normalised(subject), normalised(relation)
 
 
-def claims_of(kb: KnowledgeBase, asked: Mapping[str, set[str]], relations: Sequence[str]) -> Sequence[Claim]:
-    """All values that are found for the cells asked for; the others have a value already."""
+def asked_in(gold: Path) -> dict[str, set[str]]:
+    """Return the relations that are asked for of each subject of a table of triples."""
+    asked: dict[str, set[str]] = defaultdict(set)
+    for row in read_table(gold).rows:
+        asked[row["subject"]].add(row["relation"])
+    return asked
+
+
+def claims_of(
+    kb: KnowledgeBase, asked: Mapping[str, set[str]], relations: Sequence[str], **options: Any
+) -> Sequence[Claim]:
+    """Return all values that are found for the cells asked for; the others have a value already."""
     rows = [
         {"subject": subject} | {relation: "" if relation in wanted else "known" for relation in relations}
         for subject, wanted in asked.items()
     ]
-    return kb.fill(rows, relations, values="many", min_probability=0.0, top=0).claims
+    return kb.fill(rows, relations, min_probability=0.0, **options or {"values": "many", "top": 0}).claims
+
+
+def best_of(claims: Sequence[Claim]) -> dict[tuple[str, str], Claim]:
+    """Return the likeliest claim of each cell."""
+    best: dict[tuple[str, str], Claim] = {}
+    for claim in claims:
+        best.setdefault(key(claim.subject, claim.relation), claim)
+    return best
 
 
 def curves(claims: Sequence[Claim], gold: ValueSets, promised: float) -> dict[str, object]:
@@ -128,31 +139,18 @@ def predicted(claims: Sequence[Claim], least: float, many: bool) -> ValueSets:
 
 
 def timed(kb: KnowledgeBase, subjects: Sequence[str], relations: Sequence[str]) -> dict[str, float]:
-    """Cells per CPU second, by a table, by queries in batches and one after another, with reranking and without."""
+    """Return cells per CPU second of a table, of queries in batches and one by one, with reranking and without."""
     queries = [f"{subject} [SEP] {relation}" for subject in subjects for relation in relations]
     rows = [{"subject": subject} for subject in subjects]
     found: dict[str, float] = {}
     for name, looks in (("with a second look", None), ("without", 0)):
-
-        def table(looks: int | None = looks) -> None:
-            kb.fill(rows, relations, min_probability=0.0, rerank=looks)
-
-        def batched(looks: int | None = looks) -> None:
-            kb.query(queries, k=LOOKS, rerank=looks)
-
-        def singly(looks: int | None = looks) -> None:
-            for query in queries:
-                kb.query(query, k=LOOKS, rerank=looks)
-
-        for way, work in (("table", table), ("queries in batches", batched), ("one by one", singly)):
-            found[f"{way}, {name}"] = round(len(queries) / cpu_seconds(work), 2)
+        works = {
+            "table": partial(kb.fill, rows, relations, min_probability=0.0, rerank=looks),
+            "queries in batches": partial(kb.query, queries, k=LOOKS, rerank=looks),
+            "one by one": lambda looks=looks: [kb.query(query, k=LOOKS, rerank=looks) for query in queries],
+        }
+        found |= {f"{way}, {name}": round(len(queries) / cpu_seconds(work), 2) for way, work in works.items()}
     return found
-
-
-def cpu_seconds(work: Callable[[], None]) -> float:
-    begun = time.process_time()
-    work()
-    return time.process_time() - begun
 
 
 if __name__ == "__main__":

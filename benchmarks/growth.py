@@ -1,12 +1,11 @@
-"""Growth: what building an index, holding it and searching cost as a knowledge base grows; with a log-log plot.
+"""Growth: what building an index, holding it and searching cost as a knowledge base grows.
 
-    OMP_NUM_THREADS=1 python benchmarks/growth.py KB WORK [--millions 0.1,0.3,1,3,10]
+    OMP_NUM_THREADS=1 python benchmarks/growth.py KB WORK [--millions 0.1 0.3 1 3 10]
 
 The first rows of KB are the smaller sizes; more than it has are all of them. WORK is a folder for the cut knowledge
-bases, each deleted when it has been measured.
+bases, each deleted when it has been measured. plotting.py draws the curves.
 """
 
-import argparse
 import shutil
 import time
 from collections.abc import Sequence
@@ -17,8 +16,7 @@ from typing import Any
 import numpy as np
 import reporting
 import torch
-from measuring import cpu_seconds
-from plotting import picture
+from measuring import arguments, cpu_seconds
 
 from kbq.answers import BuiltKind
 from kbq.dump.manifest import IndexEntry
@@ -92,39 +90,15 @@ def measured(source: KnowledgeBase, work: Path, millions: float) -> dict[str, An
     return row
 
 
-def plot(rows: list[dict[str, Any]]) -> None:
-    vectors = [row["rows"] for row in rows]
-    with picture("growth", columns=2) as (times, sizes):
-        for kind, mark in (("exact", "o"), (INDEX, "s")):
-            for name, line in (("ms, 64 at a time", "-"), ("ms, one at a time", "--")):
-                times.plot(vectors, [row[kind][name] for row in rows], line, marker=mark, label=f"{kind}, {name[4:]}")
-        times.set_ylabel("CPU milliseconds for a query")
-        sizes.plot(vectors, [row["dump, MB"] for row in rows], marker="o", label="dump, MB")
-        for name, label in (
-            ("MB", f"{INDEX} index, MB"),
-            ("build and calibration, CPU seconds", "its build, CPU seconds"),
-        ):
-            sizes.plot(vectors, [row[INDEX][name] for row in rows], marker="s", label=label)
-        for axes in (times, sizes):
-            axes.set_xscale("log")
-            axes.set_yscale("log")
-            axes.set_xlabel("vectors")
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kb", type=Path)
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--millions", default="0.1,0.3,1,3,10")
-    options = parser.parse_args()
+    options = arguments(__doc__, kb=Path, work=Path, millions=(0.1, 0.3, 1.0, 3.0, 10.0))
     torch.set_num_threads(1)
     source = KnowledgeBase.open(options.kb, device="cpu", index="exact")
     rows: list[dict[str, Any]] = []
-    for millions in map(float, options.millions.split(",")):
+    for millions in options.millions:
         rows.append(measured(source, options.work, millions))
         rows.sort(key=lambda row: int(row["rows"]))
         reporting.write("growth", {"sizes": rows}, [options.kb], seed=0)
-        plot(rows)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
     OMP_NUM_THREADS=1 python benchmarks/hostile.py WORK [--trials 2000]
 
-A trial changes one file (as `mutations.py` does; a knowledge base is sealed again, so that its lists are read) and
-reads it in a process of its own, whose CPU time and largest memory are taken. WORK is a folder to work in. Linux only.
+A trial changes one file (as `tests/test_mutations.py` does; a knowledge base is sealed again, so that its lists are
+read) and reads it in a process of its own, whose CPU time and largest memory are taken. WORK is a folder to work in.
+Linux only.
 """
 
-import argparse
 import json
 import os
 import pickle
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import reporting
-from measuring import of_tests
+from measuring import arguments, of_tests
 
 from kbq.corpus.readers import read_corpus
 from kbq.errors import KbqError
@@ -134,10 +134,7 @@ def watched(work: Callable[[], object]) -> tuple[str, str, float, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--trials", type=int, default=2000)
-    options = parser.parse_args()
+    options = arguments(__doc__, work=Path, trials=2000)
     tests, work = of_tests("test_mutations"), options.work
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)

@@ -9,10 +9,8 @@ ten best phrases for some queries of GOLD, which no calibration has seen. All of
 vectors alone, with the model of KB and with one tuned on queries.
 """
 
-import argparse
 import json
 import shutil
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +19,7 @@ from typing import Any
 import numpy as np
 import reporting
 import torch
-from kilt import judged
-from measuring import inputs
+from measuring import arguments, inputs, interval, predicted, records_of
 
 from kbq.answers import Answer, BuiltKind
 from kbq.description import describe_indexes
@@ -66,23 +63,15 @@ def searched(
 def end_task(folder: Path, kind: BuiltKind, gold: Path, model: str | None) -> dict[str, object]:
     """Scores of slot filling with this index: mean and confidence interval."""
     kb = KnowledgeBase.open(folder, model, device="cpu", index=kind)
-    with tempfile.TemporaryDirectory() as temporary:
-        out = Path(temporary) / "predictions.jsonl"
-        kb.predict(gold, "trex", out, backend="dense", rerank=0)
-        return {name: value for name, value in judged(gold, out).items() if name in ("accuracy", "KILT-accuracy")}
+    scores = predicted(kb, records_of(gold), "trex", backend="dense", rerank=0)
+    return {name: interval(scores.column(name)) for name in ("accuracy", "KILT-accuracy")}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kb", type=Path)
-    parser.add_argument("queries", type=Path)
-    parser.add_argument("--queries", dest="count", type=int, default=256)
-    parser.add_argument("--recall", type=float, nargs="+", default=[0.95, 0.99])
-    parser.add_argument("--kinds", nargs="*", choices=KINDS[1:], default=KINDS[1:], help="none: exact search only")
-    parser.add_argument("--more", action="store_true", help="keep the indexes and the figures that are there")
-    parser.add_argument("--name", default="index_kinds")
-    parser.add_argument("--tuned", help="a query encoder: scores with it are reported, too")
-    options = parser.parse_args()
+    options = arguments(
+        __doc__, kb=Path, queries=Path, count=256, recall=(0.95, 0.99), kinds=KINDS[1:], more=False, name="index_kinds",
+        tuned=None,
+    )  # fmt: skip
     torch.set_num_threads(1)
     texts = inputs(options.queries, options.count)
     figures: dict[str, Any] = {}

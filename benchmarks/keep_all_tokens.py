@@ -4,22 +4,18 @@ python benchmarks/keep_all_tokens.py OUT
 """
 
 import dataclasses
-import sys
 from pathlib import Path
+
+from measuring import arguments
 
 from kbq.model.model import Model
 
 
-def everything_kept(device: str = "cpu") -> Model:
-    """The default model, without a filter: two devices keep the same tokens."""
-    model = Model.open("default", device)
+def without_filter(model: Model) -> Model:
+    """Let everything pass: two devices keep the same tokens then."""
     model.config = dataclasses.replace(model.config, filter_threshold=float("-inf"), edge_threshold=float("-inf"))
     return model
 
 
-def main() -> None:
-    everything_kept().save(Path(sys.argv[1]), "int8")
-
-
 if __name__ == "__main__":
-    main()
+    without_filter(Model.open("default", "cpu")).save(arguments(__doc__, out=Path).out, "int8")

@@ -1,27 +1,28 @@
-"""Kills: a build is killed with SIGKILL at random moments and resumed; every result must be the same bytes.
+"""Kills: builds and tables are killed with SIGKILL at random moments and resumed; all must end with the same bytes.
 
-Every second kill comes while indexes are built, which takes a small part of the time.
+    OMP_NUM_THREADS=1 python benchmarks/kills.py CORPUS WORK [--kills 20] [--pages 60] [--subjects 20]
 
-    OMP_NUM_THREADS=1 python benchmarks/kills.py CORPUS WORK [--kills 20] [--pages 60]
-
-Blocks and shards are so short that there are several, and each build makes a BM25 index and a compact one. A
-build is a process that this one forks, so that hardly any kill meets a process that is still loading its libraries.
-WORK is a folder for the knowledge bases.
+Every second kill of a build comes while indexes are built, which takes a small part of the time. Blocks and shards
+are so short that there are several, and each build makes a BM25 index and a compact one. Tables ask the bundled
+sample for RELATIONS; beside them, the memory that ten times the cells take. A run is a process that this one forks,
+so that hardly any kill meets a process that is still loading its libraries. WORK is a new folder. Writes `kills` and
+`fill_faults`.
 """
 
-import argparse
+import csv
 import os
 import random
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import reporting
 import torch
+from measuring import arguments, run
 
-from kbq.answers import BuiltKind
-from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.dump import building
 from kbq.dump.manifest import is_knowledge_base
@@ -31,37 +32,95 @@ from kbq.search import building_indexes as indexes
 
 building.BLOCK_CHARACTERS, building.SHARD_ROWS = 2**12, 1500
 indexes.OWN_QUERIES = 40  # that the index is measured with
-INDEX: BuiltKind = "compact"
 WHILE_INDEXING = "while an index was built"
+RELATIONS = (
+    "instance of", "place of birth", "date of birth", "date of death", "employer", "country", "founded by",
+    "inception", "headquarters location", "named after",
+)  # fmt: skip
 
 
-def start(pages: list[Page], folder: Path, model: Model) -> int:
-    """Begin, or go on with, a build in a process of its own; its id."""
+def main() -> None:
+    options = arguments(__doc__, corpus=Path, work=Path, kills=20, pages=60, subjects=20)
+    torch.set_num_threads(1)
+    options.work.mkdir(parents=True)
+    pages, model = list(read_corpus(str(options.corpus)))[: options.pages], Model.open("default", "cpu")
+
+    def build(folder: Path) -> None:
+        KnowledgeBase.build(pages, folder / "kb", model, index="compact")
+
+    stages, same = killed(build, options.work, options.kills, stage, WHILE_INDEXING)
+    figures: dict[str, Any] = {"kills": len(stages), "resumed with the same bytes": same}
+    figures["killed"] = {name: stages.count(name) for name in dict.fromkeys(stages)}
+    reporting.write("kills", figures, [options.corpus], seed=0)
+    kb = KnowledgeBase.sample(device="cpu")
+    titles = [title for shard in kb.shards for title in shard.titles]
+    table = written(options.work / "few.csv", titles[: options.subjects])
+    stages, same = killed(
+        lambda folder: kb.fill(table, RELATIONS, folder / "out.csv"), options.work, options.kills, answers
+    )
+    counts = {"kills": len(stages), "when some cells were done": len(stages) - stages.count("no answer")}
+    figures = {"killed": counts | {"resumed with the same bytes": same}}
+    for times in (1, 10):
+        table = written(options.work / f"{times}.csv", titles[: times * options.subjects])
+        usage = run("fill", table, "--relations", *RELATIONS, "--out", table.with_suffix(".jsonl"))
+        cells = len(titles[: times * options.subjects]) * len(RELATIONS)
+        figures[f"{times} times"] = {"cells": cells, **usage}
+    reporting.write("fill_faults", figures, [], seed=0)
+
+
+def killed(
+    work: Callable[[Path], object], folder: Path, kills: int, reached: Callable[[Path], str], late: str = ""
+) -> tuple[list[str], int]:
+    """Kill work in a folder at random moments and do it again.
+
+    Args:
+        reached: says how far it has got; "" when it is done.
+        late: every second kill waits until it has got so far.
+
+    Returns:
+        Where each kill met it, and how many ended with the same bytes.
+    """
+    whole, moments, stages, same = folder / "whole", random.Random(0), list[str](), 0
+    whole.mkdir()
+    begun = time.monotonic()
+    process = start(work, whole)
+    early = waited(process, whole, reached, late) - begun if late else 0.0
+    finish(process)
+    seconds, truth = time.monotonic() - begun, contents(whole)
+    while len(stages) < kills:
+        victim = folder / "killed"
+        victim.mkdir()
+        process = start(work, victim)
+        is_late = bool(late) and len(stages) % 2 == 1
+        if is_late:
+            waited(process, victim, reached, late)
+        time.sleep(moments.uniform(0, seconds - early if is_late else early or seconds))
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        if met := reached(victim):  # else it was faster than the kill: another moment
+            stages.append(met)
+            finish(start(work, victim))
+            same += contents(victim) == truth
+            print(f"kill {len(stages)}: {met}; {same} with the same bytes", flush=True)
+        shutil.rmtree(victim)
+    shutil.rmtree(whole)
+    return stages, same
+
+
+def start(work: Callable[[Path], object], folder: Path) -> int:
+    """Begin, or go on with, work in a process of its own; return its id."""
     process = os.fork()
     if not process:
-        KnowledgeBase.build(pages, folder, model, index=INDEX)
+        work(folder)
         os._exit(0)
     return process
 
 
-def whole_build(pages: list[Page], folder: Path, model: Model) -> tuple[float, float]:
-    """Seconds until the first index of a build is begun, and until it ends."""
-    begun = time.monotonic()
-    process = start(pages, folder, model)
-    if not indexing(process, folder):
-        raise SystemExit("the build ended before it was seen to make an index: use more --pages")
-    reached = time.monotonic() - begun
-    finish(process)
-    return reached, time.monotonic() - begun
-
-
-def indexing(process: int, folder: Path) -> bool:
-    """Wait until a build makes its first index; False: it has ended, and nobody saw it."""
-    while stage(folder) != WHILE_INDEXING:
-        if os.waitpid(process, os.WNOHANG)[0]:
-            return False
+def waited(process: int, folder: Path, reached: Callable[[Path], str], stage: str) -> float:
+    """Wait until work has got so far, or has ended; return the time."""
+    while reached(folder) != stage and os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         time.sleep(0.01)
-    return True
+    return time.monotonic()
 
 
 def finish(process: int) -> None:
@@ -74,47 +133,29 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--pages", type=int, default=60)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    pages = list(read_corpus(str(options.corpus)))[: options.pages]
-    model = Model.open("default", "cpu")
-    encoded, ended = whole_build(pages, options.work / "whole", model)
-    truth = contents(options.work / "whole")
-    moments = random.Random(0)
-    reached: list[str] = []
-    same = 0
-    while len(reached) < options.kills:
-        folder = options.work / "killed"
-        process = start(pages, folder, model)
-        late = bool(len(reached) % 2)
-        running = indexing(process, folder) if late else True
-        time.sleep(moments.uniform(0, ended - encoded if late else encoded))
-        if running and not os.waitpid(process, os.WNOHANG)[0]:  # else it was faster than the kill: another moment
-            os.kill(process, signal.SIGKILL)
-            os.waitpid(process, 0)
-            if not is_knowledge_base(folder):  # else it was published already: another moment, too
-                reached.append(stage(folder))
-                finish(start(pages, folder, model))
-                same += contents(folder) == truth
-                print(f"kill {len(reached)}: {reached[-1]}; {same} with the same bytes", flush=True)
-        shutil.rmtree(folder)
-    stages = {name: reached.count(name) for name in dict.fromkeys(reached)}
-    figures = {"kills": len(reached), "resumed with the same bytes": same, "killed": stages, "files": len(truth)}
-    reporting.write("kills", figures, [options.corpus], seed=0)
-
-
 def stage(folder: Path) -> str:
-    """How far a build had got."""
-    shards = sorted(folder.glob("shard-*"))
-    if any((shard / INDEX).exists() for shard in shards):
+    """Return how far a build had got."""
+    shards = sorted((folder / "kb").glob("shard-*"))
+    if is_knowledge_base(folder / "kb"):
+        return ""
+    if any((shard / "compact").exists() for shard in shards):
         return WHILE_INDEXING
     return f"in shard {len(shards) - 1}" if shards else "before the first shard"
+
+
+def answers(folder: Path) -> str:
+    """Return how many answers a table had got."""
+    if (folder / "out.csv").exists():
+        return ""
+    partial = folder / "out.answers.jsonl"
+    count = len(partial.read_bytes().splitlines()) if partial.exists() else 0
+    return f"after {count} answers" if count else "no answer"
+
+
+def written(path: Path, subjects: list[str]) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["subject"], *([subject] for subject in subjects)])
+    return path
 
 
 if __name__ == "__main__":

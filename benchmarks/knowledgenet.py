@@ -1,41 +1,32 @@
 """KnowledgeNet: exhaustively annotated passages as a table: what is filled, how rightly, and what should stay empty.
 
-python benchmarks/knowledgenet.py KB GOLD.jsonl [--name fill_knowledgenet]
+python benchmarks/knowledgenet.py KB GOLD.jsonl
 
 KB holds the corpus, and GOLD the triples, of `recipes/prepare_knowledgenet.py`. What a document does not state, it was
 annotated not to state in one passage at least; another one, annotated for other relations, may state it all the same.
 So false answers are counted twice: all of them, and those from passages that were annotated.
 """
 
-import argparse
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import reporting
-from fill import claims_of, curves, key, predicted, promise
+from fill import asked_in, best_of, claims_of, curves, key, predicted, promise
+from measuring import arguments, rounded
 
 from kbq.kb import KnowledgeBase
 from kbq.kilt.confidence import auroc
 from kbq.tables.claims import Claim
 from kbq.tables.scoring import SetScores, compared, scores_of
-from kbq.tables.tables import read_table
 from kbq.tables.value_sets import ValueSets, read_value_sets
 
 USUAL = 0.5
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kb", type=Path)
-    parser.add_argument("gold", type=Path)
-    parser.add_argument("--name", default="fill_knowledgenet")
-    options = parser.parse_args()
-    kb, gold = KnowledgeBase.open(options.kb), read_value_sets(options.gold)
-    asked: dict[str, set[str]] = defaultdict(set)
-    for row in read_table(options.gold).rows:
-        asked[row["subject"]].add(row["relation"])
+    options = arguments(__doc__, kb=Path, gold=Path)
+    kb, gold, asked = KnowledgeBase.open(options.kb), read_value_sets(options.gold), asked_in(options.gold)
     relations = sorted(set().union(*asked.values()))
     claims, promised = claims_of(kb, asked, relations), promise(kb)
     stated = {slot: values for slot, values in gold.items() if values}
@@ -58,7 +49,7 @@ def main() -> None:
             for relation in relations
         },
     }
-    reporting.write(options.name, figures, [options.kb, options.gold])
+    reporting.write("fill_knowledgenet", figures, [options.kb, options.gold])
 
 
 def of_relation(claims: Sequence[Claim], gold: ValueSets, promised: float) -> dict[str, object]:
@@ -76,21 +67,12 @@ def shown(scores: SetScores) -> dict[str, float]:
     return {name: round(getattr(scores, score), 4) for name, score in columns.items()}
 
 
-def best_of(claims: Sequence[Claim]) -> Mapping[tuple[str, str], Claim]:
-    """The likeliest claim of each cell."""
-    best: dict[tuple[str, str], Claim] = {}
-    for claim in claims:
-        best.setdefault(key(claim.subject, claim.relation), claim)
-    return best
-
-
 def discerned(claims: Sequence[Claim], gold: ValueSets) -> float | None:
     """AUROC of the best guesses of all cells; in a cell that should be empty, every guess is wrong."""
     best = best_of(claims)
     chances = np.array([claim.probability or 0.0 for claim in best.values()])
     right = np.array([compared([(claim.value,)], gold[slot]).matched > 0 for slot, claim in best.items()])
-    found = auroc(chances, right)
-    return None if found is None else round(found, 4)
+    return rounded(auroc(chances, right))
 
 
 def false_answers(claims: Sequence[Claim], empty: set[tuple[str, str]], least: float) -> dict[str, float | None]:

@@ -1,20 +1,19 @@
 """Limit: exact search against the product that it cannot do without.
 
-    OMP_NUM_THREADS=1 python benchmarks/limit.py KB… --queries QUERIES
+    OMP_NUM_THREADS=1 python benchmarks/limit.py QUERIES KB…
 
 By turns, in CPU seconds of one thread: the search of the ten best phrases with its answers, and the product of all rows
 with the same queries in whole numbers, in blocks as large as the search's. A round asks all 64 queries, so many of them
 together; the fastest round counts.
 """
 
-import argparse
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import reporting
 import torch
-from measuring import cpu_seconds, inputs
+from measuring import arguments, cpu_seconds, inputs
 
 from kbq.array_types import Floats
 from kbq.index.base import MAX_TOKENS
@@ -52,10 +51,7 @@ def measured(kb: KnowledgeBase, texts: list[str], together: int) -> dict[str, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kbs", type=Path, nargs="+")
-    parser.add_argument("--queries", type=Path, required=True)
-    options = parser.parse_args()
+    options = arguments(__doc__, queries=Path, kbs=[Path])
     torch.set_num_threads(1)
     texts = inputs(options.queries)[:QUERIES]
     figures = {}

@@ -7,21 +7,16 @@ of two short paragraphs, of 4, of 16, and of 96 times as many: all pages that En
 words under names of their own, so that the vocabulary grows with them. An hour and 15 GB; Linux only.
 """
 
-import argparse
 import json
 import random
-import resource
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import reporting
 import torch
 import transformers
-from measuring import cpu_seconds
-from memory import peaks
+from measuring import arguments, cpu_seconds, run
 
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
@@ -65,37 +60,25 @@ def write_pages(path: Path, count: int) -> None:
             file.write(json.dumps({"id": str(number), "title": title, "paragraphs": texts}) + "\n")
 
 
-def child_seconds() -> float:
-    """CPU seconds of all commands that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def measured(work: Path, pages: int) -> dict[str, Any]:
     """What building, appending to, opening and asking a knowledge base of so many pages costs."""
     corpus, folder = work / "corpus.jsonl", work / "kb"
     write_pages(corpus, pages)
     shutil.rmtree(folder, ignore_errors=True)
-    kbq = [sys.executable, "-m", "kbq"]
-    before = child_seconds()
-    build = [*kbq, "build", str(corpus), str(folder), "--model", str(work / "model"), "--index", "exact"]
-    usage = peaks(build)
-    built = child_seconds() - before
+    usage = run("build", corpus, folder, "--model", work / "model", "--index", "exact")
     more = work / "more.jsonl"
     more.write_text('{"id": "new", "title": "New", "text": "A page."}\n', "utf-8")
-    before = child_seconds()
-    append = [*kbq, "build", str(more), str(folder), "--append", "--index", "exact"]
-    subprocess.run(append, check=True, stdout=subprocess.DEVNULL)
-    appended = child_seconds() - before
+    appended = run("build", more, folder, "--append", "--index", "exact")
     kb = KnowledgeBase.open(folder, device="cpu")
     vectors = sum(shard.vectors.nbytes for shard in kb.shards)
     figures = {
         "pages": pages,
         "tokens": kb.counts.tokens,
         "shards": len(kb.shards),
-        "build, CPU seconds": round(built),
-        **usage,
-        "append of a page, CPU seconds": round(appended, 1),
+        "build, CPU seconds": round(usage["CPU seconds"]),
+        "peak memory, MB": usage["peak memory, MB"],
+        "own, MB": usage["own, MB"],
+        "append of a page, CPU seconds": appended["CPU seconds"],
         "MB without vectors": round((folder_bytes(folder) - vectors) / 1e6),
         "opening, CPU ms": round(1000 * cpu_seconds(lambda: KnowledgeBase.open(folder, device="cpu"), 3)),
         "words alone, CPU ms a query": round(
@@ -108,10 +91,7 @@ def measured(work: Path, pages: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--pages", type=int, default=62_500)
-    options = parser.parse_args()
+    options = arguments(__doc__, work=Path, pages=62_500)
     torch.set_num_threads(1)
     options.work.mkdir(parents=True, exist_ok=True)
     small_encoder(options.work / "model")

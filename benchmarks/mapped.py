@@ -2,12 +2,11 @@
 
     OMP_NUM_THREADS=1 python benchmarks/mapped.py KB QUERIES --within "systemd-run --scope -q -p MemoryMax=1G"
 
-`--within` is what a command is written behind to have less memory. KB holds a disk and a tiny index. The system
-forgets KB's files before it is opened; seconds are those that somebody waits for hits when queries are encoded. Linux
-only.
+`--within` is what a command is written behind to have less memory; `--here` only prints what is measured with what
+there is. KB holds a disk and a tiny index. The system forgets KB's files before it is opened; seconds are those that
+somebody waits for hits when queries are encoded. Linux only.
 """
 
-import argparse
 import json
 import os
 import re
@@ -21,7 +20,7 @@ from typing import Any
 
 import reporting
 import torch
-from measuring import inputs
+from measuring import arguments, inputs, own_megabytes
 
 from kbq.answers import BuiltKind
 from kbq.dump.manifest import read_manifest
@@ -49,12 +48,10 @@ def sizes(folder: Path) -> Iterator[int]:
         yield from (folder_bytes(shard / kind) for kind in KINDS if kind != "exact")
 
 
-def number(file: str, name: str) -> int:
-    """What Linux says of this process."""
-    found = re.search(rf"^{name}:\s+(\d+)", Path(f"/proc/self/{file}").read_text(), re.MULTILINE)
-    if not found:
-        raise SystemExit(f"/proc/self/{file} says nothing of {name}: this needs Linux")
-    return int(found[1])
+def read_bytes() -> int:
+    """Return the bytes that this process has read from the disk."""
+    found = re.search(r"^read_bytes:\s+(\d+)", Path("/proc/self/io").read_text(), re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def searched(folder: Path, kind: BuiltKind, texts: list[str], together: int) -> dict[str, Any]:
@@ -62,14 +59,14 @@ def searched(folder: Path, kind: BuiltKind, texts: list[str], together: int) -> 
     forget(folder)
     kb = KnowledgeBase.open(folder, device="cpu", index=kind)
     starts, ends = kb.model.encode_queries(texts)
-    begun, read = time.perf_counter(), number("io", "read_bytes")  # tiny has read its codes by now
+    begun, read = time.perf_counter(), read_bytes()  # tiny has read its codes by now
     hits = []
     for first in range(0, len(texts), together):
         part = slice(first, first + together)
         hits += kb.search_vectors(starts[part], ends[part], k=10)
     return {
         "ms a query": round(1000 * (time.perf_counter() - begun) / len(texts), 1),
-        "MB read a query": round((number("io", "read_bytes") - read) / 1e6 / len(texts), 1),
+        "MB read a query": round((read_bytes() - read) / 1e6 / len(texts), 1),
         "found": [[(hit.page_id, hit.start, hit.score) for hit in of_query] for of_query in hits],
     }
 
@@ -79,12 +76,12 @@ def measured(folder: Path, texts: list[str]) -> dict[str, Any]:
     figures: dict[str, Any] = {"memory free, MB": round(available_memory() / 1e6)}
     for kind in KINDS:
         if kind == "tiny":
-            figures["own memory, MB"] = round(number("status", "RssAnon") / 1000)
+            figures["own memory, MB"] = round(own_megabytes())
         figures[kind] = {
             f"{count} at a time": searched(folder, kind, texts[:of], count)
             for count, of in ((TOGETHER, TOGETHER), (1, ALONE))
         }
-    figures["with tiny, MB"] = round(number("status", "RssAnon") / 1000)
+    figures["with tiny, MB"] = round(own_megabytes())
     return figures
 
 
@@ -97,12 +94,7 @@ def separately(within: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kb", type=Path)
-    parser.add_argument("queries", type=Path)
-    parser.add_argument("--within", required=True)
-    parser.add_argument("--here", action="store_true", help="only print what is measured, with the memory there is")
-    options = parser.parse_args()
+    options = arguments(__doc__, kb=Path, queries=Path, within="", here=False)
     torch.set_num_threads(1)
     if options.here:
         print(json.dumps(measured(options.kb, inputs(options.queries, TOGETHER))))

@@ -1,23 +1,84 @@
-"""Measuring: what work takes, the queries that it is done for, and what the tests have for it."""
+"""Measuring: what the programs share: arguments, clocks, processes, queries, scores, and the modules of the tests."""
 
+import argparse
 import importlib
+import json
+import os
 import random
+import re
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from kbq.kb import KnowledgeBase
+from kbq.kilt.analysis import bootstrap_interval
+from kbq.kilt.metrics import Rules
+from kbq.kilt.scores import Scores, score
 from kbq.storage.lines import read_json_lines
+
+SCORES = ("accuracy", "em", "f1", "Rprec", "recall@5", "KILT-accuracy", "KILT-f1")
+Records = list[dict[str, Any]]
+
+
+# Arguments
+
+
+def arguments(what: str | None, **wanted: Any) -> argparse.Namespace:
+    """Parse the command line.
+
+    Args:
+        what: the help.
+        wanted: by name, the type of what must be given, in a list if it may be given several times; or the default of
+            an option: False for a switch, None for a text, a tuple for several values.
+    """
+    parser = argparse.ArgumentParser(description=what, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in wanted.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(default, list):
+            parser.add_argument(name, type=default[0], nargs="+")
+        elif callable(default):
+            parser.add_argument(name, type=default)
+        elif default is False:
+            parser.add_argument(option, action="store_true")
+        elif isinstance(default, tuple):
+            parser.add_argument(option, type=type(default[0]), nargs="+", default=default)
+        else:
+            parser.add_argument(option, type=str if default is None else type(default), default=default)
+    return parser.parse_args()
+
+
+class DataSet(NamedTuple):
+    """Queries with gold answers, and the knowledge base that is asked: NAME=KB:GOLD."""
+
+    name: str
+    kb: Path
+    gold: Path
+
+    @classmethod
+    def of(cls, text: str) -> "DataSet":
+        """Read an argument."""
+        found = re.fullmatch(r"([^=]+)=([^:]+):(.+)", text)
+        if not found:
+            raise ArgumentTypeError(f"{text!r} is not NAME=KB:GOLD")
+        return cls(found[1], Path(found[2]), Path(found[3]))
+
+
+# Clocks and processes
 
 
 def cpu_seconds(work: Callable[[], object], repeat: int = 1) -> float:
-    """CPU seconds, the fewest of some runs: other processes only ever slow one down."""
+    """Return CPU seconds, the fewest of some runs: other processes only ever slow one down."""
     return _fewest(time.process_time, work, repeat)
 
 
 def wall_seconds(work: Callable[[], object], repeat: int = 1) -> float:
-    """Seconds that somebody waits, the fewest of some runs: of GPUs, and where several threads work."""
+    """Return seconds that somebody waits, the fewest of some runs: of GPUs, and where several threads work."""
     return _fewest(time.perf_counter, work, repeat)
 
 
@@ -30,13 +91,81 @@ def _fewest(clock: Callable[[], float], work: Callable[[], object], repeat: int)
     return min(taken)
 
 
+def own_megabytes(process: int | str = "self") -> float:
+    """Return the memory of a process without mapped files, which the system takes back at need. Linux only."""
+    found = re.search(r"^RssAnon:\s+(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+    return int(found[1]) / 1000 if found else 0.0  # one that is ending has none
+
+
+def run(*words: str | Path) -> dict[str, float]:
+    """Run `kbq` with these words; return seconds, CPU seconds, and the largest memory: all of it, and its own."""
+    begun, own = time.perf_counter(), 0.0
+    process = subprocess.Popen([sys.executable, "-m", "kbq", *map(str, words)], stdout=subprocess.DEVNULL)
+    while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+        own = max(own, own_megabytes(process.pid))
+        time.sleep(0.05)
+    _, status, usage = ended
+    if status:
+        raise SystemExit(f"kbq {' '.join(map(str, words))} ended with status {status}")
+    return {
+        "seconds": round(time.perf_counter() - begun, 1),
+        "CPU seconds": round(usage.ru_utime + usage.ru_stime, 1),
+        "peak memory, MB": round(usage.ru_maxrss / 1000),
+        "own, MB": round(own),
+    }
+
+
+# Queries and scores
+
+
 def inputs(queries: Path, count: int | None = None) -> list[str]:
-    """The inputs of a KILT file, or as many of them, drawn at random with seed 0."""
+    """Return the inputs of a KILT file, or as many of them, drawn at random with seed 0."""
     texts = [str(record["input"]) for _, record in read_json_lines(str(queries))]
     return texts if count is None else random.Random(0).sample(texts, min(count, len(texts)))
 
 
+def records_of(gold: Path, most: int = 0) -> Records:
+    """Return the records of a KILT file, or as many, drawn at random with seed 0."""
+    records: Records = [record for _, record in read_json_lines(str(gold))]
+    return records if not most or len(records) <= most else random.Random(0).sample(records, most)
+
+
+def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> Path:
+    """Write JSON lines."""
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8")
+    return path
+
+
+def predicted(kb: KnowledgeBase, records: Records, task: str = "slot_filling", **options: Any) -> Scores:
+    """Predict records, and score that as KILT does."""
+    return score(kb.predict(records, task, **options), records, rules=Rules(rouge=False))
+
+
+def intervals(scores: Scores, names: Sequence[str] = SCORES) -> dict[str, Any]:
+    """Return the number of queries, and of each score the percentage with the ends of its confidence interval."""
+    return {"queries": len(scores.ids)} | {name: interval(scores.column(name)) for name in names}
+
+
+def interval(column: np.ndarray) -> list[float]:
+    """Return the mean, in percent, and the ends of its 95 % confidence interval."""
+    found = bootstrap_interval(column)
+    return [round(100 * value, 2) for value in (found.mean, found.low, found.high)]
+
+
+def rounded(value: float | None) -> float | None:
+    """Return four digits of a share, if there is one."""
+    return None if value is None else round(value, 4)
+
+
+def share_of(column: np.ndarray) -> float | None:
+    """Return which share is true, of any."""
+    return rounded(float(column.mean())) if len(column) else None
+
+
+# Tests
+
+
 def of_tests(name: str) -> Any:
-    """A module of the tests."""
+    """Import a module of the tests."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     return importlib.import_module(name.replace("/", "."))

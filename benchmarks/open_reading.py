@@ -1,18 +1,17 @@
 """Open reading: questions to all paragraphs of SQuAD dev, answered with vectors, with words too, and by a reader.
 
-python benchmarks/open_reading.py squad/dev-v1.1.json.xz [--reader default] [--sample 1500] [--weights 0 0.1]
+python benchmarks/open_reading.py squad/dev-v1.1.json.xz [--reader default] [--sample 1500]
 """
 
-import argparse
 import random
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import reporting
-from reader_weight import WEIGHTS
+from measuring import arguments
 
-from kbq.answers import DEPTH, Answer, SearchOptions
+from kbq.answers import DEPTH, RETRIEVAL_WEIGHT, Answer, SearchOptions
 from kbq.corpus.pages import Page, Paragraph
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
@@ -23,24 +22,18 @@ from kbq.training.reader import read_answers
 
 
 def scores(answers: Sequence[str | None], golds: Sequence[Sequence[str]]) -> dict[str, float]:
-    """EM and F1 in percent; no answer is a wrong one."""
+    """Return EM and F1 in percent; no answer is a wrong one."""
     em, f1 = answer_scores([answer or "" for answer in answers], golds)
     return {"em": em, "f1": f1}
 
 
 def firsts(found: Sequence[Sequence[Answer]]) -> list[str]:
-    """The best answer to each question."""
+    """Return the best answer to each question."""
     return [hits[0].text if hits else "" for hits in found]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("dev", type=Path)
-    parser.add_argument("--reader", default="default")
-    parser.add_argument("--sample", type=int, default=1500, help="questions, at random")
-    parser.add_argument("--weights", type=float, nargs="+", default=WEIGHTS, help="of the search beside the reader")
-    parser.add_argument("--name", default="open_reading")
-    options = parser.parse_args()
+    options = arguments(__doc__, dev=Path, reader="default", sample=1500)
     model, reader = Model.open("default"), Reader.open(options.reader)
     passages, _ = read_examples([options.dev], doubtful=True)
     asked = [(passage.text, query) for passage in passages for query in passage.queries]
@@ -61,11 +54,10 @@ def main() -> None:
         figures["hybrid, judged"] = scores(firsts(kb.query(texts, 1)), golds)
         paragraphs = kb.query(texts, DEPTH, "paragraph")
     phrases = [reader.read(text, found) for text, found in zip(texts, paragraphs, strict=True)]
-    for weight in options.weights:
-        scaled = weight * kb.score_scale(SearchOptions())
-        ranked = [with_retrieval(*both, scaled) for both in zip(phrases, paragraphs, strict=True)]
-        figures[f"hybrid, read, the search counts {weight:g}"] = scores(firsts(ranked), golds)
-    reporting.write(options.name, figures, [options.dev], seed=0)
+    scaled = RETRIEVAL_WEIGHT * kb.score_scale(SearchOptions())
+    ranked = [with_retrieval(*both, scaled) for both in zip(phrases, paragraphs, strict=True)]
+    figures[f"hybrid, read, the search counts {RETRIEVAL_WEIGHT:g}"] = scores(firsts(ranked), golds)
+    reporting.write("open_reading", figures, [options.dev], seed=0)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,17 @@
 """Promise: whether the precision that a calibration promises above its threshold is kept on other queries.
 
-python benchmarks/promise.py NAME=KB:GOLD.jsonl [NAME=…] [--draws 200] [--sample 2000] [--model MODEL]
+python benchmarks/promise.py NAME=KB:GOLD.jsonl [NAME=…] [--draws 200] [--model MODEL]
 
 Again and again, half of the queries, drawn at random, make a calibration, as `kbq calibrate` does, and the other half
 is answered with it. A promise counts as kept where at least that share of the answers above the threshold is right.
 """
 
-import argparse
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import reporting
-from kilt import data_sets, sampled
+from measuring import DataSet, arguments
 
 from kbq.answers import SearchOptions
 from kbq.kb import KnowledgeBase
@@ -25,25 +24,15 @@ RANGE = (0.05, 0.5, 0.95)  # quantiles of the draws
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sets", nargs="+", metavar="NAME=KB:GOLD")
-    parser.add_argument("--draws", type=int, default=200)
-    parser.add_argument("--sample", type=int, default=0, help="queries of each file, at random; 0: all")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--model")
-    parser.add_argument("--name", default="promise")
-    options = parser.parse_args()
+    options = arguments(__doc__, sets=[DataSet.of], draws=200, seed=0, model=None)
     figures: dict[str, object] = {}
-    files: list[Path] = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, where, gold in data_sets(options.sets):
-            files += [where, gold]
-            kb = KnowledgeBase.open(where, options.model)
-            golds = read_triples(sampled(gold, options.sample, Path(folder)))
-            answered = judge(kb, golds, SearchOptions(), hidden=0.0)
-            figures[name] = kept(kb, answered, options.draws, options.seed, Path(folder) / "calibration.json")
-            print(name, figures[name], flush=True)
-    reporting.write(options.name, figures, files)
+        for one in options.sets:
+            kb = KnowledgeBase.open(one.kb, options.model)
+            answered = judge(kb, read_triples(one.gold), SearchOptions(), hidden=0.0)
+            figures[one.name] = kept(kb, answered, options.draws, options.seed, Path(folder) / "calibration.json")
+            print(one.name, figures[one.name], flush=True)
+    reporting.write("promise", figures, [path for one in options.sets for path in one[1:]])
 
 
 def kept(kb: KnowledgeBase, answered: list[JudgedAnswer], draws: int, seed: int, path: Path) -> dict[str, object]:

@@ -3,11 +3,11 @@
 python benchmarks/reading.py squad/dev-v1.1.json.xz [--model MODEL] [--name reading]
 """
 
-import argparse
 import dataclasses
 from pathlib import Path
 
 import reporting
+from measuring import arguments
 
 from kbq.model.model import Model
 from kbq.training.evaluation import evaluate_reading
@@ -15,11 +15,7 @@ from kbq.training.examples import read_examples
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("dev", type=Path)
-    parser.add_argument("--model", default="default")
-    parser.add_argument("--name", default="reading")
-    options = parser.parse_args()
+    options = arguments(__doc__, dev=Path, model="default", name="reading")
     passages, _ = read_examples([options.dev], doubtful=True)
     scores = evaluate_reading(Model.open(options.model), passages)
     figures = {"model": Path(options.model).name, "passages": len(passages), **dataclasses.asdict(scores)}

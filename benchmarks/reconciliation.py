@@ -7,7 +7,6 @@ another. A name is matched wrongly where the service is certain of another page.
 were not there: whatever is certain then is wrong. GOLD has slots of SAMPLE.
 """
 
-import argparse
 import json
 import random
 import re
@@ -22,6 +21,7 @@ from typing import Any
 
 import httpx2
 import reporting
+from measuring import arguments
 from service import Service, serving
 
 from kbq.dump.manifest import read_manifest
@@ -38,12 +38,7 @@ Document = dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sample", type=Path)
-    parser.add_argument("gold", type=Path)
-    parser.add_argument("large", type=Path)
-    parser.add_argument("--names", type=int, default=2000, help="of LARGE, drawn at random")
-    options = parser.parse_args()
+    options = arguments(__doc__, sample=Path, gold=Path, large=Path, names=2000)
     with serving(f"sample={options.sample}", f"large={options.large}", "--device", "cpu") as service:
         sample, large = (Reconciliation(service, name) for name in ("sample", "large"))
         titles, all_titles = titles_of(options.sample), titles_of(options.large)

@@ -1,34 +1,44 @@
-"""Rendering: what benchmarks wrote down, as Markdown."""
+"""Rendering: the parts of a place in a page, as `tables.toml` says them, become Markdown."""
 
+import fnmatch
 import json
 import re
+import string
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reporting import default_model
+from reporting import RESULTS, default_model
 
-ROOT = Path(__file__).parents[1]
+MAKEFILE = Path(__file__).with_name("Makefile")
+TODAY = (("an approximate", "a disk"), ("approximate", "disk"), ('"sparse"', '"sparta"'))  # older results say the first
+Part = Mapping[str, Any]
 read: dict[str, None] = {}  # the results that were looked at, in this order
 
 
-def figures(name: str) -> Any:
-    return record(name)["figures"]
-
-
 def record(name: str) -> Any:
-    """A result, in today's words: it may have been written when kbq called these otherwise."""
+    """Return a whole result, in today's words."""
     read[name] = None
-    text = (ROOT / "results" / f"{name}.json").read_text("utf-8")
-    for before, now in (("an approximate", "a disk"), ("approximate", "disk"), ('"sparse"', '"sparta"')):
+    text = (RESULTS / f"{name}.json").read_text("utf-8")
+    for before, now in TODAY:
         text = text.replace(before, now)
     return json.loads(text)
 
 
+def figures(name: str) -> Any:
+    """Return the figures of a result."""
+    return record(name)["figures"]
+
+
+def earlier(name: str) -> str:
+    """Return what a label says of figures that were measured with an earlier default model."""
+    return "" if record(name).get("default model") == default_model() else " (earlier model)"
+
+
 def made_by() -> str:
-    """What makes the results that have been read since this was called."""
+    """Name the commands that make the results which were read since the last call."""
     names = list(read)
-    read.clear()
-    makefile = (ROOT / "benchmarks" / "Makefile").read_text("utf-8")
+    makefile = MAKEFILE.read_text("utf-8")
     by_make = [name for name in names if re.search(rf"^(?:[\w ]+ )?{re.escape(name)}(?: [\w ]+)?:", makefile, re.M)]
     commands = {name: str(record(name)["command"]).split() for name in names if name not in by_make}
     recipe = "make -f recipes/Makefile"  # what has no script in benchmarks/
@@ -38,16 +48,114 @@ def made_by() -> str:
     return " and ".join([*made, *(f"`{other}`" for other in dict.fromkeys(others))])
 
 
-def earlier(name: str) -> str:
-    """What a label says of figures that were measured with a default model before the present one."""
-    return "" if record(name).get("default model") == default_model() else " (earlier model)"
+class Figure:
+    """A figure, or some by name, as templates name and write them: `{trex[0.9][answered]:.1 %}`."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __getitem__(self, key: int | str) -> "Figure":
+        return Figure(self.value[str(key) if isinstance(self.value, dict) else key])
+
+    def __format__(self, form: str) -> str:
+        value = self.value
+        if value is None:
+            return "–"
+        if isinstance(value, str):
+            return value.rstrip()
+        if form == "±":  # a mean and the ends of its interval
+            return f"{value[0]:.1f} ±{(value[2] - value[1]) / 2:.1f}"
+        if form == "gain":  # the same of a difference
+            return f"{value[0]:+.1f} ±{(value[2] - value[1]) / 2:.1f}"
+        if form == "mean and gain":
+            return f"{value[0]:.1f} ({value[1]:+.1f} ±{(value[3] - value[2]) / 2:.1f})"
+        if form == "share":  # a share and the ends of its interval
+            return f"{100 * value[0]:.0f} % ({100 * value[1]:.0f}–{100 * value[2]:.0f})"
+        if form.endswith(" %"):
+            return f"{100 * value:{form[:-2]}f} %"
+        factor, times, rest = form.partition("*")
+        return format(float(factor) * value, rest) if times else format(value, form)
 
 
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+class Names(dict[str, Any]):
+    """What a template may name: the fields of its row, then computed figures, then results."""
+
+    def __missing__(self, name: str) -> Figure:
+        import computed  # which reads results with this module
+
+        return Figure(getattr(computed, name)() if hasattr(computed, name) else figures(name))
 
 
-def interval(value: list[float]) -> str:
-    mean, low, high = value
-    return f"{mean:.1f} ±{(high - low) / 2:.1f}"
+def fill(template: str, names: Mapping[str, Any] | None = None, labels: Sequence[str] = ()) -> str:
+    """Fill in a template, whose numbers are labels, from 1."""
+    return string.Formatter().vformat(template, ["", *labels], Names(names or {}))
+
+
+def render(place: str, places: Mapping[str, Sequence[Part]]) -> str:
+    """Return the texts and tables of one place; `like` the first part of another is what says nothing else."""
+    parts = [{**places[part["like"]][0], **part} if "like" in part else part for part in places[place]]
+    return "\n\n".join(fill(part["text"]).strip("\n") if "text" in part else _table(part) for part in parts)
+
+
+def _table(part: Part) -> str:
+    if "cells" in part:
+        grid = [[fill(cell) for cell in line] for line in part["cells"]]
+    else:
+        rows = list(_rows(part))
+        labels = _without_repetition([[fill(label, names) for label in labels] for labels, names in rows])
+        grid = [[fill(head) for head, _ in part["columns"]]]
+        for shown, (_, names) in zip(labels, rows, strict=True):
+            grid.append([fill(cell, names, shown) for _, cell in part["columns"]])
+    head, *lines = zip(*grid, strict=True) if part.get("transposed") else grid
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *lines))
+
+
+def _without_repetition(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Leave out labels that are those of the row above, from the left, but for the last."""
+    shown: list[list[str]] = []
+    above: Sequence[str] = ()
+    for labels in rows:
+        same = 0
+        while above and same < len(labels) - 1 and labels[same] == above[same]:
+            same += 1
+        shown.append([*[""] * same, *labels[same:]])
+        above = labels
+    return shown
+
+
+Row = tuple[list[str], dict[str, Any]]  # labels, and what its templates may name
+
+
+def _rows(part: Part) -> Iterator[Row]:
+    """Walk along the path of the rows, or along each of several, whose labels stand before it."""
+    paths = [[part["rows"]]] if isinstance(part["rows"], str) else part["rows"]
+    for *labels, path in paths:
+        root, *keys = path.replace("]", "").split("[")
+        names = {"earlier": earlier(root)} if (RESULTS / f"{root}.json").exists() else {}
+        yield from _below(Names()[root], keys, part, labels, names)
+
+
+def _below(found: Figure, keys: Sequence[str], part: Part, labels: list[str], names: dict[str, Any]) -> Iterator[Row]:
+    """Yield the rows below some figures, which see the fields of all that is above them, too."""
+    own = {name: found[name] for name in found.value} if isinstance(found.value, dict) else {}
+    names = names | own | {"row": found}
+    if not keys:
+        yield labels, names
+        return
+    key, *rest = keys
+    if not key.startswith("*"):
+        yield from _below(found[key], rest, part, labels, names)
+        return
+    for name, label in _choices(found.value, part.get(key[1:])):
+        yield from _below(found[name], rest, part, [*labels, label], names)
+
+
+def _choices(value: Any, wanted: Any) -> Iterator[tuple[Any, str]]:
+    """Yield names and labels of one place of a path: those that are wanted, or of all that is no single figure."""
+    if isinstance(value, list):
+        yield from ((number, str(number)) for number in range(len(value)))
+    elif isinstance(wanted, list):
+        yield from ((one, one) if isinstance(one, str) else (one[0], one[1]) for one in wanted)
+    else:
+        names = fnmatch.filter(value, wanted or "*")
+        yield from ((name, name) for name in names if isinstance(value[name], dict | list))

@@ -8,7 +8,6 @@ given place, or where only pages are given, an answer's text. BM25 sees the sent
 of its paragraph behind it, as SPARTA does.
 """
 
-import argparse
 import random
 import tempfile
 import time
@@ -20,11 +19,11 @@ from typing import Any
 import bm25s
 import numpy as np
 import reporting
+from measuring import arguments, records_of
 from numpy.typing import NDArray
 
 from kbq.corpus.readers import read_corpus
 from kbq.model.windows import tokenize
-from kbq.storage.lines import read_json_lines
 from kbq.training.examples import read_examples
 from kbq.training.sparta import calibrate_bias
 from kbq.words.bm25 import query_words, words_of
@@ -60,8 +59,7 @@ def from_examples(path: Path, articles: int) -> Task:
 
 def from_kilt(gold: Path, corpus: Path, most: int) -> Task:
     """A sample of the queries, and the paragraphs of all their gold pages."""
-    records: list[Any] = [record for _, record in read_json_lines(str(gold))]
-    records = random.Random(0).sample(records, min(most, len(records)) if most else len(records))
+    records = records_of(gold, most)
     wanted = {place["wikipedia_id"] for record in records for place in provenance(record)}
     passages: list[tuple[str, str]] = []
     of_page: dict[str, dict[int, int]] = {}  # page → paragraph → passage
@@ -174,19 +172,13 @@ def looked_up(model: SpartaModel, given: Candidates, entries: Entries) -> dict[s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("tasks", nargs="+", metavar="NAME=EXAMPLES or NAME=GOLD,CORPUS")
-    parser.add_argument("--sparta", type=Path, required=True, help="a model; it cuts the sentences for BM25, too")
-    parser.add_argument("--untrained", help="an encoder that is scored before any training")
-    parser.add_argument("--terms", type=int, nargs="+", default=TERMS, help="kept of each sentence")
-    parser.add_argument("--articles", type=int, default=0, help="of reading comprehension, at random; 0: all")
-    parser.add_argument("--sample", type=int, default=1000, help="queries of a KILT file, at random; 0: all")
-    parser.add_argument("--name", default="reqa")
-    options = parser.parse_args()
+    options = arguments(
+        __doc__, tasks=[str], sparta=None, untrained=None, terms=TERMS, articles=0, sample=1000, name="reqa"
+    )
     model = SpartaModel.open(options.sparta)
     trained = {name: fact for name, fact in model.config.training.items() if name in ("outcome", "settings")}
     figures: dict[str, object] = {"model": model.fingerprint(), "trained on": trained}
-    files = [options.sparta / "sparta.json"]
+    files = [Path(options.sparta) / "sparta.json"]
     for name, _, source in (task.partition("=") for task in options.tasks):
         paths = [Path(path) for path in source.split(",")]
         files += paths

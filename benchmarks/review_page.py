@@ -7,7 +7,6 @@ of the sample, and decide on its cells as fast as they can, one on each from the
 the server has kept is counted. WORK is a new folder.
 """
 
-import argparse
 import shutil
 import statistics
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import reporting
-from measuring import of_tests
+from measuring import arguments, of_tests
 from playwright.sync_api import Browser, sync_playwright
 
 from kbq.kb import KnowledgeBase
@@ -48,11 +47,7 @@ DECIDE = """([back, most]) => {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--claims", type=int, default=10_000)
-    parser.add_argument("--decisions", type=int, default=1_000)
-    options = parser.parse_args()
+    options = arguments(__doc__, work=Path, claims=10_000, decisions=1_000)
     options.work.mkdir(parents=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))

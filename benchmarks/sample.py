@@ -1,43 +1,56 @@
-"""Sample: which share of the bundled gold queries does the default model answer?
+"""Sample: how often the first phrase and the first page are right, and how deep the answer stands, by relation.
 
-python benchmarks/sample.py
+    python benchmarks/sample.py
+    python benchmarks/sample.py --kb KB --queries QUERIES.jsonl --name slot_filling_trex
+
+Without options, the bundled sample is asked its gold queries. The vectors alone search.
 """
 
 from collections import defaultdict
+from pathlib import Path
+from typing import Any
 
 import reporting
+from measuring import arguments, records_of
 
+from kbq.answers import Answer
 from kbq.kb import KnowledgeBase
 from kbq.sample_kb import ARTICLES
-from kbq.storage.lines import read_json_lines
 from kbq.text.answer_scores import normalise
 
 QUERIES = ARTICLES.with_name("queries.jsonl")
+DEPTH = 100
+KEYS = ("answer right", "page right", "answer and page right", "answer in top 10", "answer in top 100")
+
+
+def judged(record: dict[str, Any], hits: list[Answer]) -> tuple[bool, ...]:
+    """Return one query's values for KEYS."""
+    answers = {normalise(output["answer"]) for output in record["output"] if output.get("answer")}
+    pages = {item["wikipedia_id"] for output in record["output"] for item in output.get("provenance", [])}
+    right = [normalise(hit.text) in answers for hit in hits] or [False]
+    page = bool(hits) and hits[0].page_id in pages
+    return right[0], page, right[0] and page, any(right[:10]), any(right)
 
 
 def main() -> None:
-    kb = KnowledgeBase.sample()
-    gold = [line for _, line in read_json_lines(str(QUERIES))]
-    hits = kb.query([str(line["input"]) for line in gold], k=10, backend="dense", rerank=0)
+    options = arguments(__doc__, kb=None, queries=str(QUERIES), model=None, name="sample")
+    kb = KnowledgeBase.open(options.kb, options.model) if options.kb else KnowledgeBase.sample()
+    records = records_of(options.queries)
+    hits = kb.query([record["input"] for record in records], k=DEPTH, backend="dense", rerank=0)
     rows = defaultdict(list)
-    for line, found in zip(gold, hits, strict=True):
-        answers = {normalise(output["answer"]) for output in line["output"]}  # type: ignore[attr-defined]
-        pages = {item["wikipedia_id"] for output in line["output"] for item in output["provenance"]}  # type: ignore[attr-defined]
-        right = [normalise(hit.text) in answers for hit in found]
-        row = (right[0], found[0].page_id in pages, any(right))
-        for name in ("all", line["meta"]["relation"]):  # type: ignore[index]
-            rows[name].append(row)
+    for record, found in zip(records, hits, strict=True):
+        for name in ("all", record["input"].split(" [SEP] ")[-1]):
+            rows[name].append(judged(record, found))
     figures = {
-        name: {
-            "queries": len(row),
-            **{key: round(100 * sum(r[i] for r in row) / len(row), 1) for i, key in enumerate(KEYS)},
+        name: {"queries": len(row)}
+        | {
+            key: round(100 * sum(column) / len(row), 1)
+            for key, column in zip(KEYS, zip(*row, strict=True), strict=True)
         }
         for name, row in sorted(rows.items(), key=lambda item: -len(item[1]))
     }
-    reporting.write("sample", figures, [ARTICLES, QUERIES])
+    reporting.write(options.name, figures, [Path(options.kb) if options.kb else ARTICLES, Path(options.queries)])
 
-
-KEYS = ("answer right", "page right", "answer in top 10")
 
 if __name__ == "__main__":
     main()

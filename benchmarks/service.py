@@ -14,6 +14,8 @@ from functools import partial
 from itertools import cycle
 from pathlib import Path
 
+from measuring import own_megabytes
+
 ROOT = Path(__file__).parents[1]
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -32,8 +34,7 @@ class Service:
 
     def megabytes(self) -> float:
         """That it has in memory, without what is mapped from files."""
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        return round(next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024, 1)
+        return round(own_megabytes(self.process.pid), 1)
 
     def descriptors(self) -> int:
         """Files and connections that it has open."""

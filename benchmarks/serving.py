@@ -1,14 +1,14 @@
 """Serving: throughput and latency of `kbq serve` beside the library, in one run.
 
-python benchmarks/serving.py KB QUERIES.jsonl [--queries 512] [--rounds 2] [--crowd | --in-turn]
+python benchmarks/serving.py KB QUERIES.jsonl [--count 512] [--rounds 2] [--crowd | --in-turn]
 
 The library searches in this process, 64 queries at a time and one at a time, as a server does that answers one request
 after another. The service runs in a process of its own; clients take some of the machine, too, so queries per CPU
 second of the process that searches are what can be compared. Rounds alternate, and the best of each kind counts: other
-processes only ever slow one down.
+processes only ever slow one down. `--crowd`: 1,000 clients at once, without reranking; `--in-turn`: one client,
+query by query.
 """
 
-import argparse
 import asyncio
 import statistics
 import time
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import reporting
-from measuring import inputs
+from measuring import arguments, inputs
 from service import Client, Service, asked, serving
 
 from kbq.answers import SearchOptions
@@ -32,14 +32,7 @@ Figures = dict[str, float]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kb", type=Path)
-    parser.add_argument("queries", type=Path)
-    parser.add_argument("--queries", dest="count", type=int, default=512, help="asked in every measurement")
-    parser.add_argument("--rounds", type=int, default=2, help="of which the best counts")
-    parser.add_argument("--crowd", action="store_true", help="instead, 1,000 clients at once, without reranking")
-    parser.add_argument("--in-turn", action="store_true", help="instead, the library and one client, query by query")
-    options = parser.parse_args()
+    options = arguments(__doc__, kb=Path, queries=Path, count=512, rounds=2, crowd=False, in_turn=False)
     texts = inputs(options.queries, options.count)
     figures: dict[str, object]
     if options.crowd:

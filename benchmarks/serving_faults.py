@@ -9,7 +9,6 @@ the service may have 1,024 files open, and 2,000 connections are opened at the e
 as many harmless ones cost is told beside.
 """
 
-import argparse
 import asyncio
 import json
 import random
@@ -28,7 +27,7 @@ from typing import Literal
 from urllib.parse import urlencode
 
 import reporting
-from measuring import inputs
+from measuring import arguments, inputs
 from service import Client, Load, Service, asked, connected, serving
 
 from kbq.corpus.pages import Page
@@ -46,13 +45,7 @@ Beside = Literal["nobody", "harmless", "hostile"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="of SIGTERM under load")
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--soak", type=float, default=1200, help="seconds")
-    parser.add_argument("--siege", type=float, default=0, help="seconds beside hostile clients; nothing else is done")
-    parser.add_argument("--clients", type=int, default=200, help="good ones, and hostile ones")
-    options = parser.parse_args()
+    options = arguments(__doc__, rounds=5, kills=20, soak=1200.0, siege=0.0, clients=200)
     if options.siege:
         reporting.write("serving_siege", besieged(inputs(QUERIES), options.siege, options.clients), [QUERIES], SEED)
         return

@@ -6,15 +6,14 @@ The official figures were measured on the same shapes (MiniLM, one thread) on an
 Searches are in all vectors, as there: nothing is filtered. The other figures are of the model as it is.
 """
 
-import argparse
-import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import reporting
 import torch
-from measuring import cpu_seconds
+from keep_all_tokens import without_filter
+from measuring import arguments, cpu_seconds
 
 from kbq.corpus.readers import read_corpus
 from kbq.dump.page_directory import Pages
@@ -69,11 +68,7 @@ def searches(kb: KnowledgeBase, texts: list[str]) -> Iterator[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("articles", type=Path)
-    parser.add_argument("questions", type=Path, help="a SQuAD file: its questions are asked")
-    parser.add_argument("--name", default="speed")
-    options = parser.parse_args()
+    options = arguments(__doc__, articles=Path, questions=Path, name="speed")
     torch.set_num_threads(1)
     model = Model.open("default", "cpu")
     pages = list(read_corpus(str(options.articles)))
@@ -86,8 +81,7 @@ def main() -> None:
         answering = rate(128, lambda: [kb.query([text], k=10, backend="dense", rerank=0) for text in texts[:128]])
         tuners = iter([tuning(kb, texts[:240]) for _ in range(3)])
         steps = rate(20, lambda: next(tuners).run(next(places) / "checkpoint.pt", lambda step: None))
-        model.config = dataclasses.replace(model.config, filter_threshold=float("-inf"), edge_threshold=float("-inf"))
-        everything = KnowledgeBase.build(pages, Path(folder) / "everything", model, bm25=False)
+        everything = KnowledgeBase.build(pages, Path(folder) / "everything", without_filter(model), bm25=False)
         searching = list(searches(everything, texts))
     ours = dict(zip(OFFICIAL, (encoding, *searching, answering, steps), strict=True))
     figures = {

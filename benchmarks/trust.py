@@ -1,20 +1,17 @@
 """Trust: how well probabilities tell right answers from wrong ones, where some queries have lost their pages.
 
-python benchmarks/trust.py NAME=KB:GOLD.jsonl [NAME=…] [--unanswerable 0.3] [--sample 2000] [--model MODEL]
+python benchmarks/trust.py NAME=KB:GOLD.jsonl [NAME=…] [--unanswerable 0.3] [--model MODEL]
 
 Of a share of the pages that answer queries, none is searched (`with_pages`): whatever is answered then is wrong, unless
 it is the gold answer all the same. A query without an answer has none that is right. GOLD holds KILT lines, or triples.
 """
 
-import argparse
-import tempfile
 import zlib
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import reporting
-from kilt import data_sets, sampled
+from measuring import DataSet, arguments, rounded, share_of
 
 from kbq.answers import LOOKS, SearchOptions
 from kbq.array_types import Bools, Doubles
@@ -30,23 +27,13 @@ from kbq.tuning.triples import pages_of, read_triples
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sets", nargs="+", metavar="NAME=KB:GOLD")
-    parser.add_argument("--unanswerable", type=float, default=0.3)
-    parser.add_argument("--sample", type=int, default=0, help="queries of each file, at random; 0: all")
-    parser.add_argument("--model")
-    parser.add_argument("--name", default="trust")
-    options = parser.parse_args()
+    options = arguments(__doc__, sets=[DataSet.of], unanswerable=0.3, model=None, name="trust")
     figures: dict[str, object] = {}
-    files: list[Path] = []
-    for name, folder, gold in data_sets(options.sets):
-        files += [folder, gold]
-        kb = KnowledgeBase.open(folder, options.model)
-        with tempfile.TemporaryDirectory() as kept:
-            golds = read_triples(sampled(gold, options.sample, Path(kept)), unanswered=True)
-        figures[name] = judged(kb, golds, options.unanswerable)
-        print(name, figures[name], flush=True)
-    reporting.write(options.name, figures, files)
+    for one in options.sets:
+        kb = KnowledgeBase.open(one.kb, options.model)
+        figures[one.name] = judged(kb, read_triples(one.gold, unanswered=True), options.unanswerable)
+        print(one.name, figures[one.name], flush=True)
+    reporting.write(options.name, figures, [path for one in options.sets for path in one[1:]])
 
 
 def judged(kb: KnowledgeBase, golds: Sequence[Gold], share: float) -> dict[str, object]:
@@ -128,14 +115,6 @@ def signal(values: Doubles, right: Bools) -> dict[str, object]:
 def coverage(values: Doubles, right: Bools, precision: float) -> list[float | None]:
     found = coverage_at(values, right, precision)
     return [rounded(each) for each in (found.share, found.low, found.high)]
-
-
-def share_of(column: Bools) -> float | None:
-    return rounded(float(column.mean())) if len(column) else None
-
-
-def rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
 
 
 if __name__ == "__main__":

@@ -6,23 +6,19 @@ GOLD holds triples; a cell without an object is not stated (recipes/prepare_cali
 A guess in such a cell is wrong, whatever it is. Cells are filled as `kbq fill` does by default, one value each.
 """
 
-import argparse
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import reporting
-from fill import key
-from kilt import data_sets
-from trust import rounded, share_of
+from fill import asked_in, best_of, claims_of, key
+from measuring import DataSet, arguments, rounded, share_of
 
 from kbq.array_types import Bools, Doubles
 from kbq.kb import KnowledgeBase
 from kbq.kilt.confidence import auroc, coverage_at, reliability
 from kbq.tables.claims import Claim
 from kbq.tables.scoring import compared
-from kbq.tables.tables import read_table
 from kbq.tables.value_sets import ValueSets, read_value_sets
 
 USUAL = 0.5
@@ -30,33 +26,20 @@ PRECISIONS = (0.9, 0.95)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sets", nargs="+", metavar="NAME=KB:GOLD")
-    parser.add_argument("--model")
-    parser.add_argument("--calibration")
-    parser.add_argument("--name", default="unsaid")
-    options = parser.parse_args()
+    options = arguments(__doc__, sets=[DataSet.of], model=None, calibration=None, name="unsaid")
     figures: dict[str, object] = {}
-    files: list[Path] = []
-    for name, folder, gold in data_sets(options.sets):
-        files += [folder, gold]
-        kb = KnowledgeBase.open(folder, options.model)
-        figures[name] = judged(kb, gold, options.calibration)
-        print(name, figures[name], flush=True)
-    reporting.write(options.name, figures, files)
+    for one in options.sets:
+        kb = KnowledgeBase.open(one.kb, options.model)
+        figures[one.name] = judged(kb, one.gold, options.calibration)
+        print(one.name, figures[one.name], flush=True)
+    reporting.write(options.name, figures, [path for one in options.sets for path in one[1:]])
 
 
 def judged(kb: KnowledgeBase, path: Path, calibration: str | None) -> dict[str, object]:
     """All figures of one table."""
-    gold, asked = read_value_sets(path), defaultdict[str, set[str]](set)
-    for row in read_table(path).rows:
-        asked[row["subject"]].add(row["relation"])
+    gold, asked = read_value_sets(path), asked_in(path)
     relations = sorted(set().union(*asked.values()))
-    rows = [
-        {"subject": subject} | {relation: "" if relation in wanted else "known" for relation in relations}
-        for subject, wanted in asked.items()
-    ]
-    claims = kb.fill(rows, relations, min_probability=0.0, calibration=calibration).claims
+    claims = claims_of(kb, asked, relations, calibration=calibration)
     by_relation = {
         relation: scores(claims, {slot: values for slot, values in gold.items() if slot[1] == key("", relation)[1]})
         for relation in relations
@@ -66,9 +49,7 @@ def judged(kb: KnowledgeBase, path: Path, calibration: str | None) -> dict[str, 
 
 def scores(claims: Sequence[Claim], gold: ValueSets) -> dict[str, object]:
     """How well a right likeliest value and none are told apart; a cell without a claim counts as empty."""
-    best: dict[tuple[str, str], Claim] = {}
-    for claim in claims:
-        best.setdefault(key(claim.subject, claim.relation), claim)
+    best = best_of(claims)
     slots = list(gold)
     stated = np.array([bool(gold[slot]) for slot in slots])
     chances = np.array([(best[slot].probability or 0.0) if slot in best else 0.0 for slot in slots])

@@ -7,7 +7,6 @@ the page for review, where keys alone decide. OpenRefine names what lacks a Q-nu
 Q-numbers (T-REx), stands for Wikidata. WORK is a new folder; pictures of the page are in it.
 """
 
-import argparse
 import json
 import resource
 import shutil
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import reporting
-from measuring import of_tests
+from measuring import arguments, of_tests
 
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
@@ -39,11 +38,7 @@ KEYS = ("a", "r", "1", "n", "c:Kraków", "a", "u")  # what a reviewer presses, a
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("titles", type=Path)
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--axe", type=Path)
-    options = parser.parse_args()
+    options = arguments(__doc__, titles=Path, work=Path, axe=None)
     work: Path = options.work
     work.mkdir(parents=True)
     names = texts(work / "texts")
@@ -54,7 +49,9 @@ def main() -> None:
     way.step("kbq build texts kb", ["build", "texts", "kb"])
     way.step("kbq fill people.csv --relations … --out facts.csv", [*fill, *known, "--out", "facts.csv"])
     way.step("the same, --out facts.html", [*fill, *known, "--out", "facts.html"])
-    review = way.timed("corrected in Chromium, with keys alone", lambda: reviewed(work, options.axe))
+    review = way.timed(
+        "corrected in Chromium, with keys alone", lambda: reviewed(work, options.axe and Path(options.axe))
+    )
     decided = ["--decisions", "decisions.jsonl"]
     way.step("--decisions decisions.jsonl --out facts.csv", [*fill, *known, *decided, "--out", "facts.csv"])
     more = [*fill, *known, "@occupation", *decided]

@@ -1,17 +1,16 @@
 """Words: what BM25 and learned impacts cost beside the vectors: bytes, and CPU milliseconds of a query, one at a time.
 
-    python benchmarks/words.py KB QUERIES.jsonl [--sample 300] [--name words]
+    python benchmarks/words.py KB QUERIES.jsonl [--sample 300]
 
 QUERIES is a KILT file. Of every query the ten best pages are asked for.
 """
 
-import argparse
 import time
 from pathlib import Path
 
 import numpy as np
 import reporting
-from measuring import inputs
+from measuring import arguments, inputs
 
 from kbq.answers import Backend
 from kbq.kb import KnowledgeBase
@@ -21,7 +20,7 @@ from kbq.words.sparta import sparta_folder
 
 
 def milliseconds(kb: KnowledgeBase, texts: list[str], backend: Backend) -> dict[str, float]:
-    """CPU time of a query: the median, and what 95 % stay below."""
+    """Return the CPU time of a query: the median, and what 95 % stay below."""
     kb.query(texts[:20], 10, "page", backend, rerank=0)  # warm
     taken = []
     for text in texts:
@@ -32,12 +31,7 @@ def milliseconds(kb: KnowledgeBase, texts: list[str], backend: Backend) -> dict[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kb", type=Path)
-    parser.add_argument("queries", type=Path)
-    parser.add_argument("--sample", type=int, default=300, help="queries, at random")
-    parser.add_argument("--name", default="words")
-    options = parser.parse_args()
+    options = arguments(__doc__, kb=Path, queries=Path, sample=300)
     kb = KnowledgeBase.open(options.kb)
     texts = inputs(options.queries, options.sample)
     figures: dict[str, object] = {"paragraphs": kb.counts.paragraphs}
@@ -46,14 +40,11 @@ def main() -> None:
         ("bm25", kb.counts.paragraphs, [bm25_folder(shard.folder) for shard in kb.shards]),
         ("sparta", sentences, [sparta_folder(shard.folder, kb.manifest) for shard in kb.shards]),
     ):
-        size = sum(map(folder_bytes, folders))
-        if size:
-            figures[backend] = {"texts": count, "bytes per text": round(size / count)} | milliseconds(
-                kb, texts, backend
-            )
-    for backend in ("dense", "hybrid"):
-        figures[backend] = milliseconds(kb, texts, backend)
-    reporting.write(options.name, figures, [options.kb, options.queries], seed=0)
+        if size := sum(map(folder_bytes, folders)):
+            sizes = {"texts": count, "bytes per text": round(size / count)}
+            figures[backend] = sizes | milliseconds(kb, texts, backend)
+    figures |= {backend: milliseconds(kb, texts, backend) for backend in ("dense", "hybrid")}
+    reporting.write("words", figures, [options.kb, options.queries], seed=0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Mutations: a damaged file of a knowledge base or a model gives the same answers, or one sentence that names it.
 
-`benchmarks/mutations.py` makes two thousand of these trials.
+`KBQ_MUTATIONS=2000` makes as many of these trials.
 """
 
 import os
@@ -25,7 +25,7 @@ from kbq.search.verifying import verify
 from kbq.storage import seals
 
 QUERIES = ["the river", "Marie Curie [SEP] place of birth", "was born in Paris"]
-TRIALS = 60
+TRIALS = int(os.environ.get("KBQ_MUTATIONS", "60"))
 
 
 def flip(content: bytearray, chance: random.Random) -> None:
