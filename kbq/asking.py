@@ -23,9 +23,8 @@ from kbq.answers import (
     Unit,
 )
 from kbq.dump.changes import page_ids, refuse_unknown
-from kbq.dump.damage import damage_explained
 from kbq.dump.manifest import read_manifest, refuse_other_model
-from kbq.dump.page_directory import Pages
+from kbq.dump.page_directory import Pages, Titles
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.index.factory import open_index
 from kbq.model.model import Model, model_of
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from kbq.cluster.searcher import RaySearcher
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
-    from kbq.dump.titles import Titles
     from kbq.index.base import Index
     from kbq.model.queries import QueryTokenizer
     from kbq.reading.calibration import Calibration
@@ -89,7 +87,7 @@ class OpenKnowledgeBase:
         self.model = model
         self.index = manifest.entry(folder, index)
         self._may_leave_gpu, self._ray = may_leave_gpu, ray
-        with damage_explained(folder, manifest):
+        with manifest.damage_explained(folder):
             self.shards = manifest.open_shards(folder, manifest.parts())  # an index looks at its own files
             self._open_search(self._show_only(pages) if pages else [])
             self.words = WordIndexes(folder, manifest, self.shards)
@@ -336,7 +334,7 @@ class OpenKnowledgeBase:
     def _found(self, texts: Sequence[str], options: SearchOptions, *wanted: Wanted) -> list[list[list[Answer]]]:
         """For each (k, unit) that is wanted, the k best units of each text."""
         backend = self.chosen(options.backend)
-        with damage_explained(self.folder, self.manifest):
+        with self.manifest.damage_explained(self.folder):
             if backend == "bm25" or backend == "sparta":
                 scores = self.words.scores(texts, backend)
                 return [[scores.best(query, unit, k) for query in range(len(texts))] for k, unit in wanted]
@@ -370,12 +368,12 @@ class OpenKnowledgeBase:
         if backend not in WORDS_ALONE:
             raise QueryError(f"backend {backend!r} cannot be explained: choose bm25 or sparta", is_usage=True)
         refuse_unreadable([text], ())
-        with damage_explained(self.folder, self.manifest):
+        with self.manifest.damage_explained(self.folder):
             return list(self.words.scores([clean_text(text)], backend).explained(0, k))
 
     def unknown_words(self, text: str, may_suggest: Callable[[], bool] = lambda: True) -> dict[str, str | None]:
         """Words of a query that no page has, perhaps mistyped, and what was meant; see `WordIndexes.unknown`."""
-        with damage_explained(self.folder, self.manifest):
+        with self.manifest.damage_explained(self.folder):
             return self.words.unknown(text, self.model.query_tokenizer.numbers, may_suggest)
 
     def is_exact(self, options: SearchOptions) -> bool:
@@ -447,7 +445,6 @@ class OpenKnowledgeBase:
     @cached_property
     def titles(self) -> Titles:
         """Which page alone has a title; see `Titles`."""
-        from kbq.dump.titles import Titles
 
         return Titles(self.shards)
 

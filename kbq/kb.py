@@ -85,7 +85,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         folder, (wanted, reports) = as_path(folder, "the folder of a knowledge base"), build_options(options)
         start_encoders = processes(wanted.workers)
         if ray is not None:
-            from kbq.cluster.encoding import encoders_on
+            from kbq.cluster.tasks import encoders_on
 
             start_encoders = encoders_on(ray)
         manifest, opened, bad_lines = build(
@@ -369,7 +369,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         self._refuse_chosen_pages()
         build: Build = build_missing
         if ray is not None:
-            from kbq.cluster.indexing import building_on
+            from kbq.cluster.tasks import building_on
 
             build = building_on(ray)
         asked = tuple(given(queries, QueryError, "queries are", "a list of texts"))

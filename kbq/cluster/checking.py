@@ -1,7 +1,5 @@
 """Checking: a cluster becomes a report of its nodes, and of the shards of a knowledge base on them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +46,7 @@ class ClusterReport:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong, in sentences."""
+        """The problems of nodes and groups, in sentences."""
         of_nodes = [f"node {node.address} {node.problem}" for node in self.nodes if node.problem]
         of_groups = [f"{group.shards} on node {group.node}: {group.problem}" for group in self.groups if group.problem]
         return (*of_nodes, *of_groups)

@@ -1,7 +1,5 @@
 """Connection: an address becomes a Ray cluster, all nodes of which compute the same bits as this machine."""
 
-from __future__ import annotations
-
 import logging
 import os
 import platform
@@ -33,7 +31,7 @@ ANSWER_SECONDS = 300.0  # for a node to start a process that says what it is
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """What decides the bits of vectors and scores on a machine."""
+    """The software and the CPU of a machine, which decide the bits of vectors and scores."""
 
     kbq: str
     torch: str
@@ -116,7 +114,7 @@ def _initialise(address: str) -> None:
         )
     try:
         if address != LOCAL:
-            GcsClient(address)  # refuses a wrong token at once, of which `init` complains for half a minute
+            GcsClient(address)  # refuses a wrong token at once; `init` complains for half a minute
         ray.init(address, **options)
     except AuthenticationError:
         raise ClusterError(
@@ -131,7 +129,7 @@ def _initialise(address: str) -> None:
 
 
 def _refuse_deaf(address: str) -> None:
-    """Ray waits for minutes where nobody listens, and then ends the process."""
+    """Refuse an address where nobody listens: Ray waits for minutes there, and then ends the process."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         raise ClusterError(
@@ -150,7 +148,7 @@ def _refuse_deaf(address: str) -> None:
 
 
 def _speaks_http2(address: str) -> bool:
-    """Whether who listens there greets as a server of HTTP/2 must, which the head of a cluster is; or TLS hides it."""
+    """Whether a server of HTTP/2 listens there, as the head of a cluster is one; TLS hides it, so that it may be."""
     if os.environ.get("RAY_USE_TLS", "0") != "0":
         return True
     host, _, port = address.rpartition(":")
@@ -164,7 +162,7 @@ def _speaks_http2(address: str) -> bool:
 
 
 def _refuse_other(address: str) -> None:
-    """A process is connected to one cluster at a time."""
+    """Refuse another cluster: a process is connected to one at a time."""
     host, _, port = address.rpartition(":")
     connected = ray.get_runtime_context().gcs_address
     if _CONNECTED.get(address) != connected and f"{socket.gethostbyname(host)}:{port}" != connected:
@@ -175,14 +173,14 @@ def _refuse_other(address: str) -> None:
 
 
 def living_nodes() -> list[Node]:
-    """The nodes of the cluster, by their addresses."""
+    """Return the nodes of the cluster, by their addresses."""
     alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     nodes = [Node(one["NodeID"], one["NodeManagerAddress"], int(one["Resources"].get("CPU", 0))) for one in alive]
     return sorted(nodes, key=lambda node: (node.address, node.id))
 
 
 def own_software() -> Software:
-    """That of this machine."""
+    """Return the software of this machine."""
     number = str(fast_dtype(torch.device("cpu"))).removeprefix("torch.")
     tiles = " with AMX" if cpu_has("amx_bf16") else ""
     cpu = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}{tiles} in {number}"
@@ -190,7 +188,7 @@ def own_software() -> Software:
 
 
 def software_of(nodes: list[Node]) -> dict[Node, Software | str]:
-    """What each node says of itself, or why it says nothing."""
+    """Return what each node says of itself, or why it says nothing."""
 
     def looked_at() -> Any:  # a function in a function: a node that lacks kbq can load it, too
         try:
@@ -212,13 +210,13 @@ def software_of(nodes: list[Node]) -> dict[Node, Software | str]:
 
 
 def on_node(function: Callable[..., Any], node: Node) -> Any:
-    """A function as a remote one that runs on this node."""
+    """Return a function as a remote one that runs on this node."""
     place = NodeAffinitySchedulingStrategy(node.id, soft=False)
     return ray.remote(function).options(num_cpus=0, scheduling_strategy=place, max_retries=0)
 
 
 def refuse_unlike(nodes: list[Node]) -> None:
-    """Raises ClusterError if a node would compute other bits than this machine; each is looked at once."""
+    """Raise ClusterError if a node would compute other bits than this machine; look at each node once."""
     own, problems = own_software(), []
     for node, software in software_of([node for node in nodes if node.id not in _ALIKE]).items():
         if isinstance(software, str):
@@ -233,7 +231,7 @@ def refuse_unlike(nodes: list[Node]) -> None:
 
 
 def differences(there: Software, here: Software) -> Iterator[str]:
-    """What keeps a machine from computing what another does."""
+    """Yield what keeps a machine from computing what another does."""
     for name, one, other in (("kbq", there.kbq, here.kbq), ("torch", there.torch, here.torch)):
         if one != other:
             yield f"has {name} {one}, this machine {other}: install the same on all nodes"

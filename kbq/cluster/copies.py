@@ -3,22 +3,19 @@
 A copy is only read if its seals are those that the manifest of the knowledge base names, so none is ever out of date.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kbq.dump.advice import sentence
-from kbq.dump.manifest import IndexEntry, Manifest, read_named_seal
+from kbq.dump.damage import sentence
+from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shards import ShardEntry, deleted_file
 from kbq.errors import KnowledgeBaseError
 from kbq.storage.files import reading_problem
 from kbq.storage.folders import discard_folder, make_folder, remove_folder
 from kbq.storage.locks import writing_alone
 from kbq.storage.records import digest_of_bytes, read_record, write_record
-from kbq.storage.seals import SEAL, Damage, FileSeal, all_damage, first_damage, read_seal
+from kbq.storage.seals import SEAL, Damage, FileSeal, all_damage, file_damage, first_damage, read_seal
 from kbq.storage.writing import copy_file, move, writing_to
 
 PLACED = "placed.json"  # in the folder of a knowledge base
@@ -33,10 +30,9 @@ class _Placed:
 
 
 def folder_of_copies(kb: Path) -> Path | None:
-    """Where nodes have copies of shards of a knowledge base; None: nowhere.
+    """Return where nodes have copies of shards of a knowledge base; None: nowhere.
 
-    Raises:
-        KnowledgeBaseError: the file that says so is damaged.
+    Raises KnowledgeBaseError if the file that says so is damaged.
     """
     try:
         return Path(read_record(kb / PLACED, _Placed, FORMAT).folder)
@@ -53,17 +49,17 @@ def remember_copies(kb: Path, folder: Path) -> None:
 
 
 def own_folder(kb: Path, to: Path) -> Path:
-    """The folder of one knowledge base in that of all copies."""
+    """Return the folder of one knowledge base in that of all copies."""
     return to / f"{kb.name}-{digest_of_bytes(os.fsencode(kb))[:8]}"
 
 
 def parts_within(manifest: Manifest, *entries: IndexEntry) -> list[str]:
-    """The folders of words and of these indexes that lie within those of the shards."""
+    """Return the folders of words and of these indexes that lie within those of the shards."""
     return [part for part in manifest.parts(*entries) if "/" in part]
 
 
 def copied(folder: Path, manifest: Manifest, index: IndexEntry) -> tuple[ShardEntry, ...]:
-    """The shards of which there are copies with words and this index, as far as seals and sizes tell."""
+    """Return the shards with copies of words and this index, too, as far as seals and sizes tell."""
 
     def is_copied(entry: ShardEntry) -> bool:
         one = replace(manifest, shards=(entry,))
@@ -78,7 +74,7 @@ def copied(folder: Path, manifest: Manifest, index: IndexEntry) -> tuple[ShardEn
 
 
 def forget_others(folder: Path, manifest: Manifest) -> None:
-    """Remove copies of shards that the knowledge base does not have any more, of which pages may have been deleted."""
+    """Remove copies of shards that the knowledge base no longer has: their pages may have been deleted."""
     seals = {entry.name: entry.seal for entry in manifest.shards}
     for copy in folder.glob("shard-*"):
         name = copy.name.removesuffix(".tmp")  # what was begun goes on, whatever it is: files are compared
@@ -91,14 +87,12 @@ def forget_others(folder: Path, manifest: Manifest) -> None:
 
 
 def copy_shards(kb: Path, folder: Path, manifest: Manifest) -> int:
-    """Copy shards with their words and indexes, and compare what is there already; returns the bytes that were copied.
+    """Copy shards with their words and indexes, and compare what is there already; return the bytes that were copied.
 
-    Raises:
-        KnowledgeBaseError: a file of the knowledge base is missing or damaged, or the folder cannot be written.
+    Raises KnowledgeBaseError if a file of the knowledge base is missing or damaged, or the folder cannot be written.
     """
-    size = 0
-    for part in (*(entry.name for entry in manifest.shards), *parts_within(manifest, *manifest.entries)):
-        size += _copy_part(kb, folder, part, manifest.named_seals[part])
+    parts = (*(entry.name for entry in manifest.shards), *parts_within(manifest, *manifest.entries))
+    size = sum(_copy_part(kb, folder, manifest, part) for part in parts)
     for entry in manifest.shards:
         if entry.deleted:
             source, target = (deleted_file(place / entry.name, entry.deleted) for place in (kb, folder))
@@ -107,12 +101,11 @@ def copy_shards(kb: Path, folder: Path, manifest: Manifest) -> int:
     return size
 
 
-def _copy_part(kb: Path, folder: Path, part: str, digest: str) -> int:
-    """Copy the files of one folder under a temporary name; what a run that was killed has copied is kept."""
-    source, target, seal = kb / part, folder / part, read_named_seal(kb, part, digest)
-    files = {source / name: file for name, file in seal.files.items()}
+def _copy_part(kb: Path, folder: Path, manifest: Manifest, part: str) -> int:
+    """Copy the files of one folder under a temporary name; keep what a killed run has copied."""
+    target, files = folder / part, manifest.files(kb, [part])
     _refuse(kb, first_damage(files, at_most=0))
-    if _is_whole(target, digest, seal.files.items()):
+    if _is_whole(target, manifest.named_seals[part], files):
         return 0
     partial, size = target.with_name(f"{target.name}.tmp"), 0
     with writing_to(target, KnowledgeBaseError, goes_on=True):
@@ -120,35 +113,31 @@ def _copy_part(kb: Path, folder: Path, part: str, digest: str) -> int:
         with writing_alone(partial, target):
             for path, file in files.items():
                 size += _copy_file(kb, path, partial / path.name, file)
-            copy_file(source / SEAL, partial / SEAL)
+            copy_file(kb / part / SEAL, partial / SEAL)
             remove_folder(target)  # of another index, or damaged
             move(partial, target)
     return size
 
 
-def _is_whole(folder: Path, digest: str, files: Iterable[tuple[str, FileSeal]]) -> bool:
+def _is_whole(folder: Path, digest: str, files: dict[Path, FileSeal]) -> bool:
     try:
         is_same = read_seal(folder).digest == digest
     except (OSError, ValueError):
         return False
-    return is_same and _damage({folder / name: file for name, file in files}) is None
+    return is_same and next(all_damage({folder / path.name: file for path, file in files.items()}), None) is None
 
 
 def _copy_file(kb: Path, source: Path, target: Path, file: FileSeal) -> int:
-    """Copy a file, if it is not there; returns its size if it was copied."""
-    if _damage({target: file}) is None:
+    """Copy a file, if it is not there; return its size if it was copied."""
+    if file_damage(target, file) is None:
         return 0
     copy_file(source, target)
-    damage = _damage({target: file})
+    damage = file_damage(target, file)
     _refuse(kb, damage and Damage(source, damage.problem))
     return file.bytes
 
 
-def _damage(files: dict[Path, FileSeal]) -> Damage | None:
-    return next(all_damage(files, lambda read: None), None)
-
-
 def _refuse(kb: Path, damage: Damage | None) -> None:
-    """Raises KnowledgeBaseError if a file of the knowledge base is damaged."""
+    """Raise KnowledgeBaseError if a file of the knowledge base is damaged."""
     if damage is not None:
         raise KnowledgeBaseError(sentence(kb, damage))

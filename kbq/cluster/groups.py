@@ -12,7 +12,6 @@ import torch
 from kbq.answers import Answer
 from kbq.array_types import Bools, Floats
 from kbq.cluster.copies import copied, folder_of_copies, parts_within
-from kbq.dump.damage import damage_explained
 from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shards import Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError
@@ -53,7 +52,7 @@ def divided(
     shown: Sequence[Bools] = (),
     length_penalty: float = 0.0,
 ) -> list[ActorGroup]:
-    """A knowledge base in this number of groups, or fewer; see `ActorGroup`."""
+    """Divide a knowledge base into this number of groups, or fewer; see `ActorGroup`."""
     whole, folder, copies = Whole.of(shards), folder.resolve(), folder_of_copies(folder)
     manifests = [(part, replace(manifest, shards=manifest.shards[part])) for part in whole.parts(count)]
     return [
@@ -71,9 +70,9 @@ class _Opened(NamedTuple):
 
 
 class GroupSearch:
-    """The search of one group, in a process of its own. Its files are opened when they are first needed, and stay so.
+    """The search of one group, in a process of its own. Its files are opened when first needed, and stay open.
 
-    A process that Ray has started again thus says what is wrong when it is asked.
+    So a process that Ray has started again says what is wrong when it is asked.
     """
 
     def __init__(self, group: ActorGroup, threads: int) -> None:
@@ -81,19 +80,18 @@ class GroupSearch:
         self._group = group
 
     def open(self) -> int:
-        """Open the files; returns how many shards are read from the node's own disk.
+        """Open the files; return how many shards are read from the node's own disk.
 
-        Raises:
-            KnowledgeBaseError: they are missing here, damaged, or of another knowledge base.
+        Raises KnowledgeBaseError if they are missing here, damaged, or of another knowledge base.
         """
         return sum(shard.folder.parent == self._group.copies for shard in self._opened.context.shards)
 
     def search(
         self, queries: Floats, wanted: Sequence[Wanted], words: Sequence[WordQueries]
     ) -> list[list[list[Answer]]]:
-        """See `search_several`; the k best answers of this group."""
+        """Return the k best answers of this group; see `search_several`."""
         group, (context, bm25, sparta) = self._group, self._opened
-        with damage_explained(group.folder, group.manifest):
+        with group.manifest.damage_explained(group.folder):
             lexical = []
             for one in words:
                 indexes = sparta if one.statistics is None else [index.within(one.statistics) for index in bm25]
@@ -115,7 +113,7 @@ class GroupSearch:
         return () if group.copies is None else copied(group.copies, group.manifest, group.index)
 
     def _open(self, local: Sequence[ShardEntry]) -> _Opened:
-        """`local`: the shards that are read from the node's own disk."""
+        """Open the files. `local`: the shards that are read from the node's own disk."""
         group, manifest = self._group, self._group.manifest
         shards = []
         for folder, is_local in ((group.copies, True), (group.folder, False)):

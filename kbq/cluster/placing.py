@@ -1,11 +1,9 @@
 """Placing: the shards of each group are copied to the disk of the node that will search them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -28,13 +26,6 @@ class GroupCopy:
     node: str
     folder: str
     bytes: int
-
-
-class _Outcome(NamedTuple):
-    """What came of copying a group: the bytes, or why it was not copied."""
-
-    bytes: int
-    problem: str = ""
 
 
 def place(address: str, kb: Path, to: Path, report: Report = silent) -> list[GroupCopy]:
@@ -64,10 +55,10 @@ def place(address: str, kb: Path, to: Path, report: Report = silent) -> list[Gro
         while asked:
             (done, *_), _ = ray.wait(list(asked))
             node, own = asked.pop(done)
-            for group, outcome in zip(own, _outcomes(done, own), strict=True):
-                copies.append(GroupCopy(group.names, node.address, str(folder), outcome.bytes))
-                if outcome.problem:
-                    problems.append(f"{group.names}, node {node.address}: {outcome.problem}")
+            for group, (size, problem) in zip(own, _outcomes(done, own), strict=True):
+                copies.append(GroupCopy(group.names, node.address, str(folder), size))
+                if problem:
+                    problems.append(f"{group.names}, node {node.address}: {problem}")
                 stage.add(len(group.manifest.shards))
     finally:
         cluster.close()
@@ -79,24 +70,24 @@ def place(address: str, kb: Path, to: Path, report: Report = silent) -> list[Gro
     return sorted(copies, key=lambda copy: copy.shards)
 
 
-def _copy(folder: Path, manifest: Manifest, groups: Sequence[ActorGroup]) -> list[_Outcome]:
-    """On a node: copy groups of shards, one after the other, after shards that do not exist any more are removed."""
+def _copy(folder: Path, manifest: Manifest, groups: Sequence[ActorGroup]) -> list[tuple[int, str]]:
+    """On a node: copy groups of shards, after copies of other shards are removed; return bytes and problem of each."""
     forget_others(folder, manifest)
     outcomes = []
     for group in groups:
         try:
-            outcomes.append(_Outcome(copy_shards(group.folder, folder, group.manifest)))
+            outcomes.append((copy_shards(group.folder, folder, group.manifest), ""))
         except KbqError as error:
-            outcomes.append(_Outcome(0, str(error)))
+            outcomes.append((0, str(error)))
     return outcomes
 
 
-def _outcomes(done: Any, groups: Sequence[ActorGroup]) -> list[_Outcome]:
-    """What a node says of its groups."""
+def _outcomes(done: Any, groups: Sequence[ActorGroup]) -> list[tuple[int, str]]:
+    """Fetch what `_copy` returned on a node."""
     try:
-        outcomes: list[_Outcome] = ray.get(done)
+        outcomes: list[tuple[int, str]] = ray.get(done)
         return outcomes
     except RayTaskError as error:
         raise error.cause from None
     except RayError as error:
-        return [_Outcome(0, f"its process died ({first_line(error)}); {RESUMES}") for _ in groups]
+        return [(0, f"its process died ({first_line(error)}); {RESUMES}") for _ in groups]

@@ -4,30 +4,24 @@ Every group answers, or there is an error that names its shards: an actor whose 
 elsewhere if need be, and asked again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from kbq.answers import Answer
+from kbq.array_types import Bools, Floats
 from kbq.cluster.connection import Node, connect
 from kbq.cluster.groups import ActorGroup, GroupSearch, divided
+from kbq.dump.manifest import IndexEntry, Manifest
+from kbq.dump.shards import Shard
 from kbq.errors import ClusterError, KbqError, first_line
-from kbq.search.search import merged
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kbq.answers import Answer
-    from kbq.array_types import Bools, Floats
-    from kbq.dump.manifest import IndexEntry, Manifest
-    from kbq.dump.shards import Shard
-    from kbq.search.hybrid import LexicalScores
-    from kbq.search.search import Wanted
+from kbq.search.hybrid import LexicalScores
+from kbq.search.search import Wanted, merged
 
 OPEN_SECONDS = 600.0  # for an actor to start and to open its files
 SEARCH_SECONDS = 600.0  # for a batch: more must have stopped
@@ -60,7 +54,7 @@ def open_searcher(
     shards: Sequence[Shard],
     shown: Sequence[Bools],
     length_penalty: float,
-) -> RaySearcher:
+) -> "RaySearcher":
     """Open a knowledge base on the cluster at this address, in as many groups as can be searched side by side.
 
     Args:
@@ -77,7 +71,7 @@ def open_searcher(
 
 
 class RaySearcher:
-    """The shards of a knowledge base on the nodes of a cluster, where they stay open as long as this object exists."""
+    """The shards of a knowledge base on the nodes of a cluster, open as long as this object exists."""
 
     def __init__(self, nodes: Sequence[Node], groups: Sequence[ActorGroup]) -> None:
         places = spread(nodes, len(groups))
@@ -88,17 +82,13 @@ class RaySearcher:
         self._answers(_open, OPEN_SECONDS)
 
     def opened(self) -> list[tuple[int, str]]:
-        """How many shards each actor reads from its node's own disk, and what keeps it from opening them."""
+        """Return how many shards each actor reads from its node's own disk, and what keeps it from opening them."""
         return [(outcome.answer or 0, outcome.problem) for outcome in self._outcomes(_open, OPEN_SECONDS)]
 
     def search_several(
         self, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores] = ()
     ) -> list[list[list[Answer]]]:
-        """See `kbq.search.search.search_several`.
-
-        Raises:
-            ClusterError: shards cannot be searched; they are named.
-        """
+        """See `kbq.search.search.search_several`. Raises ClusterError, naming shards that cannot be searched."""
         words = [scores.queries for scores in lexical]
         given = ray.put(queries) if queries.nbytes > SENT_ALONG else queries  # else it is stored for each actor
         found = self._answers(lambda actor: actor.handle.search.remote(given, wanted, words), SEARCH_SECONDS)
@@ -109,7 +99,7 @@ class RaySearcher:
         ]
 
     def _answers(self, ask: Callable[[Actor], Any], seconds: float) -> list[Any]:
-        """What all actors answer, in order."""
+        """Return the answers of all actors, in order."""
         outcomes = self._outcomes(ask, seconds)
         missing = [
             f"{actor.group.names} of {actor.group.folder}, node {actor.node.address}: {outcome.problem}"
@@ -123,7 +113,7 @@ class RaySearcher:
         return [outcome.answer for outcome in outcomes]
 
     def _outcomes(self, ask: Callable[[Actor], Any], seconds: float) -> list[_Outcome]:
-        """What comes of asking all actors; those that die are asked again."""
+        """Ask all actors, and those that die again."""
         outcomes = _received([ask(actor) for actor in self.actors], seconds)
         for _ in range(ASKED_AGAIN):
             lost = [actor for actor, outcome in zip(self.actors, outcomes, strict=True) if outcome.state == "lost"]
@@ -144,7 +134,7 @@ def _open(actor: Actor) -> Any:
 
 
 def _received(asked: Sequence[Any], seconds: float) -> list[_Outcome]:
-    """What comes of what has been asked, after so many seconds at most."""
+    """Return the outcomes of what has been asked, after so many seconds at most."""
     late = set(ray.wait(list(asked), num_returns=len(asked), timeout=seconds)[1])
     return [
         _Outcome(None, f"no answer in {seconds:.0f} seconds", "late") if one in late else _outcome(one) for one in asked
@@ -163,7 +153,7 @@ def _outcome(asked: Any) -> _Outcome:
 
 
 def spread(nodes: Sequence[Node], count: int) -> list[Node]:
-    """The nodes for this number of actors, each in proportion to its CPUs, of which one at least must have some.
+    """Return the nodes for this number of actors, each in proportion to its CPUs; one node at least must have some.
 
     >>> two, one = Node("a", "10.0.0.1", 2), Node("b", "10.0.0.2", 1)
     >>> [node.id for node in spread([two, one], 6)]
@@ -177,7 +167,7 @@ def spread(nodes: Sequence[Node], count: int) -> list[Node]:
 
 
 def _started(group: ActorGroup, node: Node, together: int) -> Actor:
-    """An actor on a node, where this number of them share the CPUs; Ray may start it elsewhere if the node dies."""
+    """Start one of `together` actors that share the CPUs of a node; Ray may restart it elsewhere if the node dies."""
     threads = max(1, node.cpus // together)
     options = {
         "num_cpus": 0,  # so that it never waits for a build to end

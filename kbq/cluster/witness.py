@@ -33,7 +33,7 @@ class Witness:
 
 
 def main(address: str) -> None:
-    """Wait for the other process to end; unless all is well, say whether the service at this address has ended, too."""
+    """Wait for the other process to end; unless all is well, say whether the service there has ended, too."""
     if sys.stdin.read() == DISMISSED:
         return
     host, _, port = address.rpartition(":")

@@ -223,7 +223,7 @@ def index_vectors(
     texts = tuple(text for _, text in read_queries([], queries)) if queries is not None else ()
     build: Build = build_missing
     if ray is not None:
-        from kbq.cluster.indexing import building_on
+        from kbq.cluster.tasks import building_on
 
         build = building_on(ray)
     with stage_progress(f"indexing {kb}") as report:

@@ -1,31 +1,41 @@
-"""Checking: what becomes of the bad lines of a corpus, and of pages that were made in Python."""
+"""Checking: bad lines of a corpus, pages that were made in Python, and text that is not English."""
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 from kbq.corpus.metadata import check_metadata
-from kbq.corpus.page_ids import PageIds
-from kbq.corpus.pages import Page, Paragraph, refuse_long_names
+from kbq.corpus.pages import Page, PageIds, Paragraph, refuse_long_names
 from kbq.errors import MOST_PROBLEMS, CorpusError, KbqError
 from kbq.storage.lines import source_name
+from kbq.storage.progress import Note
 
 READ_ON = 100_000  # pages that are read after the first bad line, in search of more
+# The default model, the grammars of dates and the stems of words are made for English. Every third or fourth word of
+# English prose is one of these; in other languages, fewer than one in fifteen is spelt alike.
+COMMON = frozenset({
+    "the", "of", "and", "to", "in", "is", "was", "for", "that", "with", "as", "by", "on", "at", "from", "it", "are",
+    "were", "which", "his", "her", "has", "had", "be",
+})  # fmt: skip
+LEAST = 0.08  # share of words that are common ones
+WORDS = 2000  # that are looked at
+NOT_ENGLISH = (
+    "most of this text does not look like English, for which the default model is made: expect few answers, or choose "
+    "another --model"
+)
+_WORD = re.compile(r"[^\W\d_]+")
 
 
 class BadLines:
     """The bad lines of a corpus: skipped with a note, or collected, so that the corpus is refused with all of them."""
 
-    def __init__(self, corpus: object, are_skipped: bool, note: Callable[[str], None]) -> None:
+    def __init__(self, corpus: object, are_skipped: bool, note: Note) -> None:
         self._corpus = source_name(str(corpus))
         self._are_skipped, self._note = are_skipped, note
         self._problems: list[str] = []
         self.count = 0
 
     def add(self, problem: KbqError) -> None:
-        """Take the problem of a line.
-
-        Raises:
-            CorpusError: there are too many.
-        """
+        """Take the problem of a line. Raises CorpusError if there are too many."""
         self.count += 1
         if self._are_skipped:
             self._note(f"skipped: {problem}")
@@ -35,10 +45,9 @@ class BadLines:
             raise self._refusal(all_read=False)
 
     def all_or_none(self, pages: Iterable[Page]) -> Iterator[Page]:
-        """The pages up to the first bad line; from there on the corpus is only read, so that all bad lines are named.
+        """Yield the pages up to the first bad line; from there on, only read the corpus, so that all are named.
 
-        Raises:
-            CorpusError: there are bad lines, and they are not skipped.
+        Raises CorpusError if there are bad lines, and they are not skipped.
         """
         read_on = 0
         try:
@@ -66,10 +75,9 @@ class BadLines:
 
 
 def checked_pages(pages: Iterable[Page], known_ids: Iterable[str] = ()) -> Iterator[Page]:
-    """Pages that were made in Python, each with an id of its own.
+    """Yield pages that were made in Python, each with an id of its own.
 
-    Raises:
-        CorpusError: one is not a page, lacks an id, or has the id of another; or there is none.
+    Raises CorpusError if one is not a page, lacks an id, or has the id of another, or if there is none.
     """
     known = PageIds(known_ids)
     count = 0
@@ -96,10 +104,42 @@ def _is_paragraph(one: object) -> bool:
 
 
 def _refuse_surrogates(page: Page) -> None:
-    """Half a surrogate pair is not text: neither a tokenizer nor a file takes it."""
+    """Refuse half a surrogate pair, which is not text: neither a tokenizer nor a file takes it."""
     for text in (page.id, page.title, *(one.text for one in page.paragraphs)):
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             found = text[error.start]
             raise CorpusError(f"page {page.id!r} contains {found!r}, half of a character: leave it out") from None
+
+
+def noting_language(pages: Iterable[Page], note: Note) -> Iterator[Page]:
+    """Yield the same pages; note once enough text has passed, or at the end, if it does not look like English."""
+    words: list[str] = []
+    is_open = True
+    for page in pages:
+        if is_open:
+            words += [word for one in page.paragraphs for word in _WORD.findall(one.text)]
+            if len(words) >= WORDS:
+                is_open = False
+                _say(words, note)
+        yield page
+    if is_open:
+        _say(words, note)
+
+
+def looks_english(words: Iterable[str]) -> bool:
+    """Whether enough of some words are common in English; too few words always do.
+
+    >>> looks_english("Die Brücke wurde im Jahr 1851 gebaut und steht noch".split() * 10)
+    False
+    >>> looks_english("The bridge was built in the year 1851 and is still there".split() * 10)
+    True
+    """
+    several = [word.casefold() for word in words]
+    return len(several) < 50 or sum(word in COMMON for word in several) >= LEAST * len(several)
+
+
+def _say(words: list[str], note: Note) -> None:
+    if not looks_english(words):
+        note(NOT_ENGLISH)

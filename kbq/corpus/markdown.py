@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kbq.corpus.metadata import jsonable
+
 LONGEST = 1000  # characters between two marks that belong together
 DEEPEST_MATTER = 64 * 1024  # characters of front matter
 
@@ -44,7 +46,7 @@ _INLINE = [
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a document says."""
+    """The parts of a document."""
 
     title: str
     paragraphs: list[str]
@@ -52,7 +54,7 @@ class Parts:
 
 
 def markdown_parts(lines: Sequence[str]) -> Parts:
-    """The parts of a document; a paragraph has the characters of its source, marks as blanks.
+    """Return the parts of a document; a paragraph has the characters of its source, marks as blanks.
 
     >>> markdown_parts(["# Stone Bridge", "It was *designed* by [Ann Aal](a.md)."])
     Parts(title='Stone Bridge', paragraphs=['It was  designed  by  Ann Aal       .'], metadata={})
@@ -89,7 +91,7 @@ _BACK = {_PRIVATE + code: chr(code) for code in range(128)}
 
 
 def _without_marks(lines: Sequence[str]) -> str:
-    """The text of a paragraph, each mark as many blanks."""
+    """Return the text of a paragraph, with as many blanks for each mark."""
     is_table = any("|" in line and _TABLE_RULE.match(line) for line in lines)
     kept = []
     for line in lines:
@@ -104,7 +106,7 @@ def _without_marks(lines: Sequence[str]) -> str:
 
 
 def _blanked(found: re.Match[str]) -> str:
-    """The text between marks, at its place; line ends stay."""
+    """Return the text between marks, at its place; line ends stay."""
     groups = found.groupdict()
     begin, end = found.span("text") if groups.get("text") is not None else (found.start(), found.start())
     parts = found.string[found.start() : begin], found.string[begin:end], found.string[end : found.end()]
@@ -113,7 +115,7 @@ def _blanked(found: re.Match[str]) -> str:
 
 
 def _front_matter(lines: Sequence[str]) -> tuple[dict[str, object], Sequence[str]]:
-    """The fields of front matter, and the other lines; what is not well formed is no front matter."""
+    """Return the fields of front matter, and the other lines; malformed front matter is text."""
     parsers: dict[str, Callable[[str], Any]] = {"---": _yaml, "+++": tomllib.loads}
     parse = parsers.get(lines[0].rstrip()) if lines else None
     if not parse:
@@ -129,15 +131,11 @@ def _front_matter(lines: Sequence[str]) -> tuple[dict[str, object], Sequence[str
         return {}, lines[stop + 1 :] if all(":" in line or not line.strip() for line in lines[1:stop]) else lines
     if fields is None:
         return {}, lines[stop + 1 :]
-    return (_jsonable(fields), lines[stop + 1 :]) if isinstance(fields, dict) else ({}, lines)
+    return (jsonable(fields), lines[stop + 1 :]) if isinstance(fields, dict) else ({}, lines)
 
 
 def _yaml(text: str) -> Any:
-    """YAML whose values are texts as they are written, without aliases, which may stand for any amount of text.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """Parse YAML, whose values stay text as written. Raises ValueError, for aliases, too, which may mean any length."""
     import yaml  # imported on demand; transformers needs it, too
 
     try:
@@ -146,14 +144,3 @@ def _yaml(text: str) -> Any:
         return yaml.load(text, yaml.BaseLoader)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
-
-
-def _jsonable(fields: dict[Any, Any]) -> dict[str, object]:
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return _jsonable(value)
-        if isinstance(value, list):
-            return list(map(plain, value))
-        return value if isinstance(value, str | int | float | bool | None) else str(value)
-
-    return {str(name): plain(value) for name, value in fields.items()}

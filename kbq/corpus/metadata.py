@@ -4,8 +4,10 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from kbq.errors import CorpusError
+from kbq.storage.json_text import parsed_json
 from kbq.storage.lines import clean_text
 
 DEEPEST = 50  # lists and objects in one another
@@ -16,7 +18,7 @@ _WANTED = "write text, a finite number, true, false, null, a list or an object"
 
 
 def clean_metadata(fields: Mapping[str, object]) -> dict[str, object]:
-    """The fields with clean texts and names, inside lists and objects, too.
+    """Return the fields with clean texts and names, inside lists and objects, too.
 
     Raises:
         CorpusError: a value is not JSON, or too deep, or two names are the same once they are clean.
@@ -27,16 +29,44 @@ def clean_metadata(fields: Mapping[str, object]) -> dict[str, object]:
     return _object(fields, "", clean_text)
 
 
+def jsonable(fields: Mapping[Any, Any]) -> dict[str, object]:
+    """Return fields in which what JSON does not have, such as dates, is text; inside lists and objects, too."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return jsonable(value)
+        if isinstance(value, list):
+            return list(map(plain, value))
+        return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+    return {str(name): plain(value) for name, value in fields.items()}
+
+
 def check_metadata(fields: Mapping[str, object]) -> None:
     """Refuse what `clean_metadata` refuses, and half of a character, in fields that are to be kept as they are."""
     _object(fields, "", _whole)
 
 
-def without_unsafe_urls(fields: Mapping[str, object]) -> Mapping[str, object]:
-    """The fields without addresses that a browser, or another program, would run or open here: `javascript:`, `file:`.
+def stored_metadata(written: str) -> Mapping[str, Any]:
+    """Parse the metadata that a knowledge base stores as JSON (or nothing), and leave out unsafe addresses.
 
-    A field is an address if its name ends in url, href or link; it is kept with http, https or mailto, or without a
-    scheme. So it is wherever metadata leave kbq; in its files they are as they were.
+    Raises CorpusError if it is not JSON that kbq writes.
+    """
+    try:
+        fields = parsed_json(written) if written else {}
+        if not isinstance(fields, dict):
+            raise ValueError("it is not a JSON object")
+    except ValueError as error:
+        raise CorpusError(str(error)) from None
+    check_metadata(fields)
+    return without_unsafe_urls(fields)
+
+
+def without_unsafe_urls(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Leave out addresses that a browser, or another program, would run or open here: `javascript:`, `file:`.
+
+    A field is an address if its name ends in url, href or link; it stays with http, https or mailto, or without a
+    scheme. This holds wherever metadata leave kbq; in its files they are as they were.
 
     >>> without_unsafe_urls({"url": "JavaScript:alert(1)", "links": ["https://e.org/"], "note": "javascript: x"})
     {'links': ['https://e.org/'], 'note': 'javascript: x'}

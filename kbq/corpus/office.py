@@ -30,10 +30,9 @@ def lacks_library(path: PurePath) -> bool:
 
 
 def word_parts(content: bytes) -> Parts:
-    """The parts of a DOCX: its paragraphs and the rows of its tables, in order.
+    """Return the parts of a DOCX: its paragraphs and the rows of its tables, in order.
 
-    Raises:
-        CorpusError: it cannot be read, or is encrypted.
+    Raises CorpusError if it cannot be read, or is encrypted.
     """
     import docx
 
@@ -65,10 +64,9 @@ def word_parts(content: bytes) -> Parts:
 
 
 def pdf_pages(content: bytes) -> Iterator[tuple[int, Parts]]:
-    """The pages of a PDF that have text, with their numbers, from 1; the title is that of the file.
+    """Yield the pages of a PDF that have text, with their numbers, from 1; the title is that of the file.
 
-    Raises:
-        CorpusError: it cannot be read, is encrypted, or has no text.
+    Raises CorpusError if it cannot be read, is encrypted, or has no text.
     """
     import pypdf
 
@@ -96,7 +94,7 @@ def pdf_pages(content: bytes) -> Iterator[tuple[int, Parts]]:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """The paragraphs of a page, whose lines are broken where they end on paper.
+    """Return the paragraphs of a page, whose lines are broken where they end on paper.
 
     >>> _paragraphs("Ann was born in Stone-\\nbridge in 1851.\\nShe died.\\n\\nThe end is here now.\\nAll of it.")
     ['Ann was born in Stonebridge in 1851. She died.', 'The end is here now. All of it.']

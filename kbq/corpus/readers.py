@@ -21,19 +21,16 @@ page is in memory at a time; for text, one file; for squad, the whole corpus.
 import csv
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby
 from pathlib import Path, PurePath
-from typing import Any, TypeAlias, TypeVar, get_args
+from typing import NamedTuple, TypeAlias, TypeVar, get_args
 
 from kbq.answers import CorpusColumns, CorpusFormat
-from kbq.corpus.documents import blocks, is_document, sources_of, without_compression
-from kbq.corpus.folders import documents, is_archive, is_folder
-from kbq.corpus.metadata import clean_metadata
+from kbq.corpus.documents import blocks, document_pages, is_archive, is_document, is_folder, without_compression
+from kbq.corpus.metadata import clean_metadata, jsonable
 from kbq.corpus.office import INSTALL, LIBRARIES, lacks_library
-from kbq.corpus.page_ids import PageIds
-from kbq.corpus.pages import Page, Paragraph, refuse_long_names
+from kbq.corpus.pages import Page, PageIds, Paragraph, refuse_long_names
 from kbq.errors import CorpusError
 from kbq.storage.json_text import parsed_json
 from kbq.storage.lines import (
@@ -130,7 +127,7 @@ def _pages(
     if format == "auto":
         format, lines = _recognised(source, lines, columns)
     if format == "text":
-        return ((place, read) for place, one in documents(source, on_bad_line, note) for read in sources_of(one))
+        return document_pages(source, on_bad_line, note)
     if format == "table":
         return _table_pages(source, on_bad_line, columns)
     if format == "squad":
@@ -143,7 +140,7 @@ def _pages(
 
 
 def _format_of_path(source: str) -> CorpusFormat:
-    """What a path says of its format: `auto` where that is nothing."""
+    """Return the format that a path tells; `auto` if it tells none."""
     if source == "-":
         return "auto"
     path = without_compression(PurePath(source))
@@ -159,7 +156,7 @@ def _format_of_path(source: str) -> CorpusFormat:
 
 
 def _recognised(source: str, lines: Iterator[Line], columns: CorpusColumns) -> tuple[CorpusFormat, Iterator[Line]]:
-    """The format of the corpus, and all its lines, as standard input cannot be read twice."""
+    """Return the format of the corpus, and all its lines, as standard input cannot be read twice."""
     head: list[Line] = []
     first = ""
     for line in lines:
@@ -217,27 +214,17 @@ def _table_pages(source: str, on_bad_line: BadLine, columns: CorpusColumns) -> I
 
 
 def _table_page(columns: CorpusColumns, row: Fields) -> Page:
-    """Without a column of ids, the title is the id."""
+    """Make a page of a row; without a column of ids, the title is the id."""
     title = _cell(row.get(columns.title)).strip()
     page_id = _cell(row[columns.id]) if columns.id in row else title
     others = {name: value for name, value in row.items() if value not in (None, "")}
     known = frozenset({columns.id, columns.title, columns.text})
     paragraphs = _paragraphs(blocks(_cell(row.get(columns.text))))
-    return Page(_page_id(page_id, columns.id), title, paragraphs, metadata=_others(_jsonable(others), known))
+    return Page(_page_id(page_id, columns.id), title, paragraphs, metadata=_others(jsonable(others), known))
 
 
 def _cell(value: object) -> str:
     return "" if value is None else clean_text(re.sub(r"\r\n?", "\n", str(value)))
-
-
-def _jsonable(fields: Fields) -> Fields:
-    """Dates and times of Parquet as text."""
-
-    def plain(value: Any) -> Any:
-        is_json = value is None or isinstance(value, str | int | float | list | dict)
-        return value if is_json else str(value)
-
-    return {name: plain(value) for name, value in fields.items()}
 
 
 def _others(fields: Fields, known: frozenset[str]) -> Fields:
@@ -268,8 +255,7 @@ def _squad_page(article: object) -> Page:
     return Page(page_id, title, _paragraphs(contexts))
 
 
-@dataclass(frozen=True, slots=True)
-class _Passage:
+class _Passage(NamedTuple):
     location: str
     title: str
     paragraph: Paragraph
@@ -289,22 +275,17 @@ def _dpr_passages(lines: Iterator[Line], name: str, on_bad_line: BadLine) -> Ite
             continue
         location = f"{name}:{number}"
         try:
-            passage = _dpr_passage(location, line)
-        except CorpusError as problem:
-            on_bad_line(CorpusError(f"{location}: {problem}"))
+            # Line by line, so that an unclosed quotation mark affects one passage only.
+            row = next(csv.reader([line], delimiter="\t", strict=True))
+        except csv.Error as reason:
+            advice = "enclose the text in quotation marks and double those inside it"
+            on_bad_line(CorpusError(f"{location}: {reason}: {advice}"))
+            continue
+        if len(row) == 3 and re.fullmatch("[0-9]{1,9}", row[0]):
+            yield _Passage(location, clean_text(row[2]).strip(), Paragraph(int(row[0]), clean_text(row[1])))
         else:
-            yield passage
-
-
-def _dpr_passage(location: str, line: str) -> _Passage:
-    try:
-        # Line by line, so that an unclosed quotation mark affects one passage only.
-        row = next(csv.reader([line], delimiter="\t", strict=True))
-    except csv.Error as reason:
-        raise CorpusError(f"{reason}: enclose the text in quotation marks and double those inside it") from reason
-    if len(row) != 3 or not re.fullmatch("[0-9]{1,9}", row[0]):
-        raise CorpusError(f"{row!r:.60} is not a passage: write id (up to 9 digits), text and title, separated by tabs")
-    return _Passage(location, clean_text(row[2]).strip(), Paragraph(int(row[0]), clean_text(row[1])))
+            advice = "write id (up to 9 digits), text and title, separated by tabs"
+            on_bad_line(CorpusError(f"{location}: {row!r:.60} is not a passage: {advice}"))
 
 
 def _dpr_page(page: list[_Passage]) -> Page:

@@ -16,7 +16,7 @@ _BLANKS = {"br", "td", "th"}  # between words
 
 
 def web_parts(text: str) -> Parts:
-    """The parts of a page.
+    """Return the parts of a page.
 
     >>> web_parts("<title>Stone Bridge</title><h1>Stone Bridge</h1><p>By <b>Ann</b>&nbsp;Aal.")
     Parts(title='Stone Bridge', paragraphs=['By Ann Aal.'], metadata={})
@@ -58,7 +58,7 @@ class _Parser(HTMLParser):
             self._text.append(" ")
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """An element without content."""
+        """Take an element without content."""
         if tag not in _SKIPPED:
             super().handle_startendtag(tag, attrs)
 
@@ -83,7 +83,7 @@ class _Parser(HTMLParser):
             self._text.append(data)
 
     def end_block(self) -> None:
-        """What came so far is a paragraph."""
+        """Make a paragraph of the text so far."""
         text = " ".join("".join(self._text).split())
         self._text.clear()
         if text:

@@ -104,30 +104,18 @@ class Texts:
     """
 
     def __init__(self, ends: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
+        """`ends`: where each text ends in `data`. Shape: (texts,)."""
         self._ends, self._data = ends, data
 
     @classmethod
     def open(cls, folder: Path, name: str) -> "Texts":
-        """Raises OSError or ValueError for a missing or damaged file."""
-        ends, data = open_array(folder / f"{name}.npy"), open_array(folder / f"{name}.bin")
-        if ends.dtype != np.int64 or data.dtype != np.uint8 or ends.ndim != 1 or data.ndim != 1:
-            raise ValueError(f"{name} holds {ends.dtype} {ends.shape} and {data.dtype} {data.shape}, no texts")
+        """Raise OSError or ValueError if a file is missing or damaged."""
+        ends = open_array(folder / f"{name}.npy", np.int64)
+        data = open_array(folder / f"{name}.bin", np.uint8)
+        if len(data) != (ends[-1] if len(ends) else 0):
+            raise ValueError("its files differ in length")
+        refuse_descending(name, ends, len(data))
         return cls(ends, data)
-
-    @property
-    def ends(self) -> NDArray[np.int64]:
-        """Where each text ends. Shape: (texts,)."""
-        return self._ends
-
-    @property
-    def bytes(self) -> int:
-        """How long all texts are."""
-        return len(self._data)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the last text ends at the last byte."""
-        return len(self._data) == (self._ends[-1] if len(self._ends) else 0)
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -152,12 +140,9 @@ class Texts:
 
 
 def refuse_descending(name: str, values: NDArray[Any], most: int) -> None:
-    """Refuse a list of places that are not in order, or not within what they are places of.
+    """Refuse a list of places that are not in order, or not from 0 to `most`; look only at both ends of a long list.
 
-    Of a long list, its beginning and its end are looked at, as all of it would have to be read from the disk.
-
-    Raises:
-        ValueError: it is such a list.
+    Raises ValueError.
     """
     for part in (values,) if values.nbytes <= LOOKED_AT else (values[:SOME], values[-SOME:]):
         is_in_order = part.dtype.kind in "iu" and part.ndim == 1 and bool((part[1:] >= part[:-1]).all())
@@ -165,29 +150,34 @@ def refuse_descending(name: str, values: NDArray[Any], most: int) -> None:
             raise ValueError(f"{name} is not a list of places from 0 to {most:,}")
 
 
-def open_array(path: Path) -> NDArray[Any]:
-    """A finished array, memory-mapped unless it is empty. Raises OSError or ValueError for a damaged file."""
+def open_array(path: Path, dtype: type[np.generic] | None = None, dimensions: int = 1) -> NDArray[Any]:
+    """Map a finished array to be read, of the type `dtype` if that is given.
+
+    Raises OSError if the file cannot be read, ValueError if it is damaged, or of another type or number of dimensions.
+    """
     size = path.stat().st_size
     if size < HEADER:
         raise ValueError(f"{path.name} has {size} bytes, its header alone {HEADER}")
     try:
         with path.open("rb") as file:
-            shape, is_by_column, dtype = _header(file)
+            shape, is_by_column, found = _header(file)
             begin = file.tell()
     except OSError:
         raise
     except Exception as error:  # NumPy parses the header as Python, which may fail in many ways
         raise ValueError(f"the header of {path.name} cannot be read: {first_line(error)}") from None
-    expected = begin + math.prod(shape) * dtype.itemsize
-    if is_by_column or dtype.hasobject or expected != size:
-        raise ValueError(f"{path.name} has {size:,} bytes, {expected:,} are expected for {dtype} {shape}")
+    expected = begin + math.prod(shape) * found.itemsize
+    if is_by_column or found.hasobject or expected != size:
+        raise ValueError(f"{path.name} has {size:,} bytes, {expected:,} are expected for {found} {shape}")
+    if dtype is not None and (found != dtype or len(shape) != dimensions):
+        raise ValueError(f"{path.name} holds {found} {shape}, not {np.dtype(dtype)} in {dimensions} dimensions")
     if not math.prod(shape):  # an empty array cannot be mapped
-        return np.empty(shape, dtype)
-    return map_file(path)[begin:].view(dtype).reshape(shape)
+        return np.empty(shape, found)
+    return map_file(path)[begin:].view(found).reshape(shape)
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """The shape of an array, whether columns are contiguous, and the type of its values."""
+    """Return the shape of an array, whether columns are contiguous, and the type of its values."""
     version = np.lib.format.read_magic(file)
     if version != (1, 0):
         raise ValueError(f"version {version}")

@@ -56,7 +56,7 @@ class _Block:
 
 
 def manifest_before(folder: Path, model: Model, append: bool) -> Manifest:
-    """The manifest to start from: that of the knowledge base to append to, or an empty one.
+    """Return the manifest to start from: that of the knowledge base to append to, or an empty one.
 
     Raises:
         KnowledgeBaseError: the folder holds something else, or no knowledge base to append to.
@@ -87,12 +87,13 @@ def build_shards(
     encode: Callable[[Sequence[Any]], Encoded] | None = None,
     with_vectors: bool = True,
 ) -> tuple[list[ShardEntry], str]:
-    """Write the shards, or those that are missing; returns them and a digest of the corpus.
+    """Write the shards, or those that are missing; return them and a digest of the corpus.
 
-    `start_encoders` gives the workers that encode, None: this process does. Only this process writes, block by block.
+    Only this process writes, block by block.
 
     Args:
-        encode: gives the paragraphs of a block of pages, where the model has encoded them before.
+        start_encoders: gives the workers that encode; None: this process does.
+        encode: gives the paragraphs of a block of pages, if the model has encoded them before.
         with_vectors: write them.
 
     Raises:
@@ -143,10 +144,9 @@ def _clear(folder: Path, first_shard: int) -> None:
 
 
 def _new_blocks(pages: Iterable[Page], state: BuildState, folder: Path) -> Iterator[_Block]:
-    """The blocks that are not on the disk yet.
+    """Yield the blocks that are not on the disk yet.
 
-    Raises:
-        KnowledgeBaseError: the pages on the disk are not those of this corpus.
+    Raises KnowledgeBaseError if the pages on the disk are not those of this corpus.
     """
     digest = hashlib.blake2b(digest_size=16)
     consumed = 0
@@ -163,7 +163,7 @@ def _new_blocks(pages: Iterable[Page], state: BuildState, folder: Path) -> Itera
 
 
 def _blocks(pages: Iterable[Page]) -> Iterator[list[Page]]:
-    """Pages in blocks of about BLOCK_CHARACTERS, which depend on the pages alone."""
+    """Yield pages in blocks of about BLOCK_CHARACTERS, which depend on the pages alone."""
     block: list[Page] = []
     size = 0
     for page in pages:
@@ -204,7 +204,7 @@ def _refuse_other_corpus(folder: Path, state: BuildState, digest: str) -> None:
 
 
 def _how_to_restart(folder: Path, first_shard: int) -> str:
-    """Advice on restarting a build that keeps what was published before an append."""
+    """Say how to restart a build so that what was published before an append stays."""
     return f"delete {folder / STATE if first_shard else 'the folder'} to start over"
 
 

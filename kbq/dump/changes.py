@@ -4,24 +4,26 @@ A deleted page stays in the files of its shard, which never change; a list besid
 `compacting.py` makes shards without such pages.
 """
 
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from kbq.array_types import Bools
+from kbq.array_types import Bools, Rows
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import STATE, Manifest
 from kbq.dump.page_directory import Pages
 from kbq.dump.publishing import changing, write_manifest
 from kbq.dump.shard_writer import page_digest
-from kbq.dump.shards import Shard, deleted_file, write_deleted
+from kbq.dump.shards import Shard, deleted_file
 from kbq.errors import KnowledgeBaseError
 from kbq.storage.folders import remove_folder
 from kbq.storage.lines import clean_text, read_lines
 from kbq.storage.paths import given
-from kbq.storage.writing import remove_file
+from kbq.storage.records import digest_of_bytes
+from kbq.storage.writing import remove_file, write_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Comparison:
         self._added = 0
 
     def to_encode(self, pages: Iterable[Page]) -> Iterator[Page]:
-        """The pages that the knowledge base does not have, or not as they are now."""
+        """Yield the pages that the knowledge base does not have, or not as they are now."""
         for page in pages:
             place = self._pages.place(page.id)
             if place is None:
@@ -72,7 +74,7 @@ class Comparison:
         return [(shard.live_pages() & ~was_seen) | replaced for shard, was_seen, replaced in seen]
 
     def changes(self, also_missing: bool) -> Changes:
-        """What the corpus changes, once all of its pages have been compared."""
+        """Return what the corpus changes, once all of its pages have been compared."""
         gone = sum(int(pages.sum()) for pages in self.gone(also_missing))
         replaced = sum(int(pages.sum()) for pages in self._replaced)
         had = sum(int(shard.live_pages().sum()) for shard in self._shards)
@@ -102,7 +104,7 @@ def delete(folder: Path, ids: Sequence[str], missing_ok: bool = False) -> tuple[
 
 
 def page_ids(pages: str | Path | Iterable[str]) -> list[str]:
-    """The ids of some pages, each once, as a corpus has them: cleaned and stripped.
+    """Return the ids of some pages, each once, cleaned and stripped as those of a corpus.
 
     Args:
         pages: the ids, one id, or the path of a file with one id a line, `Path("-")` for standard input.
@@ -127,7 +129,7 @@ def page_ids(pages: str | Path | Iterable[str]) -> list[str]:
 
 
 def refuse_unknown(folder: Path, ids: Sequence[str]) -> None:
-    """Raises KnowledgeBaseError if there are any ids: those of pages that a knowledge base does not have."""
+    """Raise KnowledgeBaseError if there are any ids: those of pages that a knowledge base does not have."""
     if len(ids) == 1:
         raise KnowledgeBaseError(f"{folder} has no page {ids[0]!r}: check its id")
     if ids:
@@ -135,22 +137,29 @@ def refuse_unknown(folder: Path, ids: Sequence[str]) -> None:
 
 
 def without(manifest: Manifest, shards: Sequence[Shard], gone: Sequence[Bools]) -> Manifest:
-    """The same knowledge base without some pages of its first shards; writes the lists that the manifest then names."""
+    """Return the manifest without some pages of its first shards, after writing the lists that it then names."""
     entries = list(manifest.shards)
     for number, (shard, pages) in enumerate(zip(shards, gone, strict=True)):
         if pages.any():
             left = shard.live_pages() & ~pages
-            deleted = write_deleted(shard.folder, np.flatnonzero(~left))
+            deleted = _write_deleted(shard.folder, np.flatnonzero(~left))
             entries[number] = replace(entries[number], deleted=deleted, live=shard.counts_of(left))
     return replace(manifest, shards=tuple(entries))
 
 
-def remove_unnamed_shards(folder: Path, manifest: Manifest) -> None:
-    """Remove lists of deleted pages, and shards, that the manifest does not name; a build may be unfinished.
+def _write_deleted(shard: Path, pages: Rows) -> str:
+    """Write the list of a shard's deleted pages, beside an earlier one; return its digest, by which it is found."""
+    content = io.BytesIO()
+    np.lib.format.write_array(content, pages.astype(np.uint32), version=(1, 0))
+    digest = digest_of_bytes(content.getvalue())
+    write_bytes(deleted_file(shard, digest), content.getvalue())
+    return digest
 
-    Raises:
-        StrangeFileError: a shard is a link elsewhere.
-        OSError: one cannot be removed.
+
+def remove_unnamed_shards(folder: Path, manifest: Manifest) -> None:
+    """Remove lists of deleted pages, and shards, that the manifest does not name, except those of an unfinished build.
+
+    Raises StrangeFileError if a shard is a link elsewhere, OSError if one cannot be removed.
     """
     named = {deleted_file(folder / entry.name, entry.deleted) for entry in manifest.shards}
     for unnamed in set(folder.glob("shard-*/deleted-*")) - named:

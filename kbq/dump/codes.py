@@ -58,11 +58,7 @@ class Codes:
     """The codes of all shards of a knowledge base, memory-mapped."""
 
     def __init__(self, folder: Path) -> None:
-        """Open the folder `official` of a knowledge base.
-
-        Raises:
-            KnowledgeBaseError: a file is missing or damaged.
-        """
+        """Open the folder `official` of a knowledge base. Raises KnowledgeBaseError if a file is missing or damaged."""
         try:
             self.layout = layout = read_record(folder / LAYOUT, CodesLayout, FORMAT)
             self.lists, self.runs = open_array(folder / LISTS), open_array(folder / RUNS)
@@ -87,7 +83,7 @@ class Codes:
         return floats
 
     def _tables_of(self, query: bytes) -> tuple[Doubles, Doubles]:
-        """A query, rotated, and its products with all centroids. Shapes: (dim,), (code bytes × CENTROIDS,)."""
+        """Rotate a query, and multiply it with all centroids. Shapes: (dim,), (code bytes × CENTROIDS,)."""
         vector = np.frombuffer(query, np.float64) / self.layout.step
         rotated = self._rotation @ vector
         table: Doubles = (self.centroids * rotated.reshape(self.layout.code_bytes, 1, -1)).sum(axis=2)
@@ -98,7 +94,7 @@ class Codes:
         return self.rotation.astype(np.float64)
 
     def inner_products(self, places: Rows, queries: Doubles) -> Floats:
-        """Of the rows with codes at these places with queries in the units of rows; see `Shard.inner_products`.
+        """Return the inner products of rows, whose codes are at these places, with queries in the units of rows.
 
         Each is a sum of the same terms in the same order, whatever rows are asked for beside it.
         Shapes: (rows,), (queries, dim), result (rows, queries).
@@ -114,31 +110,31 @@ class Codes:
         return products
 
     def vectors_at(self, places: Rows) -> Floats:
-        """The vectors of rows, in the units of rows. Shapes: (rows,), (rows, dim)."""
+        """Return the vectors of rows, in the units of rows. Shapes: (rows,), (rows, dim)."""
         codes = self._codes_at(places)
         residuals = self.centroids[np.arange(codes.shape[1]), codes].reshape(len(places), -1)
         vectors = (self.means[self._list_of(places)] + residuals) @ self.rotation
         return ((vectors - self.layout.offset) / self.layout.step).astype(np.float32)
 
     def _codes_at(self, places: Rows) -> NDArray[np.uint8]:
-        """Shape: (rows, code bytes)."""
+        """Return the code of each row. Shape: (rows, code bytes)."""
         every = np.lib.stride_tricks.sliding_window_view(self._bytes, self.layout.code_bytes)
         codes: NDArray[np.uint8] = every[places]
         return codes
 
     def _list_of(self, places: Rows) -> Rows:
-        """The list in which each code is; of lists that begin at the same byte, all but the last are empty."""
+        """Return the list in which each code is; of lists that begin at the same byte, all but the last are empty."""
         numbers: Rows = np.searchsorted(self.lists[:, 0], places, side="right") - 1
         return numbers
 
     def rows_of(self, ids: Rows) -> Rows:
-        """The row of each id of the index, counted over all shards. Shape: (ids,)."""
+        """Return the row of each id of the index, counted over all shards. Shape: (ids,)."""
         run = np.searchsorted(self.runs[:, 0], ids, side="right") - 1
         rows: Rows = self.runs[run, 1] + ids - self.runs[run, 0]
         return rows
 
     def ids_of(self, rows: Rows) -> Rows:
-        """The id in the index of each row, counted over all shards. Shape: (rows,)."""
+        """Return the id in the index of each row, counted over all shards. Shape: (rows,)."""
         by_row = self.runs[self._by_row]
         run = np.searchsorted(by_row[:, 1], rows, side="right") - 1
         ids: Rows = by_row[run, 0] + rows - by_row[run, 1]
@@ -154,13 +150,13 @@ class CodedShard(Shard):
     """A shard without vectors of its own."""
 
     def __init__(self, folder: Path, deleted: str, limit: PhraseLimit, codes: Codes) -> None:
-        """`codes`: those of the knowledge base. Raises KnowledgeBaseError; see `Shard`."""
+        """Open a shard; `codes` are those of the knowledge base. Raises KnowledgeBaseError; see `Shard`."""
         self.codes = codes
         super().__init__(folder, deleted=deleted, limit=limit)
 
-    def _open_vectors(self, folder: Path) -> tuple[int, int]:
-        rows = len(open_array(folder / "positions.npy"))
-        self._places: Rows = open_array(folder / OFFICIAL / PLACES) if rows else np.empty(0, np.int64)
+    def _open_vectors(self) -> tuple[int, int]:
+        rows = len(open_array(self.folder / "positions.npy"))
+        self._places: Rows = open_array(self.folder / OFFICIAL / PLACES) if rows else np.empty(0, np.int64)
         return len(self._places), self.codes.layout.dim
 
     @property
@@ -169,7 +165,7 @@ class CodedShard(Shard):
         raise KnowledgeBaseError(codes_instead_of_vectors(self.folder.parent))
 
     def vectors_of(self, rows: Rows) -> Any:
-        """The vectors of some rows, as far as their codes tell. Shapes: (rows,), (rows, dim)."""
+        """Return the vectors of some rows, as far as their codes tell. Shapes: (rows,), (rows, dim)."""
         return self.codes.vectors_at(self._places[rows])
 
     def inner_products(self, rows: Rows, queries: Floats | Doubles) -> Floats:
@@ -178,7 +174,7 @@ class CodedShard(Shard):
 
 
 def codes_instead_of_vectors(folder: Path) -> str:
-    """Why a knowledge base that was imported from an index alone can do less."""
+    """Say why a knowledge base that was imported from an index alone can do less."""
     return (
         f"{folder} was imported from an index of DensePhrases and has its codes instead of vectors, so it is searched "
         "with that index only, on one machine, and nothing can be added to it: import the phrase dump for that, with "

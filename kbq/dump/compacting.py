@@ -10,17 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from kbq.array_types import Bools, Rows
-from kbq.dump.arrays import GrowingTexts, Texts
 from kbq.dump.building import SHARD_ROWS
 from kbq.dump.manifest import Manifest
 from kbq.dump.shard_writer import Progress, ShardWriter
-from kbq.dump.shards import Counts, Shard, ShardEntry, shard_name
+from kbq.dump.shards import Shard, ShardEntry, shard_name
 
 CHUNK = 2**16  # rows, or texts, copied at a time
 
 
 def groups_to_compact(manifest: Manifest, threshold: float) -> list[list[ShardEntry]]:
-    """Neighbouring shards that are to be written again together.
+    """Return the neighbouring shards that are to be written again together.
 
     Args:
         threshold: share of a shard's pages; with more deleted pages, it is written again. Small neighbours are joined.
@@ -37,7 +36,7 @@ def groups_to_compact(manifest: Manifest, threshold: float) -> list[list[ShardEn
 def write_compacted(
     folder: Path, group: Sequence[ShardEntry], shards: Sequence[Shard], first: int, report: Callable[[int], None]
 ) -> list[ShardEntry]:
-    """Write new shards with the remaining pages of some shards, in order.
+    """Write the remaining pages of some shards into new shards, in order.
 
     Args:
         first: number of the first new shard; leftovers of a killed run under these names are replaced.
@@ -64,7 +63,7 @@ def write_compacted(
 
 
 def _targets(rows: Rows) -> Rows:
-    """The new shard of each page, from 0, given the rows of each: a page that makes a shard full is its last."""
+    """Return the new shard of each page, from 0, given the rows of each: a page that fills a shard is its last."""
     sums, targets, first = np.cumsum(rows), np.zeros(len(rows), np.int64), 0
     while first < len(rows):
         before = sums[first - 1] if first else 0
@@ -78,28 +77,19 @@ def copy_pages(shard: Shard, pages: Bools, writer: ShardWriter, report: Callable
     paragraphs = pages[shard.paragraph_pages]
     sizes = shard.paragraph_sizes()
     rows = np.flatnonzero(np.repeat(paragraphs, sizes))
-    logits = shard.logits()
     for first in range(0, len(rows), CHUNK):
         part = rows[first : first + CHUNK]
-        writer.vectors[0].append(shard.vectors[part])
         for name, array in writer.per_row.items():
             array.append(getattr(shard, name)[part])
-        writer.logits.append(logits[part])
-        writer.edges.append(shard.edges[part])
         report(len(part))
     new_numbers = np.cumsum(pages) - 1 + writer.counts.pages
-    writer.paragraph_rows.append(np.cumsum(sizes[paragraphs]) + writer.counts.rows)
-    writer.paragraph_numbers.append(shard.paragraph_numbers[paragraphs])
-    writer.paragraph_pages.append(new_numbers[shard.paragraph_pages[paragraphs]])
-    writer.paragraph_tokens.append(shard.paragraph_tokens[paragraphs])
+    writer.per_paragraph["rows"].append(np.cumsum(sizes[paragraphs]) + writer.counts.rows)
+    writer.per_paragraph["numbers"].append(shard.paragraph_numbers[paragraphs])
+    writer.per_paragraph["pages"].append(new_numbers[shard.paragraph_pages[paragraphs]])
+    writer.per_paragraph["tokens"].append(shard.paragraph_tokens[paragraphs])
     writer.page_digests.append(shard.page_digests[pages])
-    _copy_texts(shard.texts, np.flatnonzero(paragraphs), writer.texts)
-    for name in ("ids", "titles", "metadata"):
-        _copy_texts(getattr(shard, name), np.flatnonzero(pages), getattr(writer, name))
-    tokens = int(shard.paragraph_tokens[paragraphs].sum(dtype=np.int64))
-    writer.counts += Counts(int(pages.sum()), int(paragraphs.sum()), tokens, len(rows))
-
-
-def _copy_texts(texts: Texts, numbers: Rows, to: GrowingTexts) -> None:
-    for first in range(0, len(numbers), CHUNK):
-        to.append([texts[int(number)] for number in numbers[first : first + CHUNK]])
+    for name, texts in writer.texts.items():
+        copied = np.flatnonzero(paragraphs if name == "texts" else pages)
+        for first in range(0, len(copied), CHUNK):
+            texts.append([getattr(shard, name)[number] for number in copied[first : first + CHUNK].tolist()])
+    writer.counts += shard.counts_of(pages)

@@ -1,57 +1,52 @@
-"""Damage: what is wrong with the files of a knowledge base, as far as their digests tell."""
+"""Damage: what is wrong with the files of a knowledge base, as far as their seals tell, and what to do about it."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from pathlib import Path
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-from kbq.dump.advice import sentence
-from kbq.dump.shards import deleted_file, deleted_pages
-from kbq.errors import KbqError, KnowledgeBaseError
-from kbq.storage.seals import SEAL, Damage, all_damage, read_seal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from kbq.dump.manifest import Manifest
-    from kbq.storage.seals import FileSeal
+from kbq.dump.codes import OFFICIAL
+from kbq.errors import KnowledgeBaseError
+from kbq.storage.files import reading_problem
+from kbq.storage.seals import SEAL, Damage, FileSeal, read_seal
 
 
-def sealed_files(folder: Path, manifest: Manifest) -> tuple[dict[Path, FileSeal], list[Damage]]:
-    """All sealed files of a knowledge base, and what is wrong with the seals and with lists of deleted pages."""
+def files_as_sealed(kb: Path, seals: Mapping[str, str]) -> tuple[dict[Path, FileSeal], list[Damage]]:
+    """Return the files of some parts as their seals list them, and what is wrong with these seals.
+
+    Args:
+        seals: the digest of each part's seal, by the path of its folder below the knowledge base.
+    """
     files: dict[Path, FileSeal] = {}
     damages = []
-    for part in [*(shard.name for shard in manifest.shards), *manifest.parts(*manifest.entries)]:
+    for part, digest in seals.items():
         try:
-            seal = read_seal(folder / part)
-            if seal.digest != manifest.named_seals.get(part):
+            seal = read_seal(kb / part)
+            if seal.digest != digest:
                 raise ValueError("it is of another knowledge base or build")
-            files |= {folder / part / name: file for name, file in seal.files.items()}
+            files |= {kb / part / name: file for name, file in seal.files.items()}
         except (OSError, ValueError) as error:
-            damages.append(Damage(folder / part / SEAL, error))
-    for shard in manifest.shards:
-        try:
-            deleted_pages(folder / shard.name, shard.deleted)
-        except (OSError, ValueError) as error:
-            damages.append(Damage(deleted_file(folder / shard.name, shard.deleted), error))
+            damages.append(Damage(kb / part / SEAL, error))
     return files, damages
 
 
-@contextmanager
-def damage_explained(folder: Path, manifest: Manifest) -> Iterator[None]:
-    """Where reading a knowledge base fails unexpectedly, look for a damaged file, and name it.
+def sentence(kb: Path, damage: Damage) -> str:
+    """Say what is wrong with a file, and what to do."""
+    return reading_problem(damage.path, damage.problem, advice(kb, damage.path))
 
-    Raises:
-        KnowledgeBaseError: there is one. Any other error is a fault of kbq, and stays what it is.
-    """
-    try:
-        yield
-    except (KbqError, MemoryError, OSError):
-        raise
-    except Exception as error:
-        files, damages = sealed_files(folder, manifest)
-        damage = next(iter(damages), None) or next(all_damage(files, lambda read: None), None)
-        if damage is not None:
-            raise KnowledgeBaseError(sentence(folder, damage)) from error
-        raise
+
+def reason(error: KnowledgeBaseError) -> str:
+    """Say what is wrong, without the advice."""
+    return str(error).partition(": ")[0]
+
+
+def advice(kb: Path, path: Path) -> str:
+    """Say what to do about a damaged file of a knowledge base: an index can be built again from the shards."""
+    parts = path.relative_to(kb).parts
+    if OFFICIAL in parts:
+        return f"put back the official file, or delete {kb} and import the index again"
+    if len(parts) > 2 and not parts[1].startswith("sparta"):
+        return f"`kbq verify {kb} --repair` builds it again"
+    if any(part.startswith("sparta") for part in parts):
+        return f"`kbq index sparta {kb} MODEL` builds it again"
+    if parts[0].startswith("queries"):
+        return "delete it, to use slot queries about the knowledge base instead"
+    return "restore it from a copy, or build the knowledge base again"

@@ -24,10 +24,9 @@ class Facets:
                     self._pages.setdefault(name, {}).setdefault(text, []).append(number)
 
     def having(self, wanted: Iterable[str]) -> Rows | None:
-        """The pages that have all of some values, each `field=value`, ascending; None: all pages, as none is wanted.
+        """Return the pages that have all of some values, each `field=value`, ascending; None: no value is wanted.
 
-        Raises:
-            KbqError: no page has such a field.
+        Raises KbqError if no page has such a field.
         """
         chosen: Rows | None = None
         for text in wanted:
@@ -37,10 +36,9 @@ class Facets:
         return chosen
 
     def counts(self, name: str, among: Rows | None = None) -> list[tuple[str, int]]:
-        """The values of a field, those of most pages first, with how many of some pages have them.
+        """Return the values of a field with how many of some pages have them, the most frequent first.
 
-        Raises:
-            KbqError: no page has such a field.
+        Raises KbqError if no page has such a field.
         """
         counted = [
             (value, len(pages) if among is None else len(np.intersect1d(among, pages, assume_unique=True)))
@@ -49,7 +47,7 @@ class Facets:
         return sorted((pair for pair in counted if pair[1]), key=lambda pair: (-pair[1], pair[0]))
 
     def shared(self) -> list[str]:
-        """The fields that sort pages: most of their values are those of several pages; fewest values first."""
+        """Return the fields that sort pages: most of their values are shared by several pages; fewest values first."""
         sorting = [name for name, values in self._pages.items() if 2 * len(values) <= sum(map(len, values.values()))]
         return sorted(sorting, key=lambda name: len(self._pages[name]))
 
@@ -62,7 +60,7 @@ class Facets:
 
 
 def values_of(value: object) -> list[str]:
-    """The values that a field has: one, or those of a list; of longer texts and of objects none.
+    """Return the values of a field: one, or those of a list; none of longer texts and of objects.
 
     >>> values_of(["de", "fr", "de"]), values_of(3), values_of(True), values_of({"a": 1})
     (['de', 'fr'], ['3'], ['true'], [])

@@ -1,7 +1,8 @@
 """Manifest: the file that describes a knowledge base. It is written last and atomically, which publishes a build."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,14 +11,14 @@ from msgspec import Meta
 
 import kbq
 from kbq.answers import IndexKind
-from kbq.dump.advice import advice, sentence
 from kbq.dump.codes import INDEX, OFFICIAL, CodedShard, Codes, codes_instead_of_vectors
-from kbq.dump.shards import REPAIR, Counts, HexDigits, PhraseLimit, Shard, ShardEntry
-from kbq.errors import KnowledgeBaseError, ModelError
+from kbq.dump.damage import files_as_sealed, sentence
+from kbq.dump.shards import REPAIR, Counts, HexDigits, PhraseLimit, Shard, ShardEntry, deleted_file, read_deleted
+from kbq.errors import KbqError, KnowledgeBaseError, ModelError
 from kbq.storage.files import reading_problem
 from kbq.storage.machine import stays_in_memory
 from kbq.storage.records import OtherFormatError, read_record
-from kbq.storage.seals import SEAL, FileSeal, Seal, first_damage, read_seal
+from kbq.storage.seals import Damage, FileSeal, all_damage, first_damage
 from kbq.storage.strange_files import refuse_strange_files
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ Number = Annotated[int, Meta(ge=0)]
 class IndexEntry:
     """An index of the shards; its recall is the share of exact search's ten best phrases that it finds.
 
-    That of an official index is not known: there are no vectors to search exactly.
+    The recall of an official index is unknown: there are no vectors to search exactly.
     """
 
     kind: IndexKind = "exact"
@@ -98,7 +99,7 @@ class Manifest:
         return self.size.rows * self.dim
 
     def parts(self, *entries: IndexEntry) -> list[str]:
-        """The folders of the words, and of these indexes of vectors, by their paths below the knowledge base."""
+        """Return the folders of the words, and of these indexes of vectors, by their paths below the knowledge base."""
         words = [BM25] * self.bm25 + [f"sparta-{self.sparta}"] * bool(self.sparta)
         vectors = [entry.part for entry in entries if entry.kind != "exact"]
         within = [
@@ -119,7 +120,7 @@ class Manifest:
 
     @property
     def available(self) -> tuple[IndexEntry, ...]:
-        """What a query can use: all indexes, and exact search, for which nothing is built."""
+        """The indexes that a query can use: all, and exact search, for which nothing is built."""
         has_exact = self.has_codes or any(entry.kind == "exact" for entry in self.entries)
         return self.entries if has_exact else (*self.entries, IndexEntry())
 
@@ -129,16 +130,12 @@ class Manifest:
         return self.index.kind == OFFICIAL
 
     def refuse_codes(self, folder: Path) -> None:
-        """Raises KnowledgeBaseError if it has codes instead of vectors."""
+        """Raise KnowledgeBaseError if it has codes instead of vectors."""
         if self.has_codes:
             raise KnowledgeBaseError(codes_instead_of_vectors(folder))
 
     def entry(self, folder: Path, kind: IndexKind | None) -> IndexEntry:
-        """The index of a kind; None: the default.
-
-        Raises:
-            KnowledgeBaseError: there is none.
-        """
+        """Return the index of a kind; None: the default. Raises KnowledgeBaseError if there is none."""
         by_kind = {entry.kind: entry for entry in self.available}
         if kind is not None and kind not in by_kind:
             self.refuse_codes(folder)
@@ -149,19 +146,18 @@ class Manifest:
         return self.index if kind is None else by_kind[kind]
 
     def with_shards(self, shards: Sequence[ShardEntry], corpus: str) -> "Manifest":
-        """The same knowledge base with one more corpus, and no SPARTA index, which the new shards lack."""
+        """Return the manifest with one more corpus, and no SPARTA index, which the new shards lack."""
         shards, corpora = (*self.shards, *shards), (*self.corpora, corpus)
         return dataclasses.replace(self, shards=shards, corpora=corpora, sparta="")
 
     def shard_folders(self, folder: Path) -> list[Path]:
-        """The folders of all shards, in order."""
+        """Return the folders of all shards, in order."""
         return [folder / shard.name for shard in self.shards]
 
     def open_shards(self, folder: Path, parts: Iterable[str] = ()) -> list[Shard]:
-        """All shards, in order, after a look at their files, and at those of other `parts` that will be read.
+        """Open all shards, in order, after a look at their files, and at those of other `parts` that will be read.
 
-        Raises:
-            KnowledgeBaseError: a file is missing or damaged.
+        Raises KnowledgeBaseError if a file is missing or damaged.
         """
         files = self.files(folder, [*(shard.name for shard in self.shards), *parts])
         damage = first_damage(files)
@@ -190,41 +186,53 @@ class Manifest:
         return self.seals | {shard.name: shard.seal for shard in self.shards}
 
     def without_seals(self, parts: Iterable[str]) -> "Manifest":
-        """The same, but the seals of some indexes, which were built again, are read when it is written."""
+        """Return the manifest without the seals of indexes that were built again, to be read when it is written."""
         gone = set(parts)
         return dataclasses.replace(self, seals={name: seal for name, seal in self.seals.items() if name not in gone})
 
     def files(self, folder: Path, parts: Iterable[str]) -> dict[Path, FileSeal]:
-        """The files of some parts, which are folders below the knowledge base, as their seals list them.
+        """Return the files of some parts, which are folders below the knowledge base, as their seals list them.
 
-        Raises:
-            KnowledgeBaseError: a seal is missing, damaged, or not the one that the manifest names.
+        Raises KnowledgeBaseError if a seal is missing, damaged, or not the one that the manifest names.
         """
-        files: dict[Path, FileSeal] = {}
-        for part in parts:
-            seal = read_named_seal(folder, part, self.named_seals.get(part, ""))
-            files |= {folder / part / name: file for name, file in seal.files.items()}
+        seals = self.named_seals
+        files, damages = files_as_sealed(folder, {part: seals.get(part, "") for part in parts})
+        if damages:
+            raise KnowledgeBaseError(sentence(folder, damages[0]))
         return files
 
+    def all_files(self, folder: Path) -> tuple[dict[Path, FileSeal], list[Damage]]:
+        """Return all sealed files, and what is wrong with the seals and with lists of deleted pages."""
+        seals = self.named_seals
+        parts = [*(shard.name for shard in self.shards), *self.parts(*self.entries)]
+        files, damages = files_as_sealed(folder, {part: seals.get(part, "") for part in parts})
+        for shard in self.shards:
+            try:
+                read_deleted(folder / shard.name, shard.deleted)
+            except (OSError, ValueError) as error:
+                damages.append(Damage(deleted_file(folder / shard.name, shard.deleted), error))
+        return files, damages
 
-def read_named_seal(kb: Path, part: str, digest: str) -> Seal:
-    """The seal of a part of a knowledge base, which must be the one that its manifest names.
+    @contextmanager
+    def damage_explained(self, folder: Path) -> Iterator[None]:
+        """Where reading fails unexpectedly, look for a damaged file, and name it in a KnowledgeBaseError.
 
-    Raises:
-        KnowledgeBaseError: it is missing, damaged, or another one.
-    """
-    path = kb / part / SEAL
-    try:
-        seal = read_seal(path.parent)
-    except (OSError, ValueError) as error:
-        raise KnowledgeBaseError(reading_problem(path, error, advice(kb, path))) from None
-    if seal.digest != digest:
-        raise KnowledgeBaseError(f"{path.parent} is of another knowledge base or build: {advice(kb, path)}")
-    return seal
+        Any other error is a fault of kbq, and stays what it is.
+        """
+        try:
+            yield
+        except (KbqError, MemoryError, OSError):
+            raise
+        except Exception as error:
+            files, damages = self.all_files(folder)
+            damage = next(iter(damages), None) or next(all_damage(files), None)
+            if damage is not None:
+                raise KnowledgeBaseError(sentence(folder, damage)) from error
+            raise
 
 
 def refuse_other_model(folder: Path, manifest: Manifest, model: "Model") -> None:
-    """Raises ModelError if a knowledge base was built with another phrase encoder."""
+    """Raise ModelError if a knowledge base was built with another phrase encoder."""
     then, now = manifest.model_fingerprint, model.config.phrase_fingerprint
     if then == now:
         return
@@ -247,8 +255,7 @@ def is_knowledge_base(folder: Path) -> bool:
 def read_manifest(folder: Path) -> Manifest:
     """Read and check a manifest.
 
-    Raises:
-        KnowledgeBaseError: it is missing, damaged, or of another format version; or the folder has links.
+    Raises KnowledgeBaseError if it is missing, damaged, or of another format version, or if the folder has links.
     """
     path = folder / MANIFEST
     if path.is_symlink() or path.exists():  # any other folder may be large
@@ -274,11 +281,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def refuse_strange_parts(folder: Path) -> None:
-    """Refuse a folder with links, devices or other people's files, which no knowledge base has.
-
-    Raises:
-        KnowledgeBaseError: there is one.
-    """
+    """Refuse links, devices and other people's files, which no knowledge base has. Raises KnowledgeBaseError."""
     refuse_strange_files(folder, "a knowledge base", KnowledgeBaseError, lambda path: path == folder / OFFICIAL / INDEX)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kbq.corpus.page_ids import PageIds
+from kbq.corpus.pages import PageIds
 from kbq.dump.manifest import IndexEntry, Manifest, read_manifest
 from kbq.dump.publishing import publish
 from kbq.dump.shards import Shard, shard_name
@@ -50,7 +50,10 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
             if any(out.iterdir()):
                 raise KnowledgeBaseError(f"{out} is not empty: delete it or choose another folder")
             try:
-                _link_shards(shards, out, Stage(report, "linked, shards", len(shards)))
+                stage = Stage(report, "linked, shards", len(shards))
+                for number, shard in enumerate(shards):
+                    copy_folder(shard.folder, out / shard_name(number), link_file, _stays_behind)
+                    stage.add(1)
                 published = publish(out, merged)
             except OSError:
                 discard_folder(out)
@@ -60,12 +63,6 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
             f"{out} cannot be written ({error.strerror}): free disk space or choose another folder"
         ) from None
     return published
-
-
-def _link_shards(shards: Sequence[Shard], out: Path, stage: Stage) -> None:
-    for number, shard in enumerate(shards):
-        copy_folder(shard.folder, out / shard_name(number), link_file, _stays_behind)
-        stage.add(1)
 
 
 def _stays_behind(name: str) -> bool:

@@ -19,11 +19,7 @@ TERMS = 500  # kept for each sentence: in the paper, 500 reach an MRR of 0.77, a
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """How a knowledge base is built; an update has some of it.
-
-    Raises:
-        KnowledgeBaseError: a value that has no meaning.
-    """
+    """How a knowledge base is built; an update has some of it. Raises KnowledgeBaseError for invalid values."""
 
     format: Annotated[CorpusFormat, Option("What the corpus looks like.")] = "auto"
     columns: CorpusColumns | None = None  # what a table, or jsonl, calls the columns of ids, titles and texts
@@ -42,7 +38,7 @@ class BuildOptions:
 
 
 class CorpusWords(TypedDict, total=False):
-    """What reads a corpus has in common; see `BuildOptions`.
+    """The options that everything that reads a corpus shares; see `BuildOptions`.
 
     `report` is called after each block with what has been written so far, `report_stage` with the progress of what
     follows, indexes and words, and `note` with each line for the person who waits.
@@ -81,10 +77,9 @@ class BuildWords(CorpusWords, total=False):
 
 
 def build_options(words: Mapping[str, Any]) -> tuple[BuildOptions, dict[str, Any]]:
-    """The options among the words that a method was given, and the other words; a SPARTA model may be a text.
+    """Split the words that a method was given into options and others; a SPARTA model may be a text.
 
-    Raises:
-        KnowledgeBaseError: a value that has no meaning.
+    Raises KnowledgeBaseError for invalid values.
     """
     names = {field.name for field in fields(BuildOptions)}
     given, others = ({name: words[name] for name in words if (name in names) == is_one} for is_one in (True, False))

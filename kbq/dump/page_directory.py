@@ -1,16 +1,18 @@
-"""Pages: a page id becomes the place and the texts of the page, without opening an encoder or an index."""
+"""Pages: the id or the title of a page becomes its place and its texts, without opening an encoder or an index."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import msgspec
 import numpy as np
 import xxhash
 
-from kbq.array_types import Bools, Rows
+from kbq.array_types import Bools
 from kbq.dump.manifest import read_manifest
 from kbq.dump.shards import Shard
+from kbq.text.comparing import normalised
 
 
 class PagePlace(NamedTuple):
@@ -18,6 +20,13 @@ class PagePlace(NamedTuple):
 
     shard: int
     page: int
+
+
+class PageValue(msgspec.Struct, frozen=True, tag_field="type", tag="page"):
+    """A value that is a page of the knowledge base."""
+
+    page_id: str
+    title: str
 
 
 class Pages:
@@ -29,32 +38,25 @@ class Pages:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """Raises KnowledgeBaseError if the folder is not a complete knowledge base."""
+        """Open a knowledge base. Raises KnowledgeBaseError if the folder does not hold a complete one."""
         return cls(read_manifest(folder).open_shards(folder))
 
     def ids(self) -> Iterator[str]:
-        """The ids of all pages, in the order of the corpus."""
+        """Return the ids of all pages, in the order of the corpus."""
         return (page_id for shard in self._shards for _, page_id in shard.live_ids())
 
     def names(self) -> Iterator[tuple[str, str]]:
-        """The ids and titles of all pages, in the order of the corpus."""
+        """Return the ids and titles of all pages, in the order of the corpus."""
         return ((page_id, shard.titles[page]) for shard in self._shards for page, page_id in shard.live_ids())
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
-        """The metadata of all pages, in the order of the corpus."""
+        """Return the metadata of all pages, in the order of the corpus."""
         return (shard.metadata_of(page) for shard in self._shards for page, _ in shard.live_ids())
 
     def place(self, page_id: str) -> PagePlace | None:
-        """Where a page is; None if the knowledge base does not have it."""
-        keys, shards, pages = self._table
-        key = _key(page_id)
-        row = int(np.searchsorted(keys, key))
-        while row < len(keys) and keys[row] == key:  # nearly always once
-            place = PagePlace(int(shards[row]), int(pages[row]))
-            if self._shards[place.shard].ids[place.page] == page_id:
-                return place
-            row += 1
-        return None
+        """Return where a page is; None if the knowledge base does not have it."""
+        places = self._table.places(page_id)  # nearly always one at most
+        return next((place for place in places if self._shards[place.shard].ids[place.page] == page_id), None)
 
     def chosen(self, ids: Iterable[str]) -> tuple[list[Bools], list[str]]:
         """Whether each page of each shard is one of these, and the ids that the knowledge base does not have.
@@ -71,20 +73,15 @@ class Pages:
         return masks, unknown
 
     @cached_property
-    def _table(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint64]], Rows, Rows]:
-        """Keys of all ids, ascending, with the shard and the number of each page. Shapes: (pages,)."""
-        pages = [np.fromiter((number for number, _ in shard.live_ids()), np.int64) for shard in self._shards]
-        shards = np.repeat(np.arange(len(pages)), [len(numbers) for numbers in pages])
-        keys = np.fromiter(map(_key, self.ids()), np.uint64, len(shards))
-        order = np.argsort(keys, kind="stable")
-        return keys[order], shards[order], np.concatenate([*pages, np.empty(0, np.int64)])[order]
+    def _table(self) -> "_Table":
+        return _Table(self._shards, self.ids())
 
     def is_known(self, page_id: str) -> bool:
         """Whether the knowledge base has the page."""
         return self.place(page_id) is not None
 
     def text_of(self, page_id: str, paragraph: int | None) -> str | None:
-        """A paragraph by the corpus's number (None: the first of the page); None if there is no such paragraph."""
+        """Return a paragraph by the corpus's number (None: the first of the page); None if there is no such one."""
         place = self.place(page_id)
         if place is None:
             return None
@@ -94,5 +91,45 @@ class Pages:
         return next((found.text for found in paragraphs if found.number == paragraph), None)
 
 
-def _key(page_id: str) -> int:
-    return xxhash.xxh3_64_intdigest(page_id.encode("utf-8", "surrogatepass"))
+class Titles:
+    """The titles of all pages that are not deleted, as values are compared; the table is made on first use."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        """`shards`: of the knowledge base, all of them."""
+        self._shards = shards
+
+    def page(self, text: str) -> PageValue | None:
+        """Return the page with this title; None if there is none, or more than one."""
+        wanted = normalised(text)
+        found = [
+            PageValue(self._shards[shard].ids[page], title)
+            for shard, page in self._table.places(wanted)
+            if normalised(title := self._shards[shard].titles[page]) == wanted
+        ]
+        return found[0] if len(found) == 1 else None
+
+    @cached_property
+    def _table(self) -> "_Table":
+        return _Table(self._shards, (normalised(title) for _, title in Pages(self._shards).names()))
+
+
+class _Table:
+    """Which pages may have a name: 24 bytes for each page that is not deleted."""
+
+    def __init__(self, shards: Sequence[Shard], names: Iterable[str]) -> None:
+        """`names`: of all pages that are not deleted, in the order of the corpus."""
+        pages = [np.flatnonzero(shard.live_pages()) for shard in shards]
+        numbers = np.concatenate([*pages, np.empty(0, np.int64)])
+        keys = np.fromiter(map(_key, names), np.uint64, len(numbers))
+        order = np.argsort(keys, kind="stable")
+        self._keys, self._pages = keys[order], numbers[order]
+        self._shards = np.repeat(np.arange(len(pages)), [len(one) for one in pages])[order]
+
+    def places(self, name: str) -> list[PagePlace]:
+        """Return the pages whose name has the same digest: these have it, or once in 2^64 pairs another name."""
+        first, stop = (np.searchsorted(self._keys, _key(name), side) for side in ("left", "right"))
+        return list(map(PagePlace, self._shards[first:stop].tolist(), self._pages[first:stop].tolist()))
+
+
+def _key(name: str) -> np.uint64:
+    return np.uint64(xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogatepass")))

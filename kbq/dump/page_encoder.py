@@ -5,7 +5,7 @@ back in one transfer for each batch of windows.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ class PageEncoder:
         return self.start(block)()
 
     def start(self, block: Sequence[Page]) -> Callable[[], Encoded]:
-        """Have a block encoded; what is returned waits for it. A CPU has finished then."""
+        """Begin to encode a block, and return a function that waits for it. A CPU has finished by then."""
         model = self._model
         titles = tokenize(model.tokenizer, [page.title for page in block])
         paragraphs = [paragraph for page in block for paragraph in page.paragraphs]
@@ -69,7 +69,7 @@ class PageEncoder:
 
     @torch.inference_mode()
     def _asked_for(self, batch: EncodedBatch) -> "_Batch":
-        """The tokens of a batch on their way from the device, which selects them; a CPU computes only what is kept."""
+        """Send for the tokens of a batch: the device selects them; a CPU computes only what is kept."""
         config = self._model.config
         logits = batch.logits.amax(dim=2).masked_fill_(~batch.own, -torch.inf)
         # The best token of a window is always kept, as a phrase by itself, so that every paragraph can be found.
@@ -96,90 +96,61 @@ class _Batch(NamedTuple):
     tokens: Tensor  # a vector, and EXTRA bytes behind it. Shape: (tokens, dim + EXTRA), int8
 
     def kept(self) -> tuple[Rows, Rows, NDArray[np.int8]]:
-        """Window and place in the window of each kept token, and its bytes, window after window."""
+        """Return window and place in the window of each kept token, and its bytes, window after window."""
         tokens = self.tokens.numpy()
         places = np.flatnonzero(tokens[:, -1] & KEPT) if self.places is None else self.places.numpy()
         window, place = np.divmod(places, self.width)
         return self.members[window], place, tokens[places] if self.places is None else tokens
 
 
-class _Kept(NamedTuple):
-    """Kept tokens, window after window. Shapes: vectors (kept, dim), others (kept,)."""
+def _in_order(
+    parts: Sequence[_Batch], flat: Sequence[Window], dim: int
+) -> tuple[NDArray[np.int8], NDArray[np.uint32], Rows]:
+    """Return the bytes and the positions of all kept tokens, window after window, and how many each window has.
 
-    vectors: NDArray[np.int8]
-    logits: NDArray[np.float32]
-    edges: NDArray[np.uint8]
-    positions: NDArray[np.uint32]
-    counts: Rows  # of each window. Shape: (windows,)
-
-
-def _in_order(parts: Sequence[_Batch], flat: Sequence[Window], dim: int) -> _Kept:
-    """The kept tokens of all windows, in the order of these."""
-    found = [part.kept() for part in parts]
-    counts = np.zeros(len(flat), np.int64)
-    for members, _, _ in found:
-        counts += np.bincount(members, minlength=len(flat))
-    total = int(counts.sum())
-    kept = _Kept(
-        np.empty((total, dim), np.int8), np.empty(total, np.float32), np.empty(total, np.uint8),
-        np.empty(total, np.uint32), counts,
-    )  # fmt: skip
-    begins = np.cumsum(counts) - counts
-    before = np.array([window.position - window.first for window in flat], np.int64)
-    for members, place, tokens in found:
-        rank = np.arange(len(members)) - _firsts(members)  # within the window
-        rows = begins[members] + rank
-        kept.vectors[rows] = tokens[:, :dim]
-        kept.logits[rows] = np.ascontiguousarray(tokens[:, dim : dim + 4]).view(np.float32)[:, 0]
-        kept.edges[rows] = tokens[:, -1] & (OPENS | CLOSES)
-        kept.positions[rows] = place + before[members]
-    return kept
-
-
-def _firsts(numbers: Rows) -> Rows:
-    """Where the run of equal numbers begins that each number is in.
-
-    >>> _firsts(np.array([7, 7, 3])).tolist()
-    [0, 0, 2]
+    Shapes: (kept, dim + EXTRA), (kept,), (windows,).
     """
-    changes = np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]
-    return np.maximum.accumulate(np.where(changes, np.arange(len(numbers)), 0))
+    found = [part.kept() for part in parts]
+    owners = np.concatenate([np.empty(0, np.int64), *(members for members, _, _ in found)])
+    rows = np.empty(len(owners), np.int64)
+    rows[np.argsort(owners, kind="stable")] = np.arange(len(owners))  # the tokens of a window are in order already
+    tokens, positions = np.empty((len(owners), dim + EXTRA), np.int8), np.empty(len(owners), np.uint32)
+    before = np.array([window.position - window.first for window in flat], np.int64)
+    first = 0
+    for members, place, of_part in found:
+        own = rows[first : first + len(members)]
+        tokens[own], positions[own] = of_part, place + before[members]
+        first += len(members)
+    return tokens, positions, np.bincount(owners, minlength=len(flat))
 
 
 def _paragraphs(
-    paragraphs: Sequence[Paragraph], texts: Sequence[Tokens], windows_of: Sequence[int], kept: _Kept
+    paragraphs: Sequence[Paragraph],
+    texts: Sequence[Tokens],
+    windows_of: Sequence[int],
+    kept: tuple[NDArray[np.int8], NDArray[np.uint32], Rows],
 ) -> list[EncodedParagraph]:
-    """Each paragraph with its kept tokens; `windows_of`: how many windows it has."""
+    """Return each paragraph with its kept tokens, from `_in_order`; `windows_of`: how many windows it has."""
+    tokens, positions, counts = kept
+    dim = tokens.shape[1] - EXTRA
     sizes = np.array([len(text.ids) for text in texts], np.int64)
-    window_bounds = np.concatenate([[0], np.cumsum(kept.counts)])
+    window_bounds = np.concatenate([[0], np.cumsum(counts)])
     bounds = window_bounds[np.concatenate([[0], np.cumsum(windows_of, dtype=np.int64)])]
     owner = np.repeat(np.arange(len(paragraphs)), np.diff(bounds))
-    tokens = (np.cumsum(sizes) - sizes)[owner] + kept.positions
+    places = (np.cumsum(sizes) - sizes)[owner] + positions
     begins = np.array([paragraph.begin for paragraph in paragraphs], np.uint32)[owner]
     nothing = np.empty(0, np.uint32)
     starts, ends = (
-        np.concatenate([nothing, *sides])[tokens] + begins
+        np.concatenate([nothing, *sides])[places] + begins
         for sides in ([text.starts for text in texts], [text.ends for text in texts])
     )
-    encoded = []
-    for paragraph, size, first, stop in zip(
-        paragraphs, sizes.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True
-    ):
-        own = slice(first, stop)
-        encoded.append(
-            EncodedParagraph(
-                paragraph.number,
-                paragraph.text,
-                size,
-                kept.vectors[own],
-                kept.logits[own],
-                kept.edges[own],
-                kept.positions[own],
-                starts[own],
-                ends[own],
-            )
-        )
-    return encoded
+    logits = np.ascontiguousarray(tokens[:, dim : dim + 4]).view(np.float32)[:, 0]
+    edges = (tokens[:, -1] & (OPENS | CLOSES)).view(np.uint8)
+    columns: tuple[NDArray[Any], ...] = (tokens[:, :dim], logits, edges, positions, starts, ends)
+    return [
+        EncodedParagraph(paragraph.number, paragraph.text, size, *(column[first:stop] for column in columns))
+        for paragraph, size, first, stop in zip(paragraphs, sizes.tolist(), bounds[:-1], bounds[1:], strict=True)
+    ]
 
 
 def encode_pages(model: Model, block: Sequence[Page]) -> Encoded:
@@ -188,5 +159,5 @@ def encode_pages(model: Model, block: Sequence[Page]) -> Encoded:
 
 
 def quantise(vectors: Tensor, scale: Tensor, offset: float = 0.0) -> Tensor:
-    """Quantise vectors to int8 in steps of `scale`, of which 0 stands for `offset`. Shapes: (tokens, dim), (dim,)."""
+    """Quantise vectors to int8 in steps of `scale`, from `offset`. Shapes: (tokens, dim), (dim,)."""
     return ((vectors - offset) / scale).round_().clamp_(-127, 127).to(torch.int8)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kbq.dump.damage import damage_explained
 from kbq.dump.manifest import FORMAT, MANIFEST, STATE, Manifest, read_manifest
 from kbq.errors import KnowledgeBaseError
 from kbq.storage.files import reading_problem
@@ -25,8 +24,7 @@ def publish(folder: Path, manifest: Manifest) -> Manifest:
 def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
     """Replace the manifest, and name the seals of new indexes; an unfinished build can still be resumed.
 
-    Raises:
-        KnowledgeBaseError: a new index has no seal, or belongs to another shard.
+    Raises KnowledgeBaseError if a new index has no seal, or belongs to another shard.
     """
     seals = {}
     of_shards = {shard.name: shard.seal for shard in manifest.shards}
@@ -50,15 +48,13 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
 def changing(folder: Path) -> Iterator[Manifest]:
     """Lock a published knowledge base, and yield its manifest.
 
-    Raises:
-        KnowledgeBaseError: there is none, or the folder cannot be written.
-        KbqError: another process is writing to it.
+    Raises KnowledgeBaseError if there is none, or it cannot be written, KbqError if another process is writing to it.
     """
     read_manifest(folder)  # first, so that only a knowledge base is locked
     with writing_to(folder, KnowledgeBaseError, goes_on=True), writing_alone(folder):
         manifest = read_manifest(folder)
         _forget_published_build(folder, manifest)
-        with damage_explained(folder, manifest):
+        with manifest.damage_explained(folder):
             yield manifest
 
 

@@ -1,4 +1,24 @@
-"""Writing shards: pages with their encoded paragraphs are appended to the files of a shard, which survives a kill."""
+"""Writing shards: pages with their encoded paragraphs are appended to the files of a shard, which survives a kill.
+
+    shard-00000/  vectors.npy            int8 [rows, dim]  token vectors, in steps of `scale`
+                  positions.npy          u32 [rows]        position of the token in its paragraph
+                  starts.npy ends.npy    u32 [rows]        characters [start, end) of the token's word
+                  logits.npy             int8 [rows]       the filter's higher logit, in steps of 1/8
+                  edges.npy              u8 [rows]         whether phrases may open (1) or close (2) there, or both (3)
+                  paragraph_rows.npy     i64 [paragraphs]  row after the last of each paragraph
+                  paragraph_numbers.npy  u32 [paragraphs]  the corpus's own number
+                  paragraph_pages.npy    u32 [paragraphs]  the page of each paragraph, from 0
+                  paragraph_tokens.npy   u32 [paragraphs]  tokens of each, before the filter
+                  texts.{bin,npy}        paragraphs
+                  ids.{bin,npy}          pages
+                  titles.{bin,npy}       pages
+                  metadata.{bin,npy}     pages             a JSON object, or nothing
+                  page_digests.npy       u8 [pages, 16]    digest of each page, as it was read
+                  seal.json                                the digests of these files
+                  deleted-DIGEST.npy     u32 [deleted]     pages that do not count any more, if the manifest says so
+
+Only the list of deleted pages comes later, from `changes.py`; everything else stays as it was sealed.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,7 +30,7 @@ from numpy.typing import NDArray
 
 from kbq.corpus.pages import Page
 from kbq.dump.arrays import GrowingArray, GrowingTexts
-from kbq.dump.shards import DIGEST_BYTES, LOGIT_STEPS, TEXTS, Counts, ShardEntry
+from kbq.dump.shards import DIGEST_BYTES, LOGIT_STEPS, PER_PARAGRAPH, PER_ROW, TEXTS, Counts, ShardEntry
 from kbq.storage.folders import new_folder
 from kbq.storage.records import digest_of_bytes
 from kbq.storage.seals import seal_folder
@@ -44,27 +64,25 @@ class ShardWriter:
     """Writes a shard, from the beginning or from the progress of a build that was killed."""
 
     def __init__(self, folder: Path, dim: int | None, progress: Progress) -> None:
-        """Raises ValueError if a file is shorter than the progress says.
+        """Open all files, cut back to the progress.
 
         Args:
             dim: of the vectors; None: they are not written, as codes that lie elsewhere stand for them.
+
+        Raises:
+            ValueError: a file is shorter than the progress says.
         """
         if not progress.sizes or not folder.exists():  # the folder, if any, is left from an abandoned build
             new_folder(folder)
-        self.counts = progress.counts
-        self.vectors = [] if dim is None else [GrowingArray(folder / "vectors.npy", np.int8, dim)]
-        self.per_row = {
-            name: GrowingArray(folder / f"{name}.npy", np.uint32) for name in ("positions", "starts", "ends")
+        self.folder, self.counts = folder, progress.counts
+        self.per_row = {name: GrowingArray(folder / f"{name}.npy", dtype) for name, dtype in PER_ROW.items()}
+        if dim is not None:
+            self.per_row["vectors"] = GrowingArray(folder / "vectors.npy", np.int8, dim)
+        self.per_paragraph = {
+            name: GrowingArray(folder / f"paragraph_{name}.npy", dtype) for name, dtype in PER_PARAGRAPH.items()
         }
-        self.logits = GrowingArray(folder / "logits.npy", np.int8)
-        self.edges = GrowingArray(folder / "edges.npy", np.uint8)
-        self.paragraph_rows = GrowingArray(folder / "paragraph_rows.npy", np.int64)
-        self.paragraph_numbers = GrowingArray(folder / "paragraph_numbers.npy", np.uint32)
-        self.paragraph_pages = GrowingArray(folder / "paragraph_pages.npy", np.uint32)
-        self.paragraph_tokens = GrowingArray(folder / "paragraph_tokens.npy", np.uint32)
         self.page_digests = GrowingArray(folder / "page_digests.npy", np.uint8, DIGEST_BYTES)
-        self.texts, self.ids, self.titles, self.metadata = (GrowingTexts(folder, name) for name in TEXTS)
-        self.folder = folder
+        self.texts = {name: GrowingTexts(folder, name) for name in TEXTS}
         self._appended: list[tuple[Page, bytes, Sequence[EncodedParagraph]]] = []
         for array in self._arrays():
             left, size = len(array), progress.sizes.get(array.path.name, 0)
@@ -85,30 +103,26 @@ class ShardWriter:
             return
         pages, digests, of_pages = zip(*self._appended, strict=True)
         self._appended = []
-        self.ids.append([page.id for page in pages])
-        self.titles.append([page.title for page in pages])
-        self.metadata.append(
+        self.texts["ids"].append([page.id for page in pages])
+        self.texts["titles"].append([page.title for page in pages])
+        self.texts["metadata"].append(
             [json.dumps(dict(page.metadata), ensure_ascii=False) if page.metadata else "" for page in pages]
         )
         self.page_digests.append(np.frombuffer(b"".join(digests), np.uint8).reshape(len(pages), -1))
         paragraphs = [paragraph for of_page in of_pages for paragraph in of_page]
         if not paragraphs:
             return
+        sizes = np.array([len(paragraph.positions) for paragraph in paragraphs])
         first = len(self.page_digests) - len(pages)
         numbers = np.repeat(np.arange(first, first + len(pages)), [len(of_page) for of_page in of_pages])
-        sizes = np.array([len(paragraph.positions) for paragraph in paragraphs])
-        self.paragraph_rows.append(len(self.edges) + np.cumsum(sizes))
-        self.paragraph_numbers.append(np.array([paragraph.number for paragraph in paragraphs]))
-        self.paragraph_pages.append(numbers)
-        self.paragraph_tokens.append(np.array([paragraph.tokens for paragraph in paragraphs]))
-        self.texts.append([paragraph.text for paragraph in paragraphs])
-        for vectors in self.vectors:
-            vectors.append(np.concatenate([paragraph.vectors for paragraph in paragraphs]))
+        self.per_paragraph["rows"].append(len(self.per_row["positions"]) + np.cumsum(sizes))
+        self.per_paragraph["numbers"].append(np.array([paragraph.number for paragraph in paragraphs]))
+        self.per_paragraph["pages"].append(numbers)
+        self.per_paragraph["tokens"].append(np.array([paragraph.tokens for paragraph in paragraphs]))
+        self.texts["texts"].append([paragraph.text for paragraph in paragraphs])
         for name, array in self.per_row.items():
-            array.append(np.concatenate([getattr(paragraph, name) for paragraph in paragraphs]))
-        logits = np.concatenate([paragraph.logits for paragraph in paragraphs])
-        self.logits.append(np.clip(np.rint(logits * LOGIT_STEPS), -127, 127))
-        self.edges.append(np.concatenate([paragraph.edges for paragraph in paragraphs]))
+            column = np.concatenate([getattr(paragraph, name) for paragraph in paragraphs])
+            array.append(np.clip(np.rint(column * LOGIT_STEPS), -127, 127) if name == "logits" else column)
 
     def sync(self) -> Progress:
         """Write everything appended so far to the disk."""
@@ -131,15 +145,12 @@ class ShardWriter:
             array.abandon()
 
     def _arrays(self) -> list[GrowingArray]:
-        lists = self.texts, self.ids, self.titles, self.metadata
-        texts = [array for texts in lists for array in (texts.bytes, texts.ends)]
-        numbers = [self.paragraph_rows, self.paragraph_numbers, self.paragraph_pages, self.paragraph_tokens]
-        rows = [*self.per_row.values(), self.logits, self.edges]
-        return [*self.vectors, *rows, *numbers, self.page_digests, *texts]
+        texts = [array for texts in self.texts.values() for array in (texts.bytes, texts.ends)]
+        return [*self.per_row.values(), *self.per_paragraph.values(), self.page_digests, *texts]
 
 
 def page_digest(page: Page) -> bytes:
-    """A digest of all that a page says: the same page gives the same digest, always and everywhere."""
+    """Return a digest of all that a page says: the same page gives the same digest, always and everywhere."""
     paragraphs = [(one.number, one.text, one.begin) for one in page.paragraphs]
     said = json.dumps([page.id, page.title, paragraphs, dict(page.metadata)], sort_keys=True)
     return bytes.fromhex(digest_of_bytes(said.encode()))

@@ -50,11 +50,7 @@ class WorkerPool(Generic[Task, Done]):
         return self._threads.submit(self._do, task)
 
     def result(self, future: Future[Done]) -> Done:
-        """Wait for what came of a task.
-
-        Raises:
-            KnowledgeBaseError: workers died, or none can be started.
-        """
+        """Wait for the result of a task. Raises KnowledgeBaseError if workers died, or none can be started."""
         while not wait([future], LOOK_SECONDS).done:
             for worker in self._workers:
                 worker.end_if_stopped()
@@ -106,11 +102,7 @@ class _Worker:
         self._stopped_looks = 0
 
     def start(self) -> None:
-        """Start a process, if there is none.
-
-        Raises:
-            KnowledgeBaseError: it cannot be started, or is not wanted any more.
-        """
+        """Start a process, if there is none. Raises KnowledgeBaseError if it cannot be started, or is dismissed."""
         with self._lock:
             if self._is_dismissed:
                 raise KnowledgeBaseError("the workers have been dismissed")
@@ -131,7 +123,7 @@ class _Worker:
             ours.send_bytes(self._equipment)
 
     def ask(self, task: Any) -> Any:
-        """What comes of a task, or the exception that it ends with. Raises EOFError or OSError if the process dies."""
+        """Return the result of a task, or its exception. Raises EOFError or OSError if the process dies."""
         if self._connection is None:
             raise EOFError
         self._connection.send(task)
@@ -178,7 +170,7 @@ def _is_stopped(process: BaseProcess) -> bool:
 
 
 def _serve(connection: Connection, equip: Equip[Any, Any], device: str) -> None:
-    """The main function of a process: receives the equipment and then tasks, and sends what comes of each."""
+    """Serve as the main function of a process: receive the equipment and then tasks, and send the result of each."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # on Ctrl-C, only the parent prints a message
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):  # the parent has ended
@@ -188,7 +180,7 @@ def _serve(connection: Connection, equip: Equip[Any, Any], device: str) -> None:
 
 
 def _equipped(equip: Equip[Any, Any], equipment: bytes, device: str) -> Callable[[Any], Any]:
-    """What does a task; if nothing can, that is what comes of every task."""
+    """Return what does a task; if the equipment fails, that is the result of every task."""
     do = _outcome(lambda one: equip(one, device), equipment)
     return (lambda task: do) if isinstance(do, Exception) else do
 

@@ -21,11 +21,12 @@ from kbq.errors import KnowledgeBaseError
 from kbq.model.model import Model
 
 Block = TypeVar("Block")
+Started = TypeVar("Started")
 AHEAD = 1  # blocks that are queued for each worker, or for the GPU of this process, so that none waits for the disk
 
 
 class Workers(Protocol):
-    """What encodes pages: a `WorkerPool` of this machine, or tasks on several (`kbq/cluster/encoding.py`)."""
+    """Workers that encode pages: a `WorkerPool` of this machine, or tasks on several (`kbq/cluster/tasks.py`)."""
 
     @property
     def count(self) -> int:
@@ -35,7 +36,7 @@ class Workers(Protocol):
         """Have the pages of a block encoded."""
 
     def result(self, future: Future[Encoded], /) -> Encoded:
-        """Wait for the pages of a block. Raises KnowledgeBaseError: workers died, again and again."""
+        """Wait for the pages of a block. Raises KnowledgeBaseError if workers died again and again."""
 
     def dismiss(self) -> None:
         """End all work."""
@@ -52,45 +53,36 @@ def encode_blocks(
 ) -> Iterator[tuple[Block, Encoded]]:
     """Yield each block with the encoded paragraphs of its pages, in order; without workers, encode in this process.
 
-    Raises:
-        KnowledgeBaseError: workers died, again and again.
+    Raises KnowledgeBaseError if workers died again and again.
     """
     if start_encoders is None:
-        yield from _encoded_here(PageEncoder(model), blocks, pages_of, AHEAD if model.device.type == "cuda" else 0)
+        encode, ahead = PageEncoder(model), AHEAD if model.device.type == "cuda" else 0
+        for block, finish in _ahead(blocks, lambda block: encode.start(pages_of(block)), ahead):
+            yield block, finish()
         return
     workers = start_encoders(model)
-    waiting: deque[tuple[Block, Future[Encoded]]] = deque()
     try:
-        for block in blocks:
-            waiting.append((block, workers.submit(pages_of(block))))
-            if len(waiting) > workers.count * (1 + AHEAD):
-                done, encoded = waiting.popleft()
-                yield done, workers.result(encoded)
-        for done, encoded in waiting:
-            yield done, workers.result(encoded)
+        started = _ahead(blocks, lambda block: workers.submit(pages_of(block)), workers.count * (1 + AHEAD))
+        for block, future in started:
+            yield block, workers.result(future)
     finally:
         workers.dismiss()
 
 
-def _encoded_here(
-    encode: PageEncoder, blocks: Iterable[Block], pages_of: Callable[[Block], Sequence[Page]], ahead: int
-) -> Iterator[tuple[Block, Encoded]]:
-    """`encode_blocks` in this process; a device computes this number of blocks while others are prepared."""
-    waiting: deque[tuple[Block, Callable[[], Encoded]]] = deque()
+def _ahead(blocks: Iterable[Block], start: Callable[[Block], Started], count: int) -> Iterator[tuple[Block, Started]]:
+    """Yield each block with what starting it gave, once `count` blocks after it have been started."""
+    waiting: deque[tuple[Block, Started]] = deque()
     for block in blocks:
-        waiting.append((block, encode.start(pages_of(block))))
-        if len(waiting) > ahead:
-            done, finish = waiting.popleft()
-            yield done, finish()
-    for done, finish in waiting:
-        yield done, finish()
+        waiting.append((block, start(block)))
+        if len(waiting) > count:
+            yield waiting.popleft()
+    yield from waiting
 
 
 def processes(count: int) -> StartEncoders | None:
-    """What encodes in this number of processes; None for one: this process encodes.
+    """Return what encodes in this number of processes; None for one: this process encodes.
 
-    Raises:
-        KnowledgeBaseError: the number is below 1.
+    Raises KnowledgeBaseError if the number is below 1.
     """
     if type(count) is not int or count < 1:
         raise KnowledgeBaseError(f"workers is {count!r}, must be at least 1", is_usage=True)
@@ -104,14 +96,14 @@ def processes(count: int) -> StartEncoders | None:
 
 
 def packed(model: Model) -> bytes:
-    """A model as bytes, for `encoder`."""
+    """Return a model as bytes, for `encoder`."""
     pickled = io.BytesIO()
     torch.save(model, pickled)  # pickle would always load it to the GPU that it comes from
     return pickled.getvalue()
 
 
 def device_of(number: int, device: torch.device, gpus: int) -> str:
-    """The device of a worker: the GPUs in turn, starting with the model's, or the CPU if the model is there.
+    """Return the device of a worker: the GPUs in turn, from the model's on, or the CPU if the model is there.
 
     >>> [device_of(number, torch.device("cuda:1"), gpus=2) for number in range(3)]
     ['cuda:1', 'cuda:0', 'cuda:1']
@@ -120,7 +112,7 @@ def device_of(number: int, device: torch.device, gpus: int) -> str:
 
 
 def encoder(packed: bytes, device: str) -> Callable[[Sequence[Page]], Encoded]:
-    """In a worker process: what encodes the pages of a block."""
+    """In a worker process: return what encodes the pages of a block."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
     model: Model = torch.load(io.BytesIO(packed), "cpu", weights_only=False)

@@ -1,1 +1,1 @@
-"""What DensePhrases published, checkpoints, phrase dumps and indexes, becomes models and knowledge bases."""
+"""Checkpoints, phrase dumps and indexes of DensePhrases become models and knowledge bases."""

@@ -18,7 +18,7 @@ LARGEST = 2**26  # bytes of a chunk: a document has far fewer, and 64 kB of zlib
 
 
 def decompressed(chunk: bytes) -> bytes:
-    """The bytes that a chunk holds; no size in it is believed before it is compared with the others.
+    """Return the bytes that a chunk holds; no size in it is believed before it is compared with the others.
 
     Raises:
         ValueError: it is not such a chunk, or is damaged.
@@ -51,7 +51,7 @@ def decompressed(chunk: bytes) -> bytes:
 
 
 def _streams(chunk: bytes, place: int, raw: int, count: int) -> bytes:
-    """The streams of one block, `raw` bytes together."""
+    """Return the streams of one block, `raw` bytes together."""
     each, parts = raw // count, []
     if each * count != raw:
         raise ValueError(f"a block of {raw:,} bytes cannot be split into {count}")
@@ -69,7 +69,7 @@ def _streams(chunk: bytes, place: int, raw: int, count: int) -> bytes:
 
 
 def _inflated(data: bytes, size: int) -> bytes:
-    """What zlib compressed to `data`; at most a byte more than `size` is unpacked."""
+    """Return what zlib compressed to `data`, but unpack at most a byte more than `size`."""
     try:
         plain = zlib.decompressobj().decompress(data, size + 1)
     except zlib.error as error:
@@ -80,7 +80,7 @@ def _inflated(data: bytes, size: int) -> bytes:
 
 
 def _unshuffled(data: bytes, typesize: int) -> bytes:
-    """Bytes in the order of their items; shuffled, the first bytes of all items come first, then the second ones."""
+    """Put bytes in the order of their items; shuffled, the first bytes of all items come first, then the second."""
     whole = len(data) // typesize * typesize
     matrix = np.frombuffer(data, np.uint8, whole).reshape(typesize, -1)
     return matrix.T.tobytes() + data[whole:]

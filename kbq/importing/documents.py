@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Bools, Floats, Rows
-from kbq.corpus.page_ids import PageIds
-from kbq.corpus.pages import Page, Paragraph
+from kbq.corpus.pages import Page, PageIds, Paragraph
 from kbq.dump.shard_writer import EncodedParagraph
 from kbq.dump.shards import CLOSES, OPENS, PhraseLimit
 from kbq.errors import CorpusError
@@ -37,7 +36,7 @@ class OfficialDocument:
     source: Path  # the file that it is in
 
     def __post_init__(self) -> None:
-        """Raises ValueError if the arrays do not belong together."""
+        """Raise ValueError if the arrays do not belong together."""
         tokens = len(self.starts)
         if len(self.ends) != tokens:
             raise ValueError(f"it has {tokens:,} starts of tokens and {len(self.ends):,} ends")
@@ -74,7 +73,7 @@ class DocumentPage(Page):
             object.__setattr__(self, name, value)
 
     def encoded(self, vectors: NDArray[np.int8], logits: Floats) -> list[EncodedParagraph]:
-        """The paragraphs with their rows; phrases neither open nor close at misfits.
+        """Return the paragraphs with their rows; phrases neither open nor close at misfits.
 
         `logits`: the higher one of the filter's two. Shapes: (rows, dim), (rows,).
         """
@@ -108,7 +107,7 @@ class Misfits:
     named: list[str] = field(default_factory=list)
 
     def see(self, page: DocumentPage) -> None:
-        """Count those of a page."""
+        """Count the misfits of a page."""
         count = int(page.misfits.sum())
         if count:
             self.tokens += count
@@ -124,11 +123,7 @@ class Misfits:
 
 
 def pages_of(documents: Iterator[OfficialDocument], misfits: Misfits) -> Iterator[DocumentPage]:
-    """The pages of documents, each number once.
-
-    Raises:
-        CorpusError: a number occurs twice.
-    """
+    """Yield the pages of documents. Raises CorpusError if a number occurs twice."""
     seen = PageIds()
     for document in documents:
         if not seen.add(document.number):

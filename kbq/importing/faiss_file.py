@@ -36,9 +36,7 @@ class FaissFile:
 def read_layout(path: Path) -> FaissFile:
     """Find the parts of an official index.
 
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is of another type, or too short for what it says.
+    Raises OSError if it cannot be read, ValueError if it is of another type, or too short for what it says.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -52,7 +50,7 @@ class _Reader:
         self._file, self._size = file, size
 
     def index(self) -> FaissFile:
-        """The whole file, from its first byte to its last."""
+        """Read the whole file, from its first byte to its last."""
         self._expect(b"IxPT")
         dim, vectors = self._header()
         (transforms,) = self._numbers("<i")
@@ -76,7 +74,7 @@ class _Reader:
         return FaissFile(layout, contents)
 
     def _header(self) -> tuple[int, int]:
-        """Dimensions and vectors of an index for inner products."""
+        """Read dimensions and vectors of an index for inner products."""
         dim, vectors, _, _, _, metric = self._numbers("<iqqq?i")
         if metric != INNER_PRODUCT:
             raise ValueError(f"it has the metric {metric}, an official index has inner products ({INNER_PRODUCT})")
@@ -101,7 +99,7 @@ class _Reader:
             self._array(2 * ID_BYTES, vectors)
 
     def _lists(self, lists: int, code_bytes: int, vectors: int) -> tuple[Rows, int]:
-        """First byte and number of codes of each list, and where the first one begins."""
+        """Return first byte and number of codes of each list, and where the first one begins."""
         self._expect(b"ilar")
         self._same("lists or code bytes", self._numbers("<QQ"), (lists, code_bytes))
         kind, count = self._read(4), self._numbers("<Q")[0]
@@ -139,7 +137,7 @@ class _Reader:
             raise ValueError(f"its {what} are {found} in one place and {expected} in another")
 
     def _array(self, item: int, expected: int) -> int:
-        """Skip an array of this many items; returns where the first one is."""
+        """Skip an array of this many items; return where the first one is."""
         (count,) = self._numbers("<Q")
         self._same("sizes of arrays", (count,), (expected,))
         begin = self._file.tell()

@@ -26,11 +26,7 @@ ROWS, KEPT, STARTS, ENDS = "start", "f2o_start", "word2char_start", "word2char_e
 
 
 def load_h5py() -> Any:
-    """Import h5py on demand.
-
-    Raises:
-        KbqError: it is not installed.
-    """
+    """Import h5py on demand. Raises KbqError if it is not installed."""
     try:
         import h5py
     except ImportError:
@@ -40,11 +36,7 @@ def load_h5py() -> Any:
 
 
 def dump_files(dump: Path) -> list[Path]:
-    """The files of a phrase dump, in the order of their names.
-
-    Raises:
-        CorpusError: there are none.
-    """
+    """Return the files of a phrase dump, in the order of their names. Raises CorpusError if there are none."""
     files = sorted((dump / "phrase").glob("*.hdf5"))
     if not files:
         also = " (kbq import index reads an index without one)" if (dump / "start").is_dir() else ""
@@ -54,11 +46,7 @@ def dump_files(dump: Path) -> list[Path]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """An HDF5 file; what goes wrong while it is read is said of it.
-
-    Raises:
-        CorpusError: it is missing, or damaged, half of it, say.
-    """
+    """Open an HDF5 file, and name it in the CorpusError for whatever goes wrong while it is read."""
     h5py = load_h5py()
     try:
         if path.exists() and not path.is_file():
@@ -75,10 +63,9 @@ def is_number(name: object) -> bool:
 
 
 def group(file: Any, name: str) -> Any:
-    """A group that lies in this file: a link to another one may lead anywhere, to a pipe that never ends, say.
+    """Return a group that lies in this file: a link may lead anywhere, to a pipe that never ends, say.
 
-    Raises:
-        ValueError: it is elsewhere, or no group.
+    Raises ValueError if it is elsewhere, or no group.
     """
     h5py = load_h5py()
     found = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
@@ -88,10 +75,9 @@ def group(file: Any, name: str) -> Any:
 
 
 def values(dataset: Any) -> Any:
-    """All values of a dataset, which a file may say are more than it has.
+    """Read all values of a dataset, which a file may say are more than it has.
 
-    Raises:
-        ValueError: they are far more than a document has, or than are stored.
+    Raises ValueError if they are far more than a document has, or than are stored.
     """
     stored = dataset.id.get_storage_size()
     if dataset.nbytes > min(LARGEST, MOST_COMPRESSED * stored):
@@ -100,10 +86,9 @@ def values(dataset: Any) -> Any:
 
 
 def dataset(group: Any, name: str, kind: type[np.generic] | str, dimensions: int = 1) -> Any:
-    """A dataset that lies in its file, of this kind of numbers.
+    """Return a dataset that lies in its file, of this kind of numbers.
 
-    Raises:
-        ValueError: it is missing, elsewhere, or of another type.
+    Raises ValueError if it is missing, elsewhere, or of another type.
     """
     h5py = load_h5py()
     link = group.get(name, getlink=True) if name in group else None
@@ -117,10 +102,9 @@ def dataset(group: Any, name: str, kind: type[np.generic] | str, dimensions: int
 
 
 def documents(dump: Path, dim: int) -> Iterator[OfficialDocument]:
-    """All documents of a dump, in the order of files and groups.
+    """Yield all documents of a dump, in the order of files and groups.
 
-    Raises:
-        CorpusError: a file is missing or damaged, or the vectors are not those of a model of `dim` dimensions.
+    Raises CorpusError if a file is missing or damaged, or the vectors are not those of a model of `dim` dimensions.
     """
     for path in dump_files(dump):
         with opened(path) as file:
@@ -131,7 +115,7 @@ def documents(dump: Path, dim: int) -> Iterator[OfficialDocument]:
 
 
 def _document(group: Any, path: Path, dim: int) -> OfficialDocument:
-    """Raises ValueError if the group does not hold a document."""
+    """Read a document. Raises ValueError if the group does not hold one."""
     name = group.name.strip("/")
     title, text = (group.attrs.get(attribute) for attribute in ("title", "context"))
     if not (isinstance(title, str) and isinstance(text, str)):
@@ -155,10 +139,9 @@ def _document(group: Any, path: Path, dim: int) -> OfficialDocument:
 
 
 def encoded(pages: Sequence[DocumentPage]) -> list[list[EncodedParagraph]]:
-    """The paragraphs of pages with their vectors and, where they are known, the logits of the filter.
+    """Return the paragraphs of pages with their vectors and, where they are known, the logits of the filter.
 
-    Raises:
-        CorpusError: a file is damaged.
+    Raises CorpusError if a file is damaged.
     """
     paragraphs: list[list[EncodedParagraph]] = []
     for path, of_file in itertools.groupby(pages, key=lambda page: page.document.source):
@@ -171,12 +154,12 @@ def encoded(pages: Sequence[DocumentPage]) -> list[list[EncodedParagraph]]:
 
 
 def filter_file(path: Path) -> Path:
-    """Where the logits of the filter for a file of vectors are, if they were written."""
+    """Return where the logits of the filter for a file of vectors are, if they were written."""
     return path.parents[1] / "filter" / path.name
 
 
 def _logits(file: Any, page: DocumentPage) -> Floats:
-    """The filter's higher logit of each row; 0 where none was written. Raises ValueError."""
+    """Return the filter's higher logit of each row; 0 where none was written. Raises ValueError."""
     kept, tokens = page.document.kept, len(page.document.starts)
     if file is None or page.id not in file:
         return np.zeros(len(kept), np.float32)

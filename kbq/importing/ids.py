@@ -25,13 +25,9 @@ class IndexedRows:
     """The rows that an index has, document by document, each a run of ids."""
 
     def __init__(self, path: Path, vectors: int) -> None:
-        """Read where the runs begin.
+        """Read where the runs begin, of an index with this number of vectors.
 
-        Args:
-            vectors: that the index has.
-
-        Raises:
-            CorpusError: the file is missing or damaged, or is of another index.
+        Raises CorpusError if the file is missing or damaged, or is of another index.
         """
         self._path, self._vectors = path, vectors
         with opened(path) as file:
@@ -56,10 +52,9 @@ class IndexedRows:
         self._rows = np.full(len(documents), -1, np.int64)  # the first row of each run, counted over all shards
 
     def documents(self, documents: Iterator[OfficialDocument]) -> Iterator[OfficialDocument]:
-        """The documents with the rows that the index has; `runs` knows them afterwards.
+        """Yield the documents with the rows that the index has; `runs` knows them afterwards.
 
-        Raises:
-            CorpusError: the index has rows or documents that are not among these.
+        Raises CorpusError if the index has rows or documents that are not among these.
         """
         row = 0
         with opened(self._path) as file:
@@ -85,7 +80,7 @@ class IndexedRows:
             )
 
     def runs(self) -> Rows:
-        """First id and first row of each run, in the order of ids. Shape: (runs, 2)."""
+        """Return first id and first row of each run, in the order of ids. Shape: (runs, 2)."""
         return np.stack([self._firsts, self._rows], axis=1)
 
     def _run_of(self, number: str) -> int | None:
@@ -95,7 +90,7 @@ class IndexedRows:
 
 
 def _runs_of(group: object) -> tuple[Rows, Rows, Rows, Rows]:
-    """Document, first id, place in the group and length of each run. Shapes: (runs,). Raises ValueError."""
+    """Return document, first id, place in the group and length of each run. Shapes: (runs,). Raises ValueError."""
     documents, words = (dataset(group, name, np.integer) for name in ("doc", "word"))
     offset = int(group.attrs.get("offset", 0))  # type: ignore[attr-defined]
     if len(documents) != len(words):
@@ -124,7 +119,7 @@ class _Words:
         self._group, self._first, self._piece = -1, 0, np.empty(0, np.int64)
 
     def read(self, group: int, first: int, count: int) -> Rows:
-        """Shape: (count,). Raises ValueError."""
+        """Return `count` rows. Shape: (count,). Raises ValueError."""
         begin = first - self._first
         if group != self._group or begin < 0 or begin + count > len(self._piece):
             words = dataset(part_of(self._file, self._groups[group]), "word", np.integer)

@@ -15,11 +15,10 @@ from kbq.dump.shard_writer import EncodedParagraph
 from kbq.dump.shards import Counts
 from kbq.errors import CorpusError
 from kbq.importing.documents import LIMIT, DocumentPage, Misfits, pages_of
-from kbq.importing.dump import Imported, opened_model
+from kbq.importing.dump import Imported, opened_model, warn_unlike
 from kbq.importing.faiss_file import ID_BYTES, FaissFile, read_layout
 from kbq.importing.hdf5 import load_h5py
 from kbq.importing.ids import IndexedRows
-from kbq.importing.likeness import warn_unlike
 from kbq.importing.metadata import METADATA, metadata_documents
 from kbq.index.cells import load_faiss
 from kbq.index.official_codes import PROBES
@@ -98,7 +97,7 @@ def import_index(
 
 
 def _encoded(pages: Sequence[DocumentPage]) -> list[list[EncodedParagraph]]:
-    """The paragraphs of pages, with rows but without vectors; what their tokens' filter said is not known."""
+    """Return the paragraphs of pages, with rows but without vectors; their filter's logits are not known."""
     return [
         page.encoded(np.empty((count, 0), np.int8), np.zeros(count, np.float32))
         for page, count in ((page, len(page.document.kept)) for page in pages)
@@ -106,10 +105,9 @@ def _encoded(pages: Sequence[DocumentPage]) -> list[list[EncodedParagraph]]:
 
 
 def _with_codes(folder: Path, manifest: Manifest, path: Path, index: FaissFile, runs: Rows, report: Report) -> Manifest:
-    """Link the codes, write where they are, and give the manifest with their index.
+    """Link the codes, write where they are, and return the manifest with their index.
 
-    Raises:
-        CorpusError: the ids in the lists are not those that `idx2id` names.
+    Raises CorpusError if the ids in the lists are not those that `idx2id` names.
     """
     codes = folder / OFFICIAL
     new_folder(codes)
@@ -151,7 +149,7 @@ def _write_places(folder: Path, manifest: Manifest, path: Path, index: FaissFile
 
 
 def _empty_places(folder: Path, rows: int) -> Rows:
-    """A file for the places of so many rows, none of which is known. Shape: (rows,)."""
+    """Make a file for the places of so many rows, none of which is known. Shape: (rows,)."""
     if not rows:
         return np.empty(0, np.int64)
     new_folder(folder)
@@ -161,7 +159,7 @@ def _empty_places(folder: Path, rows: int) -> Rows:
 
 
 def _listed(path: Path, index: FaissFile) -> Iterator[tuple[Rows, Rows]]:
-    """The ids in all lists, and where their codes begin, some lists at a time. Shapes: (ids,)."""
+    """Yield the ids in all lists, and where their codes begin, some lists at a time. Shapes: (ids,)."""
     content: NDArray[np.uint8] = np.memmap(path, np.uint8, "r")
     ids: list[Rows] = []
     places: list[Rows] = []

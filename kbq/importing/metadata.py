@@ -23,10 +23,9 @@ METADATA = "meta_compressed.pkl"
 
 
 def metadata_documents(path: Path) -> Iterator[OfficialDocument]:
-    """All documents of a file, in its order.
+    """Yield all documents of a file, in its order.
 
-    Raises:
-        CorpusError: it is missing or damaged, or asks to run something.
+    Raises CorpusError if it is missing or damaged, or asks to run something.
     """
     try:
         with path.open("rb") as file:
@@ -40,7 +39,7 @@ def metadata_documents(path: Path) -> Iterator[OfficialDocument]:
 
 
 def _document(number: Any, facts: Any, path: Path) -> OfficialDocument:
-    """Raises ValueError if an item is not a document."""
+    """Read a document. Raises ValueError if an item is not one."""
     if not is_number(number) or not isinstance(facts, dict):
         raise ValueError(f"{number[:40]!r} is not the number of a document")
     try:
@@ -58,5 +57,5 @@ def _document(number: Any, facts: Any, path: Path) -> OfficialDocument:
 def _numbers(facts: dict[str, Any], name: str) -> Rows:
     dtype = facts["dtypes"][name]
     if not isinstance(dtype, np.dtype) or dtype not in (np.dtype("<i4"), np.dtype("<i8")):
-        raise ValueError(f"{name} holds no int32 or int64")
+        raise ValueError(f"{name} does not hold int32 or int64")
     return np.frombuffer(decompressed(facts[name]), dtype).astype(np.int64)

@@ -28,7 +28,7 @@ class UnsafePickleError(ValueError):
 
 
 class _Bounded:
-    """A file of which no more is read than there is: a pickle may say that a text has exabytes."""
+    """A file that is read to its end at most: a pickle may say that a text has exabytes."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._left = file.seek(0, 2)
@@ -37,7 +37,7 @@ class _Bounded:
         self._file = file
 
     def read(self, size: int) -> bytes:
-        """The next bytes. Raises ValueError if there are fewer."""
+        """Read the next bytes. Raises ValueError if there are fewer."""
         if size > self._left:
             raise ValueError(f"the pickle says that a value has {size:,} bytes, more than the file")
         return self._file.read(size)
@@ -52,11 +52,9 @@ class _DtypeName:
 
 
 def pickled_items(file: IO[bytes]) -> Iterator[tuple[Any, Any]]:
-    """The items of the pickled dict in a file, in order.
+    """Yield the items of the pickled dict in a file, in order.
 
-    Raises:
-        UnsafePickleError: it names or calls something else.
-        ValueError: it is damaged, or holds no dict.
+    Raises UnsafePickleError if it names or calls something else, ValueError if it is damaged, or holds no dict.
     """
     machine, bounded = _Machine(), cast(IO[bytes], _Bounded(file))
     try:
@@ -82,7 +80,7 @@ class _Machine:
         self.outer: dict[Any, Any] | None = None  # the first dict: its items are handed out, not kept
 
     def carry_out(self, name: str, argument: Any) -> list[tuple[Any, Any]]:
-        """Carry out an operation; returns the items that it adds to the outer dict."""
+        """Carry out an operation; return the items that it adds to the outer dict."""
         stack = self.stack
         if name in VALUES:
             stack.append(argument)

@@ -11,13 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbq.corpus.checking import BadLines, checked_pages
-from kbq.corpus.language import noting_language
+from kbq.corpus.checking import BadLines, checked_pages, noting_language
 from kbq.corpus.readers import read_corpus
-from kbq.dump.advice import sentence
 from kbq.dump.building import OtherCorpusError, build_shards, manifest_before
 from kbq.dump.changes import Changes, Comparison, remove_unnamed_shards, without
 from kbq.dump.compacting import groups_to_compact, write_compacted
+from kbq.dump.damage import sentence
 from kbq.dump.manifest import STATE, is_knowledge_base, read_manifest, refuse_other_model, refuse_strange_parts
 from kbq.dump.page_directory import Pages
 from kbq.dump.publishing import changing, publish, write_manifest
@@ -245,7 +244,7 @@ def compact(folder: Path, open_model: Callable[[], Model], threshold: float = 0.
         stage = Stage(report, "rows copied", rows)
         for group in groups:
             names = [entry.name for entry in group]
-            damage = next(all_damage(manifest.files(folder, names), lambda read: None), None)
+            damage = next(all_damage(manifest.files(folder, names)), None)
             if damage is not None:  # a copy would be sealed as it is
                 raise KnowledgeBaseError(sentence(folder, damage))
             old = [shard for shard in manifest.open_shards(folder) if shard.folder.name in names]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kbq.dump.advice import reason, sentence
 from kbq.dump.codes import OFFICIAL
-from kbq.dump.damage import sealed_files
+from kbq.dump.damage import reason, sentence
 from kbq.dump.manifest import Manifest, is_knowledge_base, read_manifest
 from kbq.dump.publishing import changing, write_manifest
 from kbq.errors import KbqError, KnowledgeBaseError
@@ -68,7 +67,7 @@ def verify(
     if not is_knowledge_base(folder):
         return _verified_model(folder, repair, report)
     manifest = read_manifest(folder)
-    files, damages = sealed_files(folder, manifest)
+    files, damages = manifest.all_files(folder)
     for entry in manifest.entries:
         try:
             kept_queries(folder, entry)

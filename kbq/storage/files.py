@@ -18,10 +18,9 @@ CANNOT_READ = {  # what to do where a file may well be whole
 
 
 def reading_problem(path: Path, error: Exception, otherwise: str) -> str:
-    """What keeps a file from being read, and what to do about it: a missing right, a limit of the moment, or damage.
+    """Say what keeps a file from being read, and what to do: a missing right, a limit of the moment, or damage.
 
-    Args:
-        otherwise: what to do about a missing or damaged file.
+    `otherwise`: what to do about a missing or damaged file.
     """
     number = error.errno if isinstance(error, OSError) else None
     path = Path(error.filename) if isinstance(error, OSError) and isinstance(error.filename, str) else path
@@ -35,15 +34,14 @@ def reading_problem(path: Path, error: Exception, otherwise: str) -> str:
 
 
 def pipe_name(path: Path) -> str:
-    """The name of standard input or another pipe, which can be read only once; empty for any other file."""
+    """Return the name of standard input or another pipe, which can be read only once; empty for any other file."""
     return "standard input" if str(path) == "-" else str(path) if path.is_fifo() else ""
 
 
 def file_digest(path: Path) -> str:
-    """The first 16 hexadecimal digits of a file's SHA-256.
+    """Return the first 16 hexadecimal digits of a file's SHA-256.
 
-    Raises:
-        KbqError: it is standard input or another pipe, which cannot be read twice.
+    Raises KbqError for standard input or another pipe, which cannot be read twice.
     """
     if pipe := pipe_name(path):
         raise KbqError(f"{pipe} can be read only once, but its digest is needed, too: give the name of a file")
@@ -52,7 +50,7 @@ def file_digest(path: Path) -> str:
 
 
 def digest_of(path: Path) -> str:
-    """The digest of a file, or of the names and contents of all files below a folder."""
+    """Return the digest of a file, or of the names and contents of all files below a folder."""
     if not path.is_dir():
         return file_digest(path)
     files = sorted(file for file in path.rglob("*") if file.is_file())
@@ -61,10 +59,10 @@ def digest_of(path: Path) -> str:
 
 
 def folder_bytes(folder: Path) -> int:
-    """The total size of all files below a folder, in bytes."""
+    """Return the total size of all files below a folder, in bytes."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def run_file(out: Path) -> Path:
-    """The file beside the predictions `out` that describes the run that wrote them."""
+    """Return the file beside the predictions `out` that describes the run that wrote them."""
     return out.with_name(f"{out.name}.run.json")

@@ -12,11 +12,9 @@ from kbq.storage.writing import HAS_HANDLES, StrangeFileError, at, copy_file, mo
 
 
 def new_folder(path: Path) -> None:
-    """Make a folder that is empty; one that a killed run has left, with all in it, is removed first.
+    """Make an empty folder; remove first what a killed run has left there.
 
-    Raises:
-        StrangeFileError: there is a link.
-        OSError: it cannot be made, or there is a file.
+    Raises StrangeFileError for a link, OSError for a file or a folder that cannot be made.
     """
     remove_folder(path)
     with at(path) as (name, folder):
@@ -27,9 +25,7 @@ def new_folder(path: Path) -> None:
 def make_folder(path: Path) -> None:
     """Make a folder, and those above it, unless it is there.
 
-    Raises:
-        StrangeFileError: there is a link, which might lead anywhere.
-        OSError: it cannot be made, or there is a file.
+    Raises StrangeFileError for a link, which might lead anywhere, OSError for a file or a folder that cannot be made.
     """
     _refuse_link(path)
     make_folders(path)
@@ -41,11 +37,9 @@ def make_folders(path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder and all in it, if there is one; what links in it lead to stays.
+    """Remove a folder and all in it, if there is one, but not what links in it lead to.
 
-    Raises:
-        StrangeFileError: it is a link itself.
-        OSError: it cannot be removed.
+    Raises StrangeFileError for a link, OSError for a folder that cannot be removed.
     """
     _refuse_link(path)
     with suppress(FileNotFoundError):
@@ -53,7 +47,7 @@ def remove_folder(path: Path) -> None:
 
 
 def discard_folder(path: Path) -> None:
-    """Remove a folder that nothing names any more, as far as that is possible."""
+    """Remove a folder that nothing names any more, as far as possible."""
     with suppress(OSError):
         remove_folder(path)
 
@@ -65,7 +59,7 @@ def remove_empty_folder(path: Path) -> None:
 
 
 def remove_left(path: Path) -> None:
-    """Remove a folder whose process was killed: unless another one has the lock, or there are no locks to tell by."""
+    """Remove a folder whose process was killed, unless another one has the lock, or there are no locks."""
     if not HAS_HANDLES:
         return
     with suppress(OSError):
@@ -87,7 +81,7 @@ def copy_folder(
 
     Args:
         copy: makes the second file of the first one.
-        leave_out: says which files and folders are left out, by name.
+        leave_out: tells by name which files and folders are left out.
     """
     new_folder(target)
     for path in sorted(source.iterdir()):
@@ -102,7 +96,7 @@ def copy_folder(
 
 @contextmanager
 def files_for(path: Path) -> Iterator[Path]:
-    """Yield a new folder, whose files come into `path` at the end: for libraries that write several files by name."""
+    """Yield a new folder, and move its files into `path` at the end: for libraries that write files by name."""
     make_folder(path)
     partial = path / f"{secrets.token_hex(6)}.tmp"
     new_folder(partial)

@@ -10,7 +10,7 @@ TOO_DEEP = f"its lists are nested more than {DEEPEST} deep"
 
 
 def parsed_json(text: str, constant: Callable[[str], Any] | None = None) -> Any:
-    """The value that a text stands for.
+    """Parse a JSON text.
 
     Args:
         constant: called for `NaN`, `Infinity` and `-Infinity`; by default they are numbers.
@@ -40,7 +40,7 @@ def parsed_json(text: str, constant: Callable[[str], Any] | None = None) -> Any:
 
 
 def values_in(text: str) -> int:
-    """How many values a JSON text holds at most.
+    """Return how many values a JSON text holds at most.
 
     >>> values_in('[1, {"a": 2}]')
     5
@@ -49,7 +49,7 @@ def values_in(text: str) -> int:
 
 
 def is_too_deep(value: Any) -> bool:
-    """Whether lists and objects are in one another more than DEEPEST deep."""
+    """Whether lists and objects are nested more than DEEPEST deep."""
     level = [value]
     for _ in range(DEEPEST + 1):
         level = [

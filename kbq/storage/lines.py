@@ -58,12 +58,12 @@ def clean_text(text: str) -> str:
 
 
 def without_surrogates(text: str) -> str:
-    """With U+FFFD for each half of a surrogate pair, which is no character, and which no file can hold."""
+    """Replace each half of a surrogate pair, which cannot be written, by U+FFFD."""
     return _SURROGATE.sub("\ufffd", text)
 
 
 def source_name(source: str) -> str:
-    """The name of a source in messages: its path, or `standard input` for "-"."""
+    """Return the name of a source in messages: its path, or `standard input` for "-"."""
     return "standard input" if source == "-" else clean_text(source)
 
 
@@ -87,10 +87,9 @@ def read_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLi
 
 
 def read_text(source: str, longest: int = LONGEST, error: type[KbqError] = KbqError) -> str:
-    """A whole file as text, every line end as it is, without a byte order mark; see `read_lines`.
+    """Read a whole file as text, every line end as it is, without a byte order mark; see `read_lines`.
 
-    Raises:
-        KbqError: it has more than `longest` characters, too.
+    Raises KbqError for more than `longest` characters, too.
     """
     return whole_text(read_whole_lines(source, error), source_name(source), longest, error)
 
@@ -98,11 +97,7 @@ def read_text(source: str, longest: int = LONGEST, error: type[KbqError] = KbqEr
 def whole_text(
     lines: Iterable[Line], name: str, longest: int, error: type[KbqError] = KbqError, between: str = ""
 ) -> str:
-    """Lines as one text, with `between` between them; `name` is that of the file, for the message.
-
-    Raises:
-        KbqError: it has more than `longest` characters.
-    """
+    """Join lines, with `between` between them. Raises KbqError for more than `longest` characters, naming the file."""
     parts, left = [], longest
     for _, text in lines:
         parts.append(text)
@@ -113,11 +108,7 @@ def whole_text(
 
 
 def read_bytes(source: str, error: type[KbqError] = KbqError) -> bytes:
-    """A whole file, decompressed; see `read_lines`.
-
-    Raises:
-        KbqError: it has more than LONGEST bytes, too.
-    """
+    """Read a whole file, decompressed; see `read_lines`. Raises KbqError for more than LONGEST bytes, too."""
     parts, left = [], LONGEST
     for _, line in _byte_lines(source, error):
         left -= len(line)
@@ -128,14 +119,14 @@ def read_bytes(source: str, error: type[KbqError] = KbqError) -> bytes:
 
 
 def read_whole_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse) -> Iterator[Line]:
-    """The lines of a file with their ends, the first with its byte order mark, if there is one; see `read_lines`."""
+    """Stream the lines of a file with their ends, and with a byte order mark if there is one; see `read_lines`."""
     return decoded(_byte_lines(source, error), source_name(source), error, on_bad_line)
 
 
 def decoded(
     lines: Iterable[tuple[int, bytes]], name: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
 ) -> Iterator[Line]:
-    """Numbered lines of UTF-8 as text; `name` is that of their file, for messages."""
+    """Decode numbered lines of UTF-8; `name` is that of their file, for messages."""
     for number, line in lines:
         try:
             text = line.decode("utf-8")
@@ -149,7 +140,7 @@ def decoded(
 
 
 def ended(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines that end in LF or CRLF or, where the first one ends in CR, in any of these."""
+    """Yield lines that end in LF or CRLF or, if the first one ends in CR, in any of these."""
     ends_in_cr: bool | None = None
     for line in lines:
         if ends_in_cr is None:
@@ -161,17 +152,15 @@ def ended(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _byte_lines(source: str, error: type[KbqError]) -> Iterator[tuple[int, bytes]]:
-    """The decompressed lines of a file with their ends."""
+    """Yield the decompressed lines of a file with their ends, numbered from 1."""
     name, number = source_name(source), 0
     try:
         with nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as stream:
-            readable = _decompressed(cast(io.BufferedReader, stream))
+            readable = _decompressed(cast(io.BufferedReader, stream), name, error)
             for number, line in enumerate(ended(iter(partial(readable.readline, LONGEST + 1), b"")), start=1):
                 if len(line) > LONGEST:
                     raise error(f"{name}:{number}: the line has more than {LONGEST:,} bytes: divide it")
                 yield number, line
-    except _SeveralError as reason:
-        raise error(f"{name} is an archive {reason}: unpack it") from None
     except _damage() as reason:
         if isinstance(reason, OSError) and reason.strerror:
             raise error(f"{name}: cannot be read ({reason.strerror}): check its path and permissions") from reason
@@ -188,10 +177,7 @@ def read_json_lines(
 def parse_json_lines(
     lines: Iterable[Line], source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
 ) -> Iterator[tuple[int, dict[str, object]]]:
-    """Parse every non-blank line as a JSON object, or all of them as one array of objects.
-
-    `source` is named in the errors.
-    """
+    """Parse every non-blank line as a JSON object, or all of them as one array of objects; errors name `source`."""
     numbered = ((number, line) for number, line in lines if line.strip())
     first = next(numbered, (0, ""))
     if ARRAY.match(first[1]):
@@ -209,7 +195,7 @@ def parse_json_lines(
 def _parsed_array(
     lines: Iterable[Line], source: str, error: type[KbqError], on_bad_line: BadLine
 ) -> Iterator[tuple[int, dict[str, object]]]:
-    """The objects of an array, each with the line where it begins; behind what cannot be parsed, nothing is."""
+    """Yield the objects of an array, each with the line where it begins, up to what cannot be parsed."""
     first, left, texts = 0, WHOLE, list[str]()
     for number, line in lines:
         first, left = first or number, left - len(line)
@@ -242,7 +228,7 @@ def _parsed_array(
 
 
 def _parsed(parse: Callable[[Any], Any], text: Any) -> tuple[Any, str]:
-    """What is parsed, None where it is not JSON, and why."""
+    """Return what is parsed, or None and why it is not JSON."""
     try:
         return parse(text), ""
     except json.JSONDecodeError as reason:
@@ -253,7 +239,7 @@ def _parsed(parse: Callable[[Any], Any], text: Any) -> tuple[Any, str]:
         return None, f"JSON that cannot be parsed ({reason})"
 
 
-def _decompressed(stream: io.BufferedReader) -> IO[bytes]:
+def _decompressed(stream: io.BufferedReader, name: str, error: type[KbqError]) -> IO[bytes]:
     head = stream.peek(10)
     if head.startswith(b"\x1f\x8b"):
         return cast(IO[bytes], gzip.GzipFile(fileobj=stream))
@@ -264,12 +250,12 @@ def _decompressed(stream: io.BufferedReader) -> IO[bytes]:
     if head.startswith(b"\x28\xb5\x2f\xfd"):
         return cast(IO[bytes], _zstd().ZstdFile(stream))
     if head.startswith(b"PK\x03\x04"):
-        return _only_member(stream)
+        return _only_member(stream, name, error)
     return stream
 
 
 class _Xz(io.RawIOBase):
-    """What an xz file holds, in bounded memory, which `lzma.LZMAFile` cannot be asked for."""
+    """An xz file that is unpacked in bounded memory, which `lzma.LZMAFile` cannot promise."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -299,16 +285,12 @@ class _Xz(io.RawIOBase):
                 return len(plain)
 
 
-class _SeveralError(Exception):
-    """An archive that does not hold one file."""
-
-
-def _only_member(stream: io.BufferedReader) -> IO[bytes]:
-    """The lines of the one file in a zip."""
+def _only_member(stream: io.BufferedReader, name: str, error: type[KbqError]) -> IO[bytes]:
+    """Open the one file in a zip."""
     archive = zipfile.ZipFile(stream if stream.seekable() else io.BytesIO(stream.read()))
     names = [one.filename for one in archive.infolist() if is_member(one)]
     if len(names) != 1:
-        raise _SeveralError(f"of {len(names)} files" if names else "without a file")
+        raise error(f"{name} is an archive {f'of {len(names)} files' if names else 'without a file'}: unpack it")
     return archive.open(names[0])
 
 
@@ -326,7 +308,7 @@ def _zstd() -> Any:
 
 
 def _damage() -> tuple[type[Exception], ...]:
-    """What is raised where a file cannot be read; RuntimeError by a zip with a password."""
+    """Return the exceptions of files that cannot be read; RuntimeError is of a zip with a password."""
     loaded = [sys.modules[name] for name in ("compression.zstd", "backports.zstd") if name in sys.modules]
     zstd: list[type[Exception]] = [module.ZstdError for module in loaded]
     return (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, RuntimeError, *zstd)

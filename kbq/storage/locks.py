@@ -17,10 +17,7 @@ except ImportError:  # on Windows, folders cannot be locked
 def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
     """Hold an exclusive, advisory lock on a folder or file; without effect where locks are not supported.
 
-    `what`: what is written, for the message, if that is not `path`.
-
-    Raises:
-        KbqError: another process holds the lock.
+    `what`: what is written, for the message, if not `path`. Raises KbqError if another process holds the lock.
     """
     if fcntl is None:
         yield
@@ -35,7 +32,7 @@ def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
 
 
 def being_written(path: Path) -> KbqError:
-    """What is said of a folder or file that another process has locked."""
+    """Return the error for a folder or file that another process has locked."""
     return KbqError(f"another kbq process is writing to {path}: wait until it is done")
 
 
@@ -53,7 +50,7 @@ def lock(handle: int) -> bool:
 
 
 def _is_still(handle: int, path: Path) -> bool:
-    """Whether what was opened has its name yet: whoever had the lock may have removed or replaced it."""
+    """Whether what was opened still has its name: whoever had the lock may have removed or replaced it."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:

@@ -8,10 +8,10 @@ import os
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +19,9 @@ from numpy.typing import NDArray
 PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 FAILED = ctypes.c_void_p(-1).value  # what `mmap` returns then
 OFFSET = ctypes.c_int64 if sys.maxsize > 2**32 else ctypes.c_long
+VERSION_1 = "memory.usage_in_bytes", ("memory.limit_in_bytes",)  # of cgroups: the files with usage, and with limits
+VERSION_2 = "memory.current", ("memory.max", "memory.high")
 PIECE = 2**17  # bytes per madvise call: of a larger range, Linux may read only its usual read-ahead
-
-
-class _Version(NamedTuple):
-    """The file names of a cgroup version; `total`: prefix in `memory.stat` of the sums that include subgroups."""
-
-    folder: str
-    limits: tuple[str, ...]
-    usage: str
-    total: str
-
-
-VERSION_1 = _Version("memory", ("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_")
-VERSION_2 = _Version("", ("memory.max", "memory.high"), "memory.current", "")
 
 
 @cache
@@ -46,7 +35,7 @@ def cpu_has(*features: str) -> bool:
 
 
 def available_memory() -> float:
-    """Bytes that this process can still allocate, given the machine and its cgroups; infinity if unknown."""
+    """Return the bytes that this process can still allocate, given the machine and its cgroups; infinity if unknown."""
     return min([_free_of_machine(), *_free_of_groups()])
 
 
@@ -60,7 +49,7 @@ def _free_of_machine() -> float:
 
 
 def _free_of_groups() -> Iterator[float]:
-    """Bytes left to each cgroup of this process and to their ancestors, which set the limits of a container."""
+    """Yield the bytes left to each cgroup of this process and its ancestors, which limit a container."""
     try:
         groups = (PROC / "self/cgroup").read_text().splitlines()
     except OSError:
@@ -69,38 +58,23 @@ def _free_of_groups() -> Iterator[float]:
         _, controllers, path = group.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue
-        version = VERSION_1 if controllers else VERSION_2
-        root = GROUPS / version.folder
+        root = GROUPS / "memory" if controllers else GROUPS  # version 1, or 2
+        usage, limits = VERSION_1 if controllers else VERSION_2
         own_folder = root / path.lstrip("/")
         for folder in (own_folder, *own_folder.parents[: len(own_folder.relative_to(root).parts)]):
-            for limit in version.limits:
+            for limit in limits:
                 with contextlib.suppress(OSError, ValueError):  # hidden from a container, or "max": no limit
-                    most, used = (int((folder / name).read_text()) for name in (limit, version.usage))
-                    yield max(0.0, most - used + _cached(folder, version))
+                    most, used = (int((folder / name).read_text()) for name in (limit, usage))
+                    yield max(0.0, most - used + _cached(folder, "total_" if controllers else ""))
 
 
-def _cached(group: Path, version: _Version) -> int:
-    """Bytes of a cgroup's page cache, which the system drops when memory is needed."""
+def _cached(group: Path, total: str) -> int:
+    """Return the bytes of a cgroup's page cache, which the system drops when memory is needed."""
     try:
         facts = (group / "memory.stat").read_text()
     except OSError:
         return 0
-    return sum(map(int, re.findall(rf"^{version.total}(?:in)?active_file (\d+)$", facts, re.MULTILINE)))
-
-
-def give_memory_back() -> None:
-    """Return to the system the freed memory that the C library keeps after batches of many shapes.
-
-    Without this, training with 4,096 tokens a batch grew to 10 GB within forty minutes; with it, to 1 GB.
-    """
-    _trim()(0)
-
-
-@cache
-def _trim() -> Callable[[int], object]:
-    """`malloc_trim` of glibc; elsewhere, a function that does nothing."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    return trim or (lambda keep: None)
+    return sum(map(int, re.findall(rf"^{total}(?:in)?active_file (\d+)$", facts, re.MULTILINE)))
 
 
 def stays_in_memory(size: int) -> bool:
@@ -108,13 +82,29 @@ def stays_in_memory(size: int) -> bool:
     return size <= available_memory() / 2
 
 
+@cache
+def _library() -> Any:
+    """Load the C library, with the types of the functions that are called here."""
+    library = ctypes.CDLL(None, use_errno=True)
+    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    library.mmap.argtypes, library.mmap.restype = (pointer, size, number, number, number, OFFSET), pointer
+    library.munmap.argtypes, library.madvise.argtypes = (pointer, size), (pointer, size, number)
+    return library
+
+
+def give_memory_back() -> None:
+    """Return to the system the freed memory that glibc keeps after batches of many shapes.
+
+    Without this, training with 4,096 tokens a batch grew to 10 GB within forty minutes; with it, to 1 GB.
+    """
+    if sys.platform == "linux" and hasattr(_library(), "malloc_trim"):
+        _library().malloc_trim(0)
+
+
 def map_file(path: Path) -> NDArray[np.uint8]:
-    """All bytes of a file, memory-mapped to be read; on Linux and macOS the file does not stay open.
+    """Map all bytes of a file to be read; on Linux and macOS the file does not stay open. Raises OSError.
 
     Python's maps keep a descriptor each before 3.13, and a knowledge base maps two dozen files for each shard.
-
-    Raises:
-        OSError: it cannot be read or mapped.
     """
     if os.name != "posix":
         return np.asarray(np.memmap(path, np.uint8, "r"))
@@ -122,32 +112,15 @@ def map_file(path: Path) -> NDArray[np.uint8]:
         size = os.fstat(file.fileno()).st_size
         if not size:  # nothing cannot be mapped
             return np.empty(0, np.uint8)
-        address = _map()(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+        address = _library().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
     if address == FAILED:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), str(path))
     memory = (ctypes.c_uint8 * size).from_address(address)
-    weakref.finalize(memory, _unmap(), address, size).atexit = False
+    weakref.finalize(memory, _library().munmap, address, size).atexit = False
     mapped = np.ctypeslib.as_array(memory)
     mapped.flags.writeable = False
     return mapped
-
-
-@cache
-def _map() -> Callable[..., int]:
-    """`mmap` of the C library."""
-    call = ctypes.CDLL(None, use_errno=True).mmap
-    number = ctypes.c_int
-    call.argtypes, call.restype = (ctypes.c_void_p, ctypes.c_size_t, number, number, number, OFFSET), ctypes.c_void_p
-    return call
-
-
-@cache
-def _unmap() -> Callable[[int, int], int]:
-    """`munmap` of the C library."""
-    call = ctypes.CDLL(None).munmap
-    call.argtypes = ctypes.c_void_p, ctypes.c_size_t
-    return call
 
 
 def expect_random_access(address: int, size: int) -> None:
@@ -162,14 +135,7 @@ def prefetch(address: int, size: int) -> None:
 
 
 def _advise(address: int, size: int, advice: str) -> None:
+    """Give advice to the system, which may fail without harm."""
     if size and hasattr(mmap, advice):
         begin = address - address % mmap.PAGESIZE
-        _madvise()(begin, address + size - begin, getattr(mmap, advice))
-
-
-@cache
-def _madvise() -> Callable[[int, int, int], int]:
-    """`madvise` of the C library; its result is ignored, as advice may fail without harm."""
-    call = ctypes.CDLL(None).madvise
-    call.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    return call
+        _library().madvise(begin, address + size - begin, getattr(mmap, advice))

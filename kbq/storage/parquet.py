@@ -14,10 +14,9 @@ TOGETHER, FEW = 2**16, 64  # rows
 
 
 def read_parquet(path: Path) -> tuple[list[dict[str, Any]], Any]:
-    """The rows of a file, and the pyarrow.Table that they are in.
+    """Read a file: its rows, and the pyarrow.Table that they are in.
 
-    Raises:
-        KbqError: it cannot be read, or is too large to be in memory; or pyarrow is missing.
+    Raises KbqError if it cannot be read, or is too large to be in memory, or pyarrow is missing.
     """
     try:
         import pyarrow
@@ -40,21 +39,21 @@ def read_parquet(path: Path) -> tuple[list[dict[str, Any]], Any]:
 
 
 def _as_text(value: Any) -> Any:
-    """A value in which bytes are text."""
+    """Return a value in which bytes are text."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return list(map(_as_text, value)) if isinstance(value, list) else value
 
 
 def refuse_repeated(name: str, columns: Sequence[str], error: type[KbqError] = KbqError) -> None:
-    """Raises an error of this class if two columns have one name."""
+    """Raise an error of this class if two columns have one name."""
     for column, count in Counter(columns).items():
         if count > 1:
             raise error(f"{name} has {count} columns {column!r}: give each its own name")
 
 
 def _cast(table: Any, schema: Any) -> Any:
-    """A table with the types that its file names."""
+    """Return a table with the types that its file names."""
     from pyarrow.types import is_dictionary
 
     for number, field in enumerate(schema):
@@ -68,14 +67,14 @@ def _cast(table: Any, schema: Any) -> Any:
 
 
 def _batches(path: Path) -> Iterator[Any]:
-    """Some rows at a time, in which equal texts are still one: what they take is known before they are written out."""
+    """Yield some rows at a time, in which equal texts are still one, so that their size is known before they grow."""
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path) as file:
         facts, room = file.metadata, Room(str(path))
         groups = [facts.row_group(number) for number in range(facts.num_row_groups)]
         chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-        # What the file says of itself, to refuse it at once; it may say less than is true.
+        # Refuse a file at once by what it says of itself; it may say less than is true.
         Room(str(path)).take(facts.num_rows, sum(one.num_values for one in chunks))
         Room(str(path)).take(characters=sum(one.total_uncompressed_size for one in chunks))
         columns = [file.schema.column(number) for number in range(len(file.schema))]
@@ -93,12 +92,12 @@ def _batches(path: Path) -> Iterator[Any]:
 
 
 def _values(array: Any) -> int:
-    """How many values an array has, those in its lists included."""
+    """Return how many values an array has, those in its lists included."""
     return len(array) + sum(map(_values, _parts(array)))
 
 
 def _characters(array: Any) -> int:
-    """How many bytes its values have, written out."""
+    """Return how many bytes its values have, written out."""
     import pyarrow
     import pyarrow.compute
 
@@ -109,7 +108,7 @@ def _characters(array: Any) -> int:
 
 
 def _parts(array: Any) -> list[Any]:
-    """The arrays within one of lists, maps or structures."""
+    """Return the arrays within one of lists, maps or structures."""
     import pyarrow.types
 
     kind = array.type

@@ -13,33 +13,25 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def own(name: str) -> Path:
-    """A file or folder of kbq that is inside the package when installed, and beside it in a checkout."""
+    """Return a file or folder of kbq that is inside the package when installed, and beside it in a checkout."""
     inside = PACKAGE / name
     return inside if inside.exists() else PACKAGE.parent / name
 
 
 def cache_folder() -> Path:
-    """The folder for files that can be made again: `$KBQ_CACHE`, or the user's cache folder."""
+    """Return the folder for files that can be made again: `$KBQ_CACHE`, or the user's cache folder."""
     return Path(os.environ.get("KBQ_CACHE") or platformdirs.user_cache_dir("kbq"))
 
 
 def given(things: object, error: type[KbqError], what: str, wanted: str) -> Any:
-    """Things that were given in Python and are asked for one after another.
-
-    Raises:
-        KbqError: of the class `error`; they are not iterable.
-    """
+    """Return things that were given in Python. Raises an error of this class if they cannot be iterated over."""
     if not isinstance(things, Iterable) or isinstance(things, str | bytes | Mapping):
         raise error(f"{what} {things!r:.60}: give {wanted}")
     return things
 
 
 def as_path(name: object, what: str) -> Path:
-    """A path that may be given as text.
-
-    Raises:
-        KbqError: it is neither.
-    """
+    """Return a path that may be given as text. Raises KbqError if it is neither."""
     if (isinstance(name, str) and not name) or not isinstance(name, str | os.PathLike):
         raise KbqError(f"{what} is {name!r:.60}: give a path")
     return Path(name)

@@ -7,11 +7,11 @@ Note = Callable[[str], None]  # called with a one-line message for the user
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """A `Report` that ignores the progress."""
+    """Ignore the progress, as a `Report`."""
 
 
 def unheard(*what: object) -> None:
-    """A callback that does nothing."""
+    """Do nothing, as a callback."""
 
 
 class Stage:

@@ -32,12 +32,12 @@ class OtherFormatError(ValueError):
 
 
 def digest_of_bytes(content: bytes) -> str:
-    """A digest of 128 bits that finds damage (XXH3), in hexadecimal digits."""
+    """Return a digest of 128 bits that finds damage (XXH3), in hexadecimal digits."""
     return xxhash.xxh3_128_hexdigest(content)
 
 
 def digest_of_record(record: object) -> str:
-    """The digest that `write_record` writes with a record."""
+    """Return the digest that `write_record` writes with a record."""
     return _digest(msgspec.to_builtins(record))
 
 
@@ -48,7 +48,7 @@ def write_record(path: Path, record: object, version: int) -> None:
 
 
 def read_record(path: Path, kind: type[Record], version: int) -> Record:
-    """The record in a file that `write_record` wrote.
+    """Read a record that `write_record` wrote.
 
     Raises:
         OtherFormatError: it has another format version.
@@ -67,7 +67,7 @@ def read_record(path: Path, kind: type[Record], version: int) -> Record:
 
 
 def as_record(fields: object, kind: type[Record]) -> Record:
-    """Parsed JSON as a record. Raises ValueError if a field is missing or has another type."""
+    """Make a record of parsed JSON. Raises ValueError if a field is missing or has another type."""
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
@@ -75,12 +75,7 @@ def as_record(fields: object, kind: type[Record]) -> Record:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it does not hold a JSON object.
-    """
+    """Read the JSON object in a file. Raises OSError if it cannot be read, ValueError if it holds no such object."""
     facts = path.stat()
     if not stat.S_ISREG(facts.st_mode):
         raise ValueError("it is not a file")

@@ -10,18 +10,14 @@ ROW = 3  # what a row takes, in cells, beside them
 
 @dataclass(slots=True)
 class Room:
-    """What is left for the rows of a table."""
+    """The room that is left for the rows of a table."""
 
     table: str  # its name, for messages
     cells: int = CELLS
     characters: int = CHARACTERS
 
     def take(self, rows: int = 0, cells: int = 0, characters: int = 0) -> None:
-        """Take room for some rows.
-
-        Raises:
-            KbqError: there is not enough.
-        """
+        """Take room for some rows. Raises KbqError if there is not enough."""
         self.cells -= ROW * rows + cells
         self.characters -= characters
         if min(self.cells, self.characters) < 0:

@@ -61,7 +61,7 @@ def read_rows(
     has_header: bool = True,
     is_bounded: bool = False,
 ) -> Rows:
-    """The rows of a file, plain or compressed, - for standard input; see `lines`.
+    """Read the rows of a file, plain or compressed, - for standard input; see `lines`.
 
     Parquet is recognised by its suffix, JSON by its first character, TSV by the suffix or a tab in the first line. CSV
     may have semicolons, tabs or bars between its values, and blanks behind these. A row may lack its last columns.
@@ -80,10 +80,14 @@ def read_rows(
     name, suffix = source_name(source), _suffix(source)
     if suffix in SPREADSHEETS:
         raise error(f"{name} is a spreadsheet, which kbq does not read: save it as .xlsx, or as CSV in UTF-8")
-    if _suffix(str(path_and_sheet(source)[0])) == ".xlsx":
-        return _xlsx(source, error, on_bad_row, has_header)
-    if suffix == ".parquet":
-        return _parquet(Path(source), error)
+    try:
+        if _suffix(str(path_and_sheet(source)[0])) == ".xlsx":
+            return _xlsx(source, error, on_bad_row, has_header)
+        if suffix == ".parquet":
+            cells, arrow = read_parquet(Path(source))
+            return Rows(source, tuple(arrow.column_names), enumerate(cells, start=1), Dialect("parquet"), arrow)
+    except KbqError as problem:
+        raise error(str(problem)) from None
     lines, room = read_whole_lines(source, error), Room(name) if is_bounded else None
     blank = list[Line]()
     for first in lines:
@@ -110,7 +114,7 @@ def read_rows(
 
 
 def empty_markers(texts: Iterable[str] = EMPTY) -> frozenset[str]:
-    """What stands for no value, in the case that is given, in lower and in upper case: Na is sodium.
+    """Return what stands for no value, in the case that is given, in lower and in upper case: Na is sodium.
 
     >>> "n/a" in empty_markers(), "Na" in empty_markers()
     (True, False)
@@ -119,13 +123,13 @@ def empty_markers(texts: Iterable[str] = EMPTY) -> frozenset[str]:
 
 
 def _suffix(source: str) -> str:
-    """How a file's name ends, in lower case, without what says that it is compressed."""
+    """Return how a file's name ends, in lower case, before what says that it is compressed."""
     path = PurePath(source)
     return (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix.lower()
 
 
 def _dialect(header: str, suffix: str, has_mark: bool, delimiter: str = "") -> Dialect:
-    """What the first line says of a file with separated values; `delimiter`: if that is known."""
+    """Tell how a file with separated values is written by its first line; `delimiter`: if that is known."""
     body = header.rstrip("\r\n")
     is_tsv = SUFFIXES.get(suffix) == "tsv" or (suffix != ".csv" and "\t" in body)
     counts = {delimiter: len(next(csv.reader([body], delimiter=delimiter), ())) for delimiter in ",;\t|"}
@@ -146,7 +150,7 @@ def _dialect(header: str, suffix: str, has_mark: bool, delimiter: str = "") -> D
 def _values(
     lines: Iterable[str], name: str, dialect: Dialect, error: type[KbqError], first: int, room: Room | None
 ) -> Iterator[tuple[int, list[str]]]:
-    """The values of each row, with the number of its last line; `first`: the number of the first line."""
+    """Yield the values of each row, with the number of its last line; `first`: the number of the first line."""
     limit = csv.field_size_limit(sys.maxsize)
     pieces = (piece for line in lines for piece in (_LINE.findall(line) if "\r" in line else (line,)))
     # In TSV a quotation mark is a letter like any other: "Heroes" is a song.
@@ -188,7 +192,7 @@ def _separated(
                 what = f"{len(row)} values for {len(columns)} columns, {dialect.delimiter!r} between them: {advice}"
                 problem = error(f"{name}:{number}: {what}")
                 on_bad_row(problem) if on_bad_row else problems.append(str(problem))
-            elif row:  # a blank line is no row
+            elif row:  # a blank line is not a row
                 yield number, dict(zip(columns, row, strict=False))
         if problems:
             raise error(f"{name} has {len(problems)} rows that cannot be used", problems)
@@ -197,54 +201,36 @@ def _separated(
     return Rows(name, columns, numbered(), dialect)
 
 
-def _parquet(path: Path, error: type[KbqError]) -> Rows:
-    try:
-        rows, arrow = read_parquet(path)
-    except KbqError as problem:
-        raise error(str(problem)) from None
-    return Rows(str(path), tuple(arrow.column_names), enumerate(iter(rows), start=1), Dialect("parquet"), arrow)
-
-
 def _xlsx(source: str, error: type[KbqError], on_bad_row: BadLine | None, has_header: bool) -> Rows:
-    """The first row that has a value is the header; what is right of its last name is no column."""
-    try:
-        rows = iter(list(read_xlsx(source)))
-    except KbqError as problem:
-        raise error(str(problem)) from None
-    if (first := next(rows, None)) is None:
+    """Read a sheet; the first row that has a value is the header, and nothing is right of its last name."""
+    rows = list(read_xlsx(source))
+    if not rows:
         raise error(f"{source} is empty: {NOTHING}")
-    _, cells = first
-    while cells and cells[-1] in (None, ""):
-        cells = cells[:-1]
-    columns = tuple("" if value is None else str(value) for value in cells) if has_header else ()
-    refuse_repeated(source, columns, error)
-    if not has_header:
-        rows, columns = chain([first], rows), tuple(map(str, range(max(len(cells), 1))))
+    columns = tuple(map(str, range(max(len(row) for _, row in rows))))
+    if has_header:
+        _, cells = rows.pop(0)
+        last = max(number for number, value in enumerate(cells) if value not in (None, ""))
+        columns = tuple("" if value is None else str(value) for value in cells[: last + 1])
+        refuse_repeated(source, columns, error)
 
     def numbered() -> Iterator[NumberedRow]:
         for number, row in rows:
-            if has_header and any(value not in (None, "") for value in row[len(columns) :]):
-                problem = error(
-                    f"{source}:{number}: a value is right of the last column that has a name: name its column"
-                )
+            if any(value not in (None, "") for value in row[len(columns) :]):
+                what = "a value is right of the last column that has a name: name its column"
+                problem = error(f"{source}:{number}: {what}")
                 if on_bad_row is None:
                     raise problem
                 on_bad_row(problem)
             else:
-                yield (
-                    number,
-                    dict(zip(columns, row, strict=False))
-                    if has_header
-                    else dict(zip(map(str, range(len(row))), row, strict=True)),
-                )
+                yield number, dict(zip(columns, row, strict=False))
 
     return Rows(source, columns, numbered(), Dialect("xlsx"))
 
 
 def _unquoted(value: str) -> str:
-    """A value of TSV, where a quotation mark is a letter like any other: "Heroes" is a song.
+    """Read a value of TSV, where a quotation mark is a letter like any other: "Heroes" is a song.
 
-    What other programs, and kbq, put in quotation marks has them doubled inside, and is meant without.
+    Only values that other programs, or kbq, quoted lose their marks: in these, marks are doubled inside.
 
     >>> [_unquoted(value) for value in ('"Heroes"', '"the ""Heroes"" tour"', '""')]
     ['"Heroes"', 'the "Heroes" tour', '']
@@ -257,7 +243,7 @@ def _unquoted(value: str) -> str:
 
 
 def _counted(lines: Iterable[Line], room: Room) -> Iterator[Line]:
-    """Lines of JSON, as long as there is room for their values."""
+    """Yield lines of JSON, as long as there is room for their values."""
     for number, text in lines:
         room.take(1, values_in(text), len(text))
         yield number, text

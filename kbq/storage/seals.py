@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from kbq.errors import first_line
 from kbq.storage.files import CANNOT_READ
+from kbq.storage.progress import unheard
 from kbq.storage.records import digest_of_record, read_record, write_record
 from kbq.storage.writing import is_left_of
 
@@ -79,17 +80,12 @@ def _is_sealed(name: str) -> bool:
 
 
 def read_seal(folder: Path) -> Seal:
-    """The seal of a folder.
-
-    Raises:
-        OSError: it is missing, or cannot be read.
-        ValueError: it is damaged.
-    """
+    """Read the seal of a folder. Raises OSError if it is missing or cannot be read, ValueError if it is damaged."""
     return read_record(folder / SEAL, Seal, FORMAT)
 
 
 def seal_of(path: Path) -> FileSeal:
-    """The size and digest of a file. Raises OSError."""
+    """Return the size and digest of a file. Raises OSError."""
     digest, size, head = xxhash.xxh3_128(), 0, ""
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
@@ -100,7 +96,7 @@ def seal_of(path: Path) -> FileSeal:
 
 
 def first_damage(files: Mapping[Path, FileSeal], at_most: int = READ_WHEN_OPENED) -> Damage | None:
-    """A damaged file, as far as little reading tells; None if there is none.
+    """Return a damaged file, as far as little reading tells; None if there is none.
 
     All sizes are compared, and the contents of the smallest files, `at_most` bytes together.
     """
@@ -111,15 +107,15 @@ def first_damage(files: Mapping[Path, FileSeal], at_most: int = READ_WHEN_OPENED
         at_most -= files[path].bytes
         if at_most < 0:
             break
-        if (damage := _damage(path, files[path])) is not None:
+        if (damage := file_damage(path, files[path])) is not None:
             return damage
     return None
 
 
-def all_damage(files: Mapping[Path, FileSeal], report: Callable[[int], None]) -> Iterator[Damage]:
-    """Every damaged file; `report` is called with the bytes of each file that has been read."""
+def all_damage(files: Mapping[Path, FileSeal], report: Callable[[int], None] = unheard) -> Iterator[Damage]:
+    """Yield every damaged file; `report` is called with the bytes of each file that has been read."""
     with ThreadPoolExecutor(THREADS) as pool:  # digests and reading leave Python to other threads
-        checked = pool.map(lambda path: _damage(path, files[path]), files)
+        checked = pool.map(lambda path: file_damage(path, files[path]), files)
         for path, damage in zip(files, checked, strict=True):
             report(files[path].bytes)
             if damage is not None:
@@ -127,9 +123,9 @@ def all_damage(files: Mapping[Path, FileSeal], report: Callable[[int], None]) ->
 
 
 def head_damage(path: Path, seal: FileSeal) -> Damage | None:
-    """What is wrong with the first HEAD bytes of a file, or its size."""
+    """Return what is wrong with the first HEAD bytes of a file, or its size; None if nothing is."""
     if not seal.head:
-        return _other_size(path, seal) or _damage(path, seal)
+        return _other_size(path, seal) or file_damage(path, seal)
     try:
         with path.open("rb") as file:
             head = xxhash.xxh3_128_hexdigest(file.read(HEAD))
@@ -150,7 +146,8 @@ def _other_size(path: Path, seal: FileSeal) -> Damage | None:
     return None
 
 
-def _damage(path: Path, seal: FileSeal) -> Damage | None:
+def file_damage(path: Path, seal: FileSeal) -> Damage | None:
+    """Read a whole file, and return what is wrong with it; None if nothing is."""
     try:
         found = _other_size(path, seal) or seal_of(path)
     except OSError as error:

@@ -24,9 +24,9 @@ Cells = tuple[Any, ...]
 
 
 def read_xlsx(source: str) -> Iterator[tuple[int, Cells]]:
-    """The rows of a sheet that have a value, with their numbers: `t.xlsx`, or `t.xlsx#Sheet` where there are several.
+    """Read the rows of a sheet that have a value, with their numbers: `t.xlsx`, or `t.xlsx#Sheet` of several sheets.
 
-    Dates are in ISO 8601, whole numbers are such, and all cells of merged ones have their value.
+    Dates are in ISO 8601, whole numbers are integers, and all cells of a merged one have its value.
 
     Raises:
         KbqError: it cannot be read, is encrypted or too large, or several sheets have values; or openpyxl is missing.
@@ -53,7 +53,7 @@ def read_xlsx(source: str) -> Iterator[tuple[int, Cells]]:
 
 
 def path_and_sheet(source: str) -> tuple[Path, str]:
-    """The file, and the sheet that is named behind it.
+    """Split a name into the file and the sheet, if one is named.
 
     >>> path_and_sheet("a/t.xlsx#People"), path_and_sheet("a#b.xlsx")
     ((PosixPath('a/t.xlsx'), 'People'), (PosixPath('a#b.xlsx'), ''))
@@ -64,10 +64,9 @@ def path_and_sheet(source: str) -> tuple[Path, str]:
 
 
 def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write a workbook with one sheet; texts are texts, whatever they begin with, so that nothing in it is computed.
+    """Write a workbook with one sheet; text stays text, whatever it begins with, so that nothing in it is computed.
 
-    Raises:
-        KbqError: openpyxl is missing.
+    Raises KbqError if openpyxl is missing.
     """
     try:
         from openpyxl import Workbook
@@ -91,10 +90,9 @@ def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
 
 
 def _refuse_large(path: Path, archive: zipfile.ZipFile) -> None:
-    """Refuse what openpyxl would need far more memory for than its size: it keeps every cell, and every merged one.
+    """Refuse a file that takes openpyxl far more memory than its size: it keeps every cell, and every merged one.
 
-    Raises:
-        KbqError: there is too much of it.
+    Raises KbqError.
     """
     from openpyxl.utils.cell import range_boundaries
 

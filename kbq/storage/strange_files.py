@@ -16,13 +16,8 @@ from kbq.errors import KbqError
 DEEPEST = 20  # folders within one another: those of kbq have four at most
 
 
-def no_link(path: Path) -> bool:
-    """Links that may stay: none."""
-    return False
-
-
 def refuse_strange_files(
-    folder: Path, what: str, error: type[KbqError], may_stay: Callable[[Path], bool] = no_link, deep: bool = True
+    folder: Path, what: str, error: type[KbqError], may_stay: Callable[[Path], bool], deep: bool = True
 ) -> None:
     """Refuse what is neither a plain file nor a folder, anywhere below `folder`, which may be a link itself.
 
@@ -48,23 +43,23 @@ def refuse_strange_files(
 
 
 def is_in_hub_cache(path: Path) -> bool:
-    """Whether a link is one of those that the Hugging Face hub's cache is made of: snapshots/REVISION/x to blobs/y."""
+    """Whether a link is one of the Hugging Face hub's cache: snapshots/REVISION/x to blobs/y."""
     snapshot, blob = path.parent.resolve(), path.resolve()
     return snapshot.parent.name == "snapshots" and blob.parent == snapshot.parents[1] / "blobs"
 
 
 def leads_within(folder: Path) -> Callable[[Path], bool]:
-    """Says whether a link leads to a file of the same folder, or is one of the hub's cache."""
+    """Return a function that says whether a link leads into the same folder, or is one of the hub's cache."""
     return lambda path: path.resolve().is_relative_to(folder.resolve()) or is_in_hub_cache(path)
 
 
 def _owners(folder: Path) -> set[int]:
-    """Whose files may have second names: by merging, say, or as a package's."""
+    """Return whose files may have second names: by merging, say, or as a package's."""
     return {folder.stat().st_uid, 0} | ({os.geteuid()} if hasattr(os, "geteuid") else set())
 
 
 def _below(folder: Path, deep: bool) -> Iterator[tuple[Path, os.stat_result]]:
-    """All that lies in a folder and those below, by path, as it is; links are not followed. Raises OSError."""
+    """Yield all that lies in a folder and those below, by path; links are not followed. Raises OSError."""
     folders = [(str(folder), 0)]
     while folders:
         place, depth = folders.pop()
@@ -90,7 +85,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _strangeness(path: Path, facts: os.stat_result, owners: set[int], may_stay: Callable[[Path], bool]) -> str:
-    """What is strange about a file, in words; empty: nothing."""
+    """Say what is strange about a file; empty: nothing."""
     if stat.S_ISDIR(facts.st_mode):
         return ""
     if stat.S_ISLNK(facts.st_mode):

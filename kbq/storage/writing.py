@@ -1,9 +1,9 @@
 """Writing: the one place where files of kbq are made, replaced, moved and removed; `folders.py` does it with folders.
 
-Nothing here follows a link. What is made is new: a link, a device or a file of that name, which somebody may have left
-in a folder that came from elsewhere, is never written into. Names are taken relative to a handle of their folder. What
-replaces a file has a name that cannot be guessed until then, and is on the disk, with its name, before anything names
-it: after a power cut there is the old file or the new one.
+Nothing here follows a link. Files are made anew: kbq never writes into a link, a device or a file of that name, which
+somebody may have left in a folder that came from elsewhere. Names are taken relative to a handle of their folder. A
+file that replaces another has a name that cannot be guessed until then, and is on the disk, with its name, before
+anything names it: after a power cut there is the old file or the new one.
 """
 
 import errno
@@ -38,12 +38,12 @@ HAS_HANDLES = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")  # no
 
 
 class StrangeFileError(KbqError):
-    """A link, a device, or a file that has another name elsewhere, where kbq would write or read a file of its own."""
+    """A link, a device, or a file with another name elsewhere, where kbq would use a file of its own."""
 
 
 @contextmanager
 def at(path: Path) -> Iterator[tuple[str, int | None]]:
-    """The name of a file within its folder, and a handle of that."""
+    """Yield the name of a file within its folder, and a handle of the folder."""
     if not HAS_HANDLES:
         yield str(path), None
         return
@@ -58,10 +58,7 @@ def at(path: Path) -> Iterator[tuple[str, int | None]]:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a new, empty file, whose content replaces `path` atomically: there is always the old file or the new one.
 
-    What killed runs have left of it is removed.
-
-    Raises:
-        KbqError: another process is replacing it.
+    Leftovers of killed runs are removed. Raises KbqError if another process is replacing the file.
     """
     with at(path) as (name, folder):
         partial = path.with_name(f"{path.name}.{secrets.token_hex(6)}.tmp")
@@ -89,7 +86,7 @@ def is_left_of(name: str, of: str) -> bool:
 
 
 def _refuse_or_remove_others(path: Path, own: str, folder: int | None) -> None:
-    """Remove what was left of a file by those that replaced it. Raises KbqError if one of them is at work."""
+    """Remove what killed runs have left of a file. Raises KbqError if another one is at work."""
     names = {name for name in os.listdir(path.parent if folder is None else folder) if is_left_of(name, path.name)}  # noqa: PTH208
     if Path(own).name not in names:  # another process took it for one that was left
         raise being_written(path)
@@ -110,7 +107,7 @@ def _refuse_or_remove_others(path: Path, own: str, folder: int | None) -> None:
 
 
 def open_to_grow(path: Path) -> BinaryIO:
-    """Open a file that is written bit by bit under its own name, to read and write; begin it where there is none.
+    """Open a file that is written bit by bit under its own name, to read and write; make it if there is none.
 
     Raises:
         StrangeFileError: it is a link, no file, or has another name, under which it would change, too.
@@ -142,9 +139,9 @@ def remove_file(path: Path) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Give a folder or file, which is on the disk, another name; this is on the disk, too, when the call returns.
+    """Rename a folder or file, which is on the disk; the new name is on the disk, too, when the call returns.
 
-    A file that has it is replaced, a folder only if it is empty.
+    A file of that name is replaced, a folder only if it is empty.
     """
     with at(source) as (old, old_folder), at(target) as (new, new_folder):
         os.replace(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
@@ -153,7 +150,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """See that the content of a file, or the names in a folder, are on the disk."""
+    """Bring the content of a file, or the names in a folder, to the disk."""
     with at(path) as (name, folder):
         _sync(name, folder)
 
@@ -207,7 +204,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Give a file of one's own, which never changes, a second name; copy it if it is somebody else's, or far away."""
+    """Give a file of one's own, which never changes, a second name; copy somebody else's file, or one far away."""
     try:
         if hasattr(os, "geteuid") and source.stat().st_uid != os.geteuid():
             raise PermissionError(errno.EPERM, "somebody else's file", str(source))
@@ -218,7 +215,7 @@ def link_file(source: Path, target: Path) -> None:
 
 
 def name_again(source: Path, target: Path) -> None:
-    """Give a file a second name; where that cannot be, a link to it. Whoever reads it must never write to it."""
+    """Give a file, which must never be written to, a second name, or a link where that is impossible."""
     with at(target) as (name, folder):
         try:
             os.link(source.resolve(), name, dst_dir_fd=folder)  # it stays when the first name is removed
@@ -227,9 +224,9 @@ def name_again(source: Path, target: Path) -> None:
 
 
 def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file that grows line by line, from its beginning; what comes after them is cut off.
+    """Yield the lines of a file that grows line by line, and cut off what comes after the whole ones.
 
-    A kill leaves an unfinished line at the end, a power cut zeros where something had not come to the disk.
+    A kill leaves an unfinished line at the end, a power cut zeros in place of what had not come to the disk.
     """
     end = file.seek(0)
     for line in file:
@@ -242,7 +239,7 @@ def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def sync_open(file: BinaryIO) -> None:
-    """See that the content of an open file is on the disk."""
+    """Bring the content of an open file to the disk."""
     file.flush()
     os.fsync(file.fileno())
 
@@ -254,7 +251,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a text file atomically, in UTF-8. Lone surrogates, which that cannot encode, are escaped."""
+    """Replace a text file atomically, in UTF-8, which cannot hold lone surrogates: they are escaped."""
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, TypeAlias, get_args
 
-from kbq.dump.titles import PageValue, Titles
+from kbq.dump.page_directory import PageValue, Titles
 from kbq.tables import dates
 from kbq.tables.claims import Claim, DateValue
 from kbq.tables.dates import date_of_cell

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 import msgspec
 
-from kbq.dump.titles import PageValue
+from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.storage.lines import read_json_lines
 from kbq.storage.records import as_record, digest_of_bytes

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import chain
 
 from kbq.answers import Answer, is_likely
-from kbq.dump.titles import Titles
+from kbq.dump.page_directory import Titles
 from kbq.reading.countries import meanings
 from kbq.search.units import Sentences
 from kbq.tables.claims import Alternative, Claim, DateValue, NormalForm, QuantityValue

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from kbq.dump.titles import PageValue
+from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.storage.lines import without_surrogates
 from kbq.storage.records import digest_of_bytes

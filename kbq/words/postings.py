@@ -107,7 +107,6 @@ class Postings:
             if not len(self._passages) == len(self._numbers) == entries or len(self._begins) != len(self._terms) + 1:
                 raise ValueError("its files differ in length")
             refuse_descending("begins", self._begins, len(self._passages))
-            refuse_descending("terms", self._terms.ends, self._terms.bytes)
         except (OSError, ValueError, IndexError) as error:
             raise damaged(folder, folder.parent.parent, numbers, error) from None
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbq.corpus.language import NOT_ENGLISH, noting_language
+from kbq.corpus.checking import NOT_ENGLISH, noting_language
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.sample_kb import ARTICLES

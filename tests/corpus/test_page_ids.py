@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbq.corpus.page_ids import PageIds
+from kbq.corpus.pages import PageIds
 
 
 def test_page_ids_in_recent_and_sorted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump.page_encoder import PageEncoder
 from kbq.dump.shard_writer import EncodedParagraph
-from kbq.dump.workers import _encoded_here
+from kbq.dump.workers import _ahead
 from kbq.model.model import Model
 
 BLOCK = [
@@ -38,7 +38,7 @@ def test_the_host_chooses_what_a_cpu_chooses_first(block: list[Page], model: Mod
 @pytest.mark.parametrize("ahead", [0, 1, 9])
 def test_blocks_that_are_asked_for_ahead_come_in_order(ahead: int, model: Model) -> None:
     encoder, blocks = PageEncoder(model), [BLOCK[:1], BLOCK[2:], BLOCK]
-    found = list(_encoded_here(encoder, blocks, lambda block: block, ahead))
+    found = [(block, finish()) for block, finish in _ahead(blocks, encoder.start, ahead)]
     assert [block for block, _ in found] == blocks
     for block, encoded in found:
         for one, other in zip(chain(*encoded), chain(*encoder(block)), strict=True):

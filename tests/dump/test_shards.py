@@ -4,6 +4,7 @@ import errno
 import mmap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,11 +66,11 @@ def test_vectors_that_stay_are_not_prefetched(folder: Path, asked: list[tuple[in
 def test_a_file_that_vanishes_meanwhile_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Path] = []
 
-    def vanishing(path: Path) -> np.ndarray:
+    def vanishing(path: Path, *kind: Any) -> np.ndarray:
         calls.append(path)
         if calls.count(path) == 2:
             raise FileNotFoundError(errno.ENOENT, "No such file", str(path))
-        return open_array(path)
+        return open_array(path, *kind)
 
     monkeypatch.setattr(shards, "open_array", vanishing)
     with pytest.raises(KnowledgeBaseError, match=r"vectors\.npy is missing"):

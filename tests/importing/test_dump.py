@@ -51,7 +51,7 @@ def test_it_holds_what_the_dump_holds(kb: KnowledgeBase, official: Any) -> None:
     assert list(shard.titles) == [text.title for text in official.texts]
     assert (shard.vectors == np.concatenate([text.rows for text in official.texts])).all()
     logits = np.concatenate([text.logits[text.kept].max(axis=1) for text in official.texts])
-    assert np.abs(shard.logits() / 8 - logits.clip(-15.9, 15.9)).max() <= 1 / 16
+    assert np.abs(shard.logits / 8 - logits.clip(-15.9, 15.9)).max() <= 1 / 16
     assert (kb.manifest.phrases.tokens, kb.manifest.phrases.rows) == (11, 10)
     assert bool(verify(kb.folder))
 
@@ -216,7 +216,7 @@ def test_there_is_no_dump(copied: Any, tmp_path: Path) -> None:
 def test_without_the_logits_of_the_filter(copied: Any, tmp_path: Path) -> None:
     shutil.rmtree(copied.dump / "filter")
     import_dump(copied.dump, tmp_path / "kb", copied.checkpoint, device="cpu")
-    assert not KnowledgeBase.open(tmp_path / "kb", device="cpu").shards[0].logits().any()
+    assert not KnowledgeBase.open(tmp_path / "kb", device="cpu").shards[0].logits.any()
 
 
 def test_another_model_is_refused(kb: KnowledgeBase, official: Any, tmp_path: Path) -> None:

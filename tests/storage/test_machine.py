@@ -5,6 +5,7 @@ import mmap
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -115,7 +116,7 @@ SMAPS = Path("/proc/self/smaps")
 def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """Begin, size and advice of each call."""
     calls: list[tuple[int, ...]] = []
-    monkeypatch.setattr(machine, "_madvise", lambda: lambda *call: calls.append(call))
+    monkeypatch.setattr(machine, "_library", lambda: SimpleNamespace(madvise=lambda *call: calls.append(call)))
     monkeypatch.setattr(mmap, "MADV_RANDOM", 1, raising=False)
     monkeypatch.setattr(mmap, "MADV_WILLNEED", 3, raising=False)
     return calls

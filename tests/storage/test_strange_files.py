@@ -15,7 +15,7 @@ from kbq.storage.strange_files import refuse_strange_files
 
 def refused(folder: Path) -> str:
     try:
-        refuse_strange_files(folder, "a model", KnowledgeBaseError)
+        refuse_strange_files(folder, "a model", KnowledgeBaseError, lambda path: False)
     except KnowledgeBaseError as error:
         return str(error).replace(f"{folder}/", "")
     return ""

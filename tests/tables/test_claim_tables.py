@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kbq.dump.titles import PageValue
+from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.tables.claim_tables import COLUMNS, long_table, to_arrow, write_long
 from kbq.tables.claims import Claim, DateValue, QuantityValue

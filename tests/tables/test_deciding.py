@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kbq.answers import Answer
-from kbq.dump.titles import PageValue
+from kbq.dump.page_directory import PageValue
 from kbq.kb import KnowledgeBase
 from kbq.tables.claims import Alternative, DateValue
 from kbq.tables.deciding import Decider
@@ -141,7 +141,7 @@ def test_a_claim_has_its_evidence() -> None:
 
 
 def test_titles_that_two_pages_have_are_no_value() -> None:
-    from kbq.dump.titles import Titles
+    from kbq.dump.page_directory import Titles
 
     titles = Titles(KnowledgeBase.sample().shards)
     assert titles.page("warsaw.") == PageValue("S111", "Warsaw")
@@ -150,7 +150,7 @@ def test_titles_that_two_pages_have_are_no_value() -> None:
 
 def test_a_title_of_two_pages_is_nobodys(judging_model: Path, tmp_path: Path) -> None:
     from kbq.corpus.pages import Page, Paragraph
-    from kbq.dump.titles import Titles
+    from kbq.dump.page_directory import Titles
 
     text = (Paragraph(0, "the city"),)
     pages = [Page("1", "Paris", text), Page("2", "PARIS", text), Page("3", "Rome", text), Page("4", "rome", text)]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq.dump.titles import PageValue
+from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.tables.claims import Claim, DateValue, QuantityValue, Source
 from kbq.tables.quickstatements import Written, command, left_out_path, time_of, write_quickstatements

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kbq.dump.titles import PageValue, Titles
+from kbq.dump.page_directory import PageValue, Titles
 from kbq.serve.bounds import LONGEST, MOST_ANSWERS, MOST_ASKED, refuse_more
 from kbq.serve.matching import NamedPage, TitleWords
 from kbq.serve.slot_filling import SlotFiller

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from kbq.corpus.pages import Page
-from kbq.dump.titles import PageValue
+from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.serve.bounds import refuse_long
 from kbq.serve.slot_filling import SlotFiller
