@@ -1,5 +1,6 @@
 """Devices: the choice of a device, its fast number type, padding, and batches of texts of similar length."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -58,6 +59,15 @@ def test_the_gpu_that_is_asked_for_is_the_one_that_is_tried(monkeypatch: pytest.
 def test_why_a_device_does_not_compute() -> None:
     assert devices._why_not(torch.device("cpu")) is None
     assert "meta" in str(devices._why_not(torch.device("meta")))
+
+
+@pytest.mark.parametrize(("knows_bf16", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
+def test_a_gpu_without_bf16_computes_in_float16(
+    knows_bf16: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device", lambda gpu: nullcontext())
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: knows_bf16 or including_emulation)
+    assert devices.fast_dtype.__wrapped__(torch.device("cuda:0")) == dtype
 
 
 def test_a_fast_copy_is_one_of_its_own(checkpoint: Path) -> None:
