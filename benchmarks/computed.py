@@ -321,8 +321,27 @@ def speed_by_machine() -> Figures:
     """Return rates per CPU second on several kinds of CPU, and how many times the official code's each is."""
     results = ("speed_avx512_bf16", "speed", "speed_avx512", "speed_avx2")
     machines = [figures(name)["per CPU second"] for name in results]
-    names = machines[0].items()
-    return {name: {"official": one["official"], "kbq": [_rate(each[name]) for each in machines]} for name, one in names}
+    on_gpu = _rates_of_gpu(figures("gpu_h100"))
+    return {
+        name: {
+            "official": one["official"],
+            "kbq": [_rate(each[name]) for each in machines],
+            "GPU": f"{on_gpu[name]:,.{0 if on_gpu[name] >= 100 else 1}f}" if name in on_gpu else "–",
+        }
+        for name, one in machines[0].items()
+    }
+
+
+def _rates_of_gpu(gpu: Figures) -> dict[str, float]:
+    """Return what an H100 does in a second of the clock, searching 1.3 million random vectors."""
+    search, ask = gpu["search of 1.3 million"], gpu["text to answer"]
+    return {
+        "indexed tokens": gpu["encoding"]["one process, tokens per second"],
+        "searches, top 10, 64 at a time": search["queries per second, 64 together"],
+        "searches, top 10, one at a time": search["queries per second, one"],
+        "queries, text to answer, one at a time": 1000 / ask["reranking 0, one alone, ms: median, most"][0],
+        "fine-tuning steps, 12 queries, k = 100": gpu["tuning"]["steps per second"],
+    }
 
 
 def _rate(value: Figures) -> str:
