@@ -18,12 +18,13 @@ import reporting
 import torch
 from measuring import arguments, cpu_seconds
 
-from kbq.answers import BuiltKind
+from kbq.answers import BuiltKind, K
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.publishing import publish
 from kbq.dump.shards import Counts, Shard, ShardEntry, shard_name
 from kbq.kb import KnowledgeBase
 from kbq.search.recall import own_queries
+from kbq.search.search import search
 from kbq.storage.files import folder_bytes
 from kbq.storage.seals import seal_folder
 
@@ -62,9 +63,10 @@ def cut(shards: Sequence[Shard], folder: Path, rows: int) -> tuple[ShardEntry, .
 
 def speed(kb: KnowledgeBase, starts: np.ndarray, ends: np.ndarray) -> dict[str, float]:
     """CPU milliseconds for one query."""
-    kb.search_vectors(starts[:TOGETHER], ends[:TOGETHER])  # reads the files
-    together = cpu_seconds(lambda: kb.search_vectors(starts[:TOGETHER], ends[:TOGETHER]), 2) / TOGETHER
-    each = cpu_seconds(lambda: [kb.search_vectors(starts[i : i + 1], ends[i : i + 1]) for i in range(ALONE)], 2) / ALONE
+    context, queries = kb.search_context, kb.model.in_row_units(starts, ends)[:TOGETHER]
+    search(context, queries, K, "phrase")  # reads the files
+    together = cpu_seconds(lambda: search(context, queries, K, "phrase"), 2) / TOGETHER
+    each = cpu_seconds(lambda: [search(context, queries[i : i + 1], K, "phrase") for i in range(ALONE)], 2) / ALONE
     return {"ms, 64 at a time": round(1000 * together, 2), "ms, one at a time": round(1000 * each, 2)}
 
 

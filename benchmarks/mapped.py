@@ -25,6 +25,7 @@ from measuring import arguments, inputs, own_megabytes
 from kbq.answers import BuiltKind
 from kbq.dump.manifest import read_manifest
 from kbq.kb import KnowledgeBase
+from kbq.search.search import search
 from kbq.storage.files import folder_bytes
 from kbq.storage.machine import available_memory
 
@@ -63,7 +64,7 @@ def searched(folder: Path, kind: BuiltKind, texts: list[str], together: int) -> 
     hits = []
     for first in range(0, len(texts), together):
         part = slice(first, first + together)
-        hits += kb.search_vectors(starts[part], ends[part], k=10)
+        hits += search(kb.search_context, kb.model.in_row_units(starts[part], ends[part]), 10, "phrase")
     return {
         "ms a query": round(1000 * (time.perf_counter() - begun) / len(texts), 1),
         "MB read a query": round((read_bytes() - read) / 1e6 / len(texts), 1),

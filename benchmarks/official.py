@@ -49,17 +49,20 @@ def import_index(work: Path, size: int, name: str, bm25: bool) -> dict[str, obje
 
 def search(work: Path, kb: str, queries: Path) -> dict[str, object]:
     """Searches per CPU second for the ten best phrases, one and 64 at a time, of queries that are encoded."""
+    from kbq.search.search import search as search_rows
+
     opened, texts = KnowledgeBase.open(work / kb, device="cpu"), _texts(queries)
     begun = time.process_time()
     starts, ends = opened.model.encode_queries(texts)
     encoding = time.process_time() - begun
-    opened.search_vectors(starts, ends, 10)  # reads the files
+    context, vectors = opened.search_context, opened.model.in_row_units(starts, ends)
+    search_rows(context, vectors, 10, "phrase")  # reads the files
     found: dict[str, object] = {"vectors": opened.counts.rows, "queries encoded": round(len(texts) / encoding)}
     many = np.resize(np.arange(len(texts)), 64)
     for together, batches in ((1, [[place] for place in range(len(texts))]), (64, [many.tolist()])):
         begun = time.process_time()
         for batch in batches:
-            opened.search_vectors(starts[batch], ends[batch], 10)
+            search_rows(context, vectors[batch], 10, "phrase")
         found[f"searches, {together} at a time"] = round(sum(map(len, batches)) / (time.process_time() - begun), 1)
     return found
 

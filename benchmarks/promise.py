@@ -15,7 +15,7 @@ from measuring import DataSet, arguments
 
 from kbq.answers import SearchOptions
 from kbq.kb import KnowledgeBase
-from kbq.reading.calibration import Calibration, chances_of
+from kbq.reading.probability import Calibration, chances_of
 from kbq.tuning.calibrate import JudgedAnswer, judge, write_calibration
 from kbq.tuning.triples import read_triples
 

@@ -20,6 +20,7 @@ from kbq.dump.page_directory import Pages
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
 from kbq.model.model import Model
+from kbq.search.search import search
 from kbq.training.examples import read_examples
 from kbq.tuning.labels import Labeller, PreparedQuery
 from kbq.tuning.loop import Finetuner
@@ -57,13 +58,13 @@ def tuning(kb: KnowledgeBase, texts: list[str], batch: int = 12) -> Finetuner:
 
 def searches(kb: KnowledgeBase, texts: list[str]) -> Iterator[float]:
     """Searches per CPU second: top 10 with 64 queries and with one at a time, then top 100."""
-    starts, ends = kb.model.encode_queries(texts)
+    queries = kb.model.in_row_units(*kb.model.encode_queries(texts))
     for k in (10, 100):
         for together in (64, 1):
             parts = [slice(first, first + together) for first in range(0, 512 if together > 1 else 64, together)]
             yield rate(
                 parts[-1].stop,
-                lambda: [kb.search_vectors(starts[part], ends[part], k=k) for part in parts],  # noqa: B023
+                lambda: [search(kb.search_context, queries[part], k, "phrase") for part in parts],  # noqa: B023
             )
 
 

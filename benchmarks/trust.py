@@ -19,7 +19,7 @@ from kbq.dump.page_directory import Pages
 from kbq.kb import KnowledgeBase
 from kbq.kilt.confidence import augrc, aurc, auroc, brier, coverage_at, macro_ce, reliability
 from kbq.kilt.records import Gold
-from kbq.reading.probability_features import FEATURES, features
+from kbq.reading.probability import FEATURES, features
 from kbq.search.search import BATCH
 from kbq.storage.lines import clean_text
 from kbq.text.answer_scores import normalise
@@ -78,7 +78,7 @@ def asked(kb: KnowledgeBase, golds: Sequence[Gold]) -> tuple[Doubles, Bools, Dou
         seen = kb.reranking.rerank_found(texts, phrases, kb.score_scale(options))
         for gold, text, hits, looks in zip(part, texts, phrases, seen, strict=True):
             answers = {normalise(answer) for answer in gold.answers}
-            chance = calibration.probabilities(text, looks)[0] if calibration else 0.0
+            chance = calibration.applied(text, looks)[0].answer.probability or 0.0 if calibration else 0.0
             is_right = normalise(looks[0].answer.text) in answers, normalise(hits[0].text) in answers
             row = features(text, looks)[0].tolist()
             columns.append((chance, is_right[0], hits[0].score, is_right[1], row))

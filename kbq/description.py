@@ -14,10 +14,10 @@ from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_mani
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError, first_line
 from kbq.model.model_files import CONFIG, SPARTA, refuse_damage
 from kbq.model.model_folder import FACTS, ModelConfig, local_folder, read_config
-from kbq.reading.calibration import CALIBRATION
 from kbq.reading.network import has_reader, judge_digest
+from kbq.reading.probability import CALIBRATION
 from kbq.search.recall import own_queries
-from kbq.search.search import BATCH
+from kbq.search.search import BATCH, search
 from kbq.storage.files import folder_bytes
 from kbq.storage.machine import stays_in_memory
 from kbq.storage.records import read_object
@@ -139,13 +139,13 @@ def index_speeds(folder: Path, opened: "Callable[[IndexKind], OpenKnowledgeBase]
 
 
 def _speed(kb: "OpenKnowledgeBase") -> IndexSpeed:
-    starts, ends = kb.model.encode_queries(own_queries(kb.shards, kb.model, BATCH))
-    kb.search_vectors(starts, ends, 10)  # reads the files
+    queries = kb.model.in_row_units(*kb.model.encode_queries(own_queries(kb.shards, kb.model, BATCH)))
+    search(kb.search_context, queries, 10, "phrase")  # reads the files
     rates = []
     for size, count in ((BATCH, BATCH), (1, ALONE)):
         begun = time.perf_counter()
         for first in range(0, count, size):
-            kb.search_vectors(starts[first : first + size], ends[first : first + size], 10)
+            search(kb.search_context, queries[first : first + size], 10, "phrase")
         rates.append(count / (time.perf_counter() - begun))
     return IndexSpeed(kb.index.kind, *rates)
 

@@ -19,7 +19,7 @@ from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.index.factory import build_missing
 from kbq.model.model import Model
 from kbq.model.queries import refuse_unreadable
-from kbq.reading.calibration import HIDDEN
+from kbq.reading.probability import HIDDEN
 from kbq.sample_kb import Building, quietly, sample_folder
 from kbq.search.building_indexes import IndexSpec, add_index
 from kbq.search.changing import build, compact, update
@@ -91,7 +91,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         manifest, opened, bad_lines = build(
             corpus, folder, model, wanted, start_encoders=start_encoders, device=device, **reports
         )
-        kb = cls(folder, manifest, opened, may_leave_gpu=True)
+        kb = cls(folder, manifest, opened)
         kb.bad_lines = bad_lines
         return kb
 
@@ -312,7 +312,7 @@ class KnowledgeBase(OpenKnowledgeBase):
 
     def _reopened(self, manifest: Manifest, index: IndexKind | None) -> Self:
         """This knowledge base after a change, searched where it was searched before."""
-        return self._opened(self.folder, manifest, self.model, index, self._may_leave_gpu, self._ray)
+        return type(self)(self.folder, manifest, self.model, index, self._may_leave_gpu, self._ray)
 
     def delete(self, pages: str | Path | Iterable[str], *, missing_ok: bool = False) -> Self:
         """Delete pages, and open what is left: no answer comes from them any more. `compact` removes their bytes.

@@ -22,14 +22,15 @@ from torch import nn
 from kbq.model.model import Model
 from kbq.model.model_files import CONFIG
 from kbq.model.model_folder import local_folder, read_config, write_config
-from kbq.reading.network import ReaderNetwork, judge_digest, save_reader
+from kbq.reading.network import judge_digest, save_reader
+from kbq.reading.reader import Reader
 from kbq.training.encoders import CALIBRATION_PASSAGES
 from kbq.training.evaluation import evaluate_reading
 from kbq.training.examples import Passage, read_examples
 from kbq.training.quantisation import quantisation_of
 from kbq.training.reader import evaluate_reader
 
-One = TypeVar("One", Model, ReaderNetwork)
+One = TypeVar("One", Model, Reader)
 
 
 def average(networks: Sequence[nn.Module]) -> nn.Module:
@@ -64,14 +65,14 @@ def averaged_facts(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return same | {"averaged": own}
 
 
-def average_readers(readers: Sequence[ReaderNetwork]) -> ReaderNetwork:
+def average_readers(readers: Sequence[Reader]) -> Reader:
     """The network."""
     made = copy.copy(readers[0])
     made.network = average([one.network for one in readers])
     return made
 
 
-def save_with_reader(reader: ReaderNetwork, folders: Sequence[Path], out: Path) -> None:
+def save_with_reader(reader: Reader, folders: Sequence[Path], out: Path) -> None:
     """A copy of the first model with this reader, an average of theirs."""
     shutil.copytree(folders[0], out)
     save_reader(reader.network, out)
@@ -116,7 +117,7 @@ def main() -> None:
             quantisation_of(model, passages[:CALIBRATION_PASSAGES])
         model.save(options.out, "int8")
     else:
-        readers = [ReaderNetwork.open(name) for name in options.folders]
+        readers = [Reader.open(name) for name in options.folders]
         reader = mixed(readers, average_readers, lambda one: evaluate_reader(one, passages)[0])
         if options.readers:
             save_with_reader(reader, folders, options.out)

@@ -9,7 +9,8 @@ better together: recipes/average_models.py.
 import argparse
 from pathlib import Path
 
-from kbq.reading.network import ReaderNetwork, save_reader
+from kbq.reading.network import save_reader
+from kbq.reading.reader import Reader
 
 
 def main() -> None:
@@ -17,7 +18,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("reader")
     options = parser.parse_args()
-    save_reader(ReaderNetwork.open(options.reader, "cpu").network, options.model)
+    save_reader(Reader.open(options.reader, "cpu").network, options.model)
 
 
 if __name__ == "__main__":

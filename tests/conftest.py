@@ -360,12 +360,13 @@ def judging_model(new_model: Callable[..., "Model"], tmp_path_factory: pytest.Te
     """A saved model with a random reader that judges phrases."""
     import torch
 
-    from kbq.reading.network import QuestionAnswering, ReaderNetwork, save_reader
+    from kbq.reading.network import QuestionAnswering, save_reader
+    from kbq.reading.reader import Reader
 
     folder = tmp_path_factory.mktemp("models") / "judging"
     new_model().save(folder)
     torch.manual_seed(6)
-    network = QuestionAnswering(ReaderNetwork.new(str(folder), "cpu").network.base_model, judges=True)
+    network = QuestionAnswering(Reader.new(str(folder), "cpu").network.base_model, judges=True)
     with torch.no_grad():
         for parameter in network.judge.parameters():  # type: ignore[union-attr]
             parameter.copy_(torch.randn_like(parameter))

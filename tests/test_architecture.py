@@ -27,6 +27,7 @@ LAYERS = (
     ("search",),
     ("reading",),
     ("cluster",),
+    ("opening",),
     ("asking",),
     ("kilt",),
     ("training",),

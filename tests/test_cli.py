@@ -28,7 +28,8 @@ from kbq.dump.publishing import write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.model_folder import DEFAULT_MODEL, read_config
-from kbq.reading.network import READER, ReaderNetwork, save_reader
+from kbq.reading.network import READER, save_reader
+from kbq.reading.reader import Reader
 from kbq.search.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.storage.seals import FileSeal, seal_of
 
@@ -532,7 +533,7 @@ def test_info_says_whether_a_model_brings_a_reader(
 ) -> None:
     folder = shutil.copytree(model_folder, tmp_path / "m")
     assert run("info", folder, "--json").documents[0]["reader"] is False
-    network = ReaderNetwork.new(str(folder), "cpu").network
+    network = Reader.new(str(folder), "cpu").network
     (folder / READER).write_bytes(b"")  # what a killed run has left
     assert run("info", folder, "--json").status == 1
     save_reader(network, folder)

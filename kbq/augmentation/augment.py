@@ -23,7 +23,7 @@ from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import MANIFEST, is_knowledge_base
 from kbq.errors import KbqError, TrainingError
 from kbq.model.model_folder import local_folder
-from kbq.reading.network import ReaderNetwork
+from kbq.reading.reader import Reader
 from kbq.storage.files import digest_of
 from kbq.storage.folders import make_folders
 from kbq.storage.locks import writing_alone
@@ -96,7 +96,7 @@ def augment(
     description = _description(corpus, generator, reader, None if triples is None else Path(triples), options)
     if triples is None:
         mentions = _some_mentions(entity_finder(entities), each, seed)
-        networks = Generator.open(generator, prompt, beams, device), ReaderNetwork.open(reader, device)
+        networks = Generator.open(generator, prompt, beams, device), Reader.open(reader, device)
         lines = _generated(corpus, format, *networks, mentions)
     else:
         lines = _of_triples(corpus, format, Path(triples), depth, backend, device)
@@ -158,7 +158,7 @@ def _line(title: str, text: str, questions: list[Question], asked: int | None = 
 
 
 def _generated(
-    corpus: str, format: CorpusFormat, generator: Generator, reader: ReaderNetwork, mentions: FindMentions
+    corpus: str, format: CorpusFormat, generator: Generator, reader: Reader, mentions: FindMentions
 ) -> Lines:
     def lines(first: int) -> Iterator[Line]:
         paragraphs = (

@@ -1,68 +1,54 @@
 """Reader network: question and passage go in together, a logit of each token to open and to close the answer comes out.
 
-It is any Hugging Face question-answering checkpoint, or the reader in the folder of a kbq model. Source: arXiv
+Beside it, a judge reads the states of a phrase's first and last token. A model folder holds both; triples can teach
+another judge, of their relations alone, which lies beside the query encoder that was tuned on them. Source: arXiv
 2012.12624, section 4.1, arXiv 1810.04805.
 """
 
 import copy
-import hashlib
-import re
-from collections.abc import Sequence
+import json
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from kbq.array_types import Floats
-from kbq.errors import ModelError, QueryError
-from kbq.model.backbone import (
-    empty_backbone,
-    hidden_states,
-    hugging_face,
-    load_tokenizer,
-    readable_checkpoint,
-    reading,
-    refuse_random,
-    saved_tokenizer,
-    without_pooler,
-)
+from kbq.errors import ModelError
+from kbq.model.backbone import empty_backbone, hidden_states, without_pooler
 from kbq.model.bert import more_rows, pack_few_rows
-from kbq.model.devices import autocast, batch_tokens, buckets, choose_device, readable_length
-from kbq.model.model_files import CONFIG, remedy
+from kbq.model.model_files import remedy
 from kbq.model.model_folder import (
     WEIGHTS,
     ModelConfig,
     NamedTensors,
     digest_of,
+    fingerprint,
     load_weights,
-    local_folder,
     named_weights,
     pack,
     read_config,
     read_weights,
     read_whole_config,
-    refuse_not_finite,
     save_tensors,
     write_config,
 )
-from kbq.model.phrases import window_tensors
-from kbq.model.queries import QueryTokenizer, marker_tokens
-from kbq.model.windows import Window, cut
-from kbq.reading.judge import PhraseJudge
 from kbq.storage.files import reading_problem
-from kbq.storage.folders import files_for
+from kbq.storage.json_text import parsed_json
 from kbq.storage.machine import give_memory_back
-from kbq.storage.seals import seal_folder
+from kbq.storage.records import as_record
 from kbq.storage.writing import writing_to
+from kbq.text.markers import relation_key, slot_of
 
 READER = "reader.safetensors"
+TAUGHT = "judge.safetensors"
 HALF = 0.501  # of a step between two int8 values, and a little for rounding
 JUDGE = "judge."  # how the names of the weights of a judge of phrases begin
 SHARED = "phrases."  # how the names of the phrase encoder's weights begin
 WRITTEN_FOR = "phrase_fingerprint"  # of the model
+POINTS = 10  # of the search: about as much as a logit
 
 
 class AnswerLogits(NamedTuple):
@@ -72,8 +58,32 @@ class AnswerLogits(NamedTuple):
     end_logits: Tensor
 
 
+class PhraseJudge(nn.Module):
+    """How much likelier a phrase is right than that none is, from the states of its first and its last token.
+
+    The logits of these tokens to open and to close the answer are added to it.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2 * dim, dim)
+        self.outer = nn.Linear(dim, 1)
+        self.none = nn.Parameter(torch.zeros(1))  # the logit of "no phrase is right"
+        self.retrieval = nn.Parameter(torch.zeros(1))  # what POINTS of the search are worth
+
+    def forward(self, edges: Tensor) -> Tensor:
+        """Shapes: states of the first token, then of the last (phrases, 2 dim), result (phrases,)."""
+        result: Tensor = self.outer(nn.functional.gelu(self.inner(edges)))[:, 0] - self.none
+        return result
+
+    @property
+    def retrieval_weight(self) -> float:
+        """What a point of the search is worth beside the judge's odds."""
+        return float(self.retrieval.detach()) / POINTS
+
+
 class QuestionAnswering(nn.Module):
-    """An encoder, and a layer with a logit of each token to open and to close the answer, and maybe a judge."""
+    """An encoder, a layer with a logit of each token to open and to close the answer, and perhaps a judge."""
 
     def __init__(self, backbone: Any, judges: bool = False) -> None:
         super().__init__()
@@ -99,8 +109,26 @@ class QuestionAnswering(nn.Module):
         return AnswerLogits(*logits.unbind(dim=-1))
 
 
+def question_answering(network: Any) -> QuestionAnswering:
+    """Return a network of transformers as one of kbq, with the same weights.
+
+    Raises:
+        ModelError: it does not answer questions.
+    """
+    if isinstance(network, QuestionAnswering):
+        return network
+    if not hasattr(network, "qa_outputs"):
+        raise ModelError(f"a {type(network).__name__} has no layer `qa_outputs`: give a reader of `kbq train reader`")
+    reader = QuestionAnswering(without_pooler(copy.copy(network.base_model)))
+    reader.head = network.qa_outputs
+    return reader
+
+
+# In the folder of a model
+
+
 def save_reader(network: Any, folder: Path) -> None:
-    """Write a question-answering network of transformers into the folder of a model that has its word embeddings.
+    """Write a question-answering network into the folder of a model that has its word embeddings.
 
     Raises:
         ModelError: the network does not answer questions; or the folder is not a kbq model, has an encoder of another
@@ -120,21 +148,6 @@ def save_reader(network: Any, folder: Path) -> None:
         write_config(folder, config)
 
 
-def question_answering(network: Any) -> QuestionAnswering:
-    """A network of transformers, or of kbq, as the latter, with the same weights.
-
-    Raises:
-        ModelError: it does not answer questions.
-    """
-    if isinstance(network, QuestionAnswering):
-        return network
-    if not hasattr(network, "qa_outputs"):
-        raise ModelError(f"a {type(network).__name__} has no layer `qa_outputs`: give a reader of `kbq train reader`")
-    reader = QuestionAnswering(without_pooler(copy.copy(network.base_model)))
-    reader.head = network.qa_outputs
-    return reader
-
-
 def _same(weights: Tensor, shared: Tensor) -> bool:
     """Whether weights are the model's, which may have been rounded to int8 since the training of the reader began."""
     step = shared.abs().amax(dim=-1, keepdim=True) / 127 if shared.ndim == 2 else torch.zeros(1)
@@ -142,7 +155,7 @@ def _same(weights: Tensor, shared: Tensor) -> bool:
 
 
 def open_reader(folder: Path) -> QuestionAnswering:
-    """The reader in a model folder.
+    """Open the reader in a model folder.
 
     Raises:
         ModelError: there is none, it belongs to other weights, or it is damaged.
@@ -168,7 +181,7 @@ def open_reader(folder: Path) -> QuestionAnswering:
 
 
 def judge_digest(folder: Path) -> str:
-    """The digest of the reader in a model folder; empty if there is none for its weights that judges phrases."""
+    """The digest of the reader in a model folder; empty if no reader there judges phrases for its weights."""
     try:
         with safe_open(folder / READER, "pt") as file:
             judges = any(name.startswith(JUDGE) for name in file.keys())  # noqa: SIM118 - it cannot be iterated
@@ -206,159 +219,60 @@ def _phrase_encoder(folder: Path, judges: bool) -> tuple[QuestionAnswering, Name
     return network, {name.removeprefix(SHARED): tensor for name, tensor in weights.items()}
 
 
-LENGTH, OVERLAP = 384, 64  # tokens of a window, question included
-MAX_QUESTION = 128
-PROBE = "Zoë O'Neill's 1,234 naïve USA [SEP] crème-brûlée — 北京 №7"
+@dataclass(frozen=True, eq=False)
+class TaughtJudge:
+    """A judge that has learned from triples; it judges the slots of their relations, and no other query."""
 
+    judge: PhraseJudge
+    relations: frozenset[str]
+    reader: str  # the digest of the reader whose states it was taught with
 
-class ReaderNetwork:
-    """A question-answering network with its tokenizer, on one device."""
+    def judges(self, text: str) -> bool:
+        """Whether a query is a slot of one of its relations."""
+        slot = slot_of(text)
+        return slot is not None and relation_key(slot[1]) in self._keys
 
-    def __init__(self, network: nn.Module, tokenizer: Any, source: str) -> None:
-        self.network = network
-        self.tokenizer = tokenizer
-        self.source = source
-        self.uses_segments = "token_type_ids" in tokenizer.model_input_names
-        self.length = readable_length(network, LENGTH)
-        self.query_tokenizer = QueryTokenizer(tokenizer, min(MAX_QUESTION, self.length // 2), marker_tokens(tokenizer))
-        # RoBERTa and its kin write two separators between question and passage.
-        self.separators = max(1, tokenizer.backend_tokenizer.num_special_tokens_to_add(True) - 2)
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        return frozenset(map(relation_key, self.relations))
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return next(self.network.parameters()).device
-
-    @classmethod
-    def open(cls, source: str, device: str = "auto") -> Self:
-        """A trained reader: a checkpoint (folder, hub name), or that of a kbq model (folder, `default`).
-
-        Raises:
-            ModelError: there is no such checkpoint, or it has not learned to answer questions.
-        """
-        folder = local_folder(source)
-        if (folder / CONFIG).is_file():
-            return cls(open_reader(folder).eval().to(choose_device(device)), saved_tokenizer(folder), source)
-        network, missing = _load(source)
-        if missing:
-            raise ModelError(
-                f"{source} is not a question-answering checkpoint (it lacks {len(missing)} weights, the first is "
-                f"{missing[0]}): train one with `kbq train reader`"
-            )
-        return cls(network.eval().to(choose_device(device)), load_tokenizer(source), source)
-
-    @classmethod
-    def new(cls, checkpoint: str, device: str = "auto") -> Self:
-        """An untrained reader from any BERT-like encoder; its word embeddings stay frozen."""
-        network, missing = _load(checkpoint)
-        encoder = f"{network.base_model_prefix}."
-        refuse_random(checkpoint, [name for name in missing if name.startswith(encoder) and "pooler" not in name])
-        network = network.to(choose_device(device))
-        network.get_input_embeddings().weight.requires_grad_(False)
-        return cls(network, load_tokenizer(checkpoint), checkpoint)
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest that identifies its weights."""
+        return fingerprint(named_weights(self.judge, ""))
 
     def save(self, folder: Path) -> None:
-        """Write an ordinary Hugging Face checkpoint."""
+        """Write it into the folder of a tuned query encoder, whose configuration is to be written afterwards.
+
+        Raises:
+            ModelError: the folder cannot be written.
+        """
+        facts = {"relations": json.dumps(sorted(self.relations), ensure_ascii=False), "reader": self.reader}
         with writing_to(folder, ModelError, also=(SafetensorError,)):
-            with files_for(folder) as partial:
-                self.network.save_pretrained(partial)  # type: ignore[operator]
-                self.tokenizer.save_pretrained(partial)
-            seal_folder(folder)
+            save_tensors(named_weights(self.judge, ""), folder / TAUGHT, facts)
 
-    @property
-    def reranking(self) -> tuple[QuestionAnswering, PhraseJudge]:
-        """The network, and its judge of phrases.
+    @classmethod
+    def open(cls, folder: Path, reader: str, device: torch.device) -> Self | None:
+        """Open the judge that was saved in a folder, if there is one.
 
-        Raises:
-            ModelError: it has none.
-        """
-        network = self.network
-        if not isinstance(network, QuestionAnswering) or network.judge is None:
-            raise ModelError(f"the reader of {self.source} does not judge phrases: recipes/ has how one is taught")
-        return network, network.judge
-
-    def check_tokenizer(self, tokenizer: Any) -> None:
-        """Refuse another tokenizer: its tokens are not those that the reader has logits for.
+        Args:
+            reader: the digest of the reader that is used.
 
         Raises:
-            ModelError: the vocabularies differ, or they cut text differently.
+            ModelError: it is damaged, or was taught with another reader.
         """
-        pieces, other = self.tokenizer.get_vocab(), tokenizer.get_vocab()
-        if pieces != other:
-            raise ModelError(
-                f"{self.source} has another vocabulary ({len(pieces)} entries) than the model to train ({len(other)}): "
-                "distil from a reader with the same tokenizer, such as one trained by `kbq train reader` from the "
-                "same --init"
-            )
-        if self.tokenizer.tokenize(PROBE) != tokenizer.tokenize(PROBE):
-            raise ModelError(
-                f"the tokenizer of {self.source} splits text differently from that of the model to train (upper case "
-                "or accents, perhaps): distil from a reader with the same tokenizer"
-            )
-
-    def windows(self, question: Sequence[int], text: Sequence[int]) -> list[Window]:
-        """What the network reads for a question, `[CLS] … [SEP]`, and the word pieces of a passage.
-
-        Raises:
-            QueryError: the question leaves no room for a passage.
-        """
-        separator = self.tokenizer.sep_token_id
-        head = [*question, *[separator] * (self.separators - 1)]
-        if len(head) + 1 >= self.length:
-            raise QueryError(f"a question has {len(question)} tokens, {self.source} reads {self.length}: shorten it")
-        return cut(head, list(text), separator, self.length, min(OVERLAP, (self.length - len(head) - 1) // 2))
-
-    def logits(self, ids: Tensor, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Logits of each token to open and to close the answer. Shapes: (windows, tokens)."""
-        inputs = {"input_ids": ids, "attention_mask": mask}
-        if segments is not None:
-            inputs["token_type_ids"] = segments
-        with autocast(self.device):
-            outputs = self.network(**inputs)
-        return outputs.start_logits.float(), outputs.end_logits.float()
-
-    @torch.inference_mode()
-    def score(self, examples: Sequence[Sequence[Window]]) -> list[Floats]:
-        """Logits of the tokens that the windows of each example own. Shape of each: (2, tokens)."""
-        windows = [(number, window) for number, example in enumerate(examples) for window in example]
-        logits_of: list[list[Floats]] = [[np.empty((2, 0), np.float32)] * len(example) for example in examples]
-        first = np.cumsum([0, *map(len, examples)])
-        for members in buckets([len(window.ids) for _, window in windows], batch_tokens(self.device)):
-            part = [windows[place][1] for place in members]
-            tensors = window_tensors(part, self.tokenizer.pad_token_id, self.uses_segments, self.device)
-            logits = torch.stack(self.logits(*tensors)).cpu().numpy()
-            for row, place in enumerate(members):
-                number, window = windows[place]
-                columns = slice(window.first, window.first + window.count)
-                logits_of[number][place - first[number]] = logits[:, row, columns]
-        nothing = np.empty((2, 0), np.float32)
-        return [np.concatenate([nothing, *parts], axis=1) for parts in logits_of]
-
-    def fingerprint(self) -> str:
-        """A digest of the weights."""
-        digest = hashlib.blake2b(digest_size=16)
-        for name, tensor in sorted(self.network.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
-
-
-def _load(source: str) -> tuple[Any, list[str]]:
-    """The network of a checkpoint, and the names of weights that the checkpoint lacks, which are random."""
-    model_class = hugging_face().AutoModelForQuestionAnswering
-    with reading(source), readable_checkpoint(source) as checkpoint:
-        network, facts = model_class.from_pretrained(
-            checkpoint, trust_remote_code=False, weights_only=True, output_loading_info=True
-        )
-    missing = set(facts["missing_keys"])
-    try:
-        refuse_not_finite({name: tensor for name, tensor in network.state_dict().items() if name not in missing})
-    except ValueError as error:
-        raise ModelError(f"the checkpoint {source} is damaged: {error}") from None
-    layers = re.compile(rf"{re.escape(network.base_model_prefix)}\..*\.\d+\.")
-    if surplus := sorted(filter(layers.match, facts["unexpected_keys"])):  # heads and poolers of other tasks are usual
-        raise ModelError(
-            f"the checkpoint {source} has {len(surplus)} weights that its config has no layer for, the first is "
-            f"{surplus[0]}: put back the config that belongs to them"
-        )
-    return network, sorted(missing)
+        path = folder / TAUGHT
+        if not path.is_file():
+            return None
+        try:
+            weights = read_weights(path)
+            with safe_open(path, "pt") as file:
+                facts = file.metadata() or {}
+            relations = as_record(parsed_json(facts["relations"]), frozenset[str])
+            judge = PhraseJudge(weights["outer.weight"].shape[1])
+        except (OSError, SafetensorError, ValueError, KeyError, IndexError) as error:
+            raise ModelError(reading_problem(path, error, remedy(folder))) from None
+        load_weights(judge, weights, "", folder)
+        if facts.get("reader") != reader:
+            raise ModelError(f"{path} was taught with another reader than the model has now: tune again")
+        return cls(judge.eval().to(device), relations, reader)

@@ -1,12 +1,14 @@
-"""Surroundings: the reader reads the phrases that a search has found, and proposes one of its own in each window.
+"""Phrase windows: the phrases that a search has found are read in their surroundings; each window proposes one more.
 
-Without gradients, what is read for a query depends on this query alone, to the last bit. A CPU reads the windows of a
-query together, a GPU those of all queries, in batches of one shape. Proposals are chosen where the logits are.
+Phrases of a paragraph that are close to each other share a window: `[CLS] query [SEP] title [SEP] text [SEP]`. Without
+gradients, what is read for a query depends on this query alone, to the last bit. A CPU reads the windows of a query
+together, a GPU those of all queries, in batches of one shape. Proposals are chosen where the logits are.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, islice, pairwise
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,11 +21,14 @@ from kbq.model.batch_invariant import alike, batch_invariant_states, in_shape, i
 from kbq.model.bert import more_rows
 from kbq.model.devices import autocast, batch_tokens, buckets, readable_length
 from kbq.model.phrases import window_tensors
-from kbq.model.windows import Window
-from kbq.reading.excerpts import Excerpt, excerpts
-from kbq.reading.judge import PhraseJudge
-from kbq.reading.network import ReaderNetwork
+from kbq.model.windows import Tokens, Window, token_span, tokenize
+from kbq.reading.network import PhraseJudge
+from kbq.reading.reader import Reader
+from kbq.text.markers import content_start
 
+AROUND = 200  # characters read on either side of a phrase, some 40 word pieces
+MOST = 1200  # characters of a window that phrases share
+MAX_TITLE = 24  # tokens
 TOGETHER = 8  # queries, and batches of windows that go through a network layer by layer, on a CPU
 GPU_QUERIES = 64  # whose windows are read together there
 WINDOWS = 32  # of a batch on a GPU, which takes as long for fewer
@@ -33,25 +38,94 @@ PHRASES = 256  # that a judge reads together there
 Span = tuple[int, int]  # first and last token of the text
 
 
+# Windows
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """A window, which owns the tokens of its text, and the phrases in it."""
+
+    window: Window
+    text: Tokens  # those that the window owns; characters count from the beginning of the paragraph
+    numbers: tuple[int, ...]  # of the phrases, among all phrases of their query
+    spans: tuple[Span, ...]  # of each phrase; once it is read, that of the proposed one follows, if it is another
+
+
+def excerpts(tokenizer: Any, query: Sequence[int], phrases: Sequence[Answer], length: int) -> list[Excerpt]:
+    """Cut the windows of the phrases of one query, each phrase in one of them.
+
+    Args:
+        query: `[CLS] … [SEP]`.
+        length: most tokens of a window.
+    """
+    stretches = list(_stretches(phrases))
+    titles = tokenize(tokenizer, [phrases[numbers[0]].title for _, _, numbers in stretches])
+    texts = tokenize(tokenizer, [phrases[numbers[0]].context[begin:stop] for begin, stop, numbers in stretches])
+    found: list[Excerpt] = []
+    for (begin, _, numbers), title, text in zip(stretches, titles, texts, strict=True):
+        head = [*query, *title.ids[:MAX_TITLE], tokenizer.sep_token_id]
+        room, tokens = length - len(head) - 1, len(text.ids)
+        text = replace(text, starts=text.starts + np.uint32(begin), ends=text.ends + np.uint32(begin))
+        spans = [token_span(text, phrases[number].start, phrases[number].end) for number in numbers]
+        parts = [(slice(0, tokens), numbers, spans)]
+        if tokens > room:  # scripts with a token for each letter: a window for each phrase
+            parts = [_part(number, span, tokens, room) for number, span in zip(numbers, spans, strict=True)]
+        for kept, inside, places in parts:
+            part = Tokens(text.ids[kept], text.starts[kept], text.ends[kept])
+            ids = [*head, *part.ids, tokenizer.sep_token_id]
+            segments = [0] * len(query) + [1] * (len(ids) - len(query))
+            window = Window(ids, segments, len(head), len(part.ids), 0)
+            found.append(Excerpt(window, part, tuple(inside), tuple(places)))
+    return found
+
+
+def _part(number: int, span: Span, tokens: int, room: int) -> tuple[slice, list[int], list[Span]]:
+    """The part of a text, `room` tokens long, with a phrase in its middle; the phrase's number and its span there."""
+    first, last = span
+    start = max(0, min((first + last + 1 - room) // 2, tokens - room))
+    return slice(start, start + room), [number], [(max(0, first - start), min(last - start, room - 1))]
+
+
+def _stretches(phrases: Sequence[Answer]) -> Iterator[tuple[int, int, list[int]]]:
+    """Characters [begin, stop) of a paragraph, cut between words, and the numbers of the phrases in them."""
+    order = sorted(range(len(phrases)), key=lambda number: phrases[number].place)
+    for _, members in groupby(order, key=lambda number: phrases[number].place[:2]):
+        begin = stop = -1
+        inside: list[int] = []
+        for number in members:
+            first, last = _around(phrases[number])
+            if inside and first <= stop and last - begin <= MOST:
+                stop = max(stop, last)
+            else:
+                if inside:
+                    yield begin, stop, inside
+                begin, stop, inside = first, last, []
+            inside.append(number)
+        yield begin, stop, inside
+
+
+def _around(phrase: Answer) -> tuple[int, int]:
+    """The characters [begin, stop) of a phrase and its surroundings, cut between words where there are any."""
+    text, begin, stop = phrase.context, phrase.start - AROUND, phrase.end + AROUND
+    blank_before, blank_behind = text.find(" ", max(0, begin), phrase.start), text.rfind(" ", phrase.end, stop)
+    begin = content_start(text) if begin <= 0 else begin if blank_before < 0 else blank_before
+    return begin, len(text) if stop >= len(text) else stop if blank_behind < 0 else blank_behind
+
+
+# Reading
+
+
 class ReadWindow(NamedTuple):
-    """The phrases of an excerpt, then the proposed one if it is another, as first and last token of its text.
+    """An excerpt that was read.
 
     Shapes: edges, the states that a judge reads (phrases, 2 dim), tokens, the sums of the logits of both tokens
     (phrases,), logits of each token to open and to close the answer (2, tokens).
     """
 
-    spans: list[Span]
+    excerpt: Excerpt
     edges: Tensor
     tokens: Tensor
     logits: Tensor
-
-
-class JudgedWindow(NamedTuple):
-    """A window, its phrases as in `ReadWindow`, and what each is judged."""
-
-    excerpt: Excerpt
-    spans: list[Span]
-    odds: list[float]
 
 
 class _Batch(NamedTuple):
@@ -66,71 +140,53 @@ class _Batch(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """Windows, read; phrases are in the order of windows. Shapes: as in `ReadWindow`, for all of them."""
+    """Windows that were read, and their phrases in the same order. Shapes: as in `ReadWindow`, for all of them."""
 
     excerpts: list[list[Excerpt]]  # of each query
-    spans: list[list[Span]]  # of each window
     edges: Tensor
     tokens: Tensor
     logits: list[Tensor]  # of each window
 
 
-def _by_query(read: _Read) -> Iterator[list[list[Span]]]:
-    """The spans of the windows of each query."""
-    every = iter(read.spans)
-    for part in read.excerpts:
-        yield list(islice(every, len(part)))
-
-
 def read_around(
-    reader: ReaderNetwork, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]]
-) -> list[list[tuple[Excerpt, ReadWindow]]]:
-    """Read the phrases found for each query; with gradients where these are on."""
-    read = read_windows(reader, queries, found)
-    counts = [len(spans) for spans in read.spans]
-    parts = torch.split(read.edges, counts), torch.split(read.tokens, counts)
-    windows = map(ReadWindow, read.spans, *parts, read.logits)
-    return [[(excerpt, next(windows)) for excerpt in of_query] for of_query in read.excerpts]
+    reader: Reader, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]]
+) -> list[list[ReadWindow]]:
+    """Read the phrases found for each query, with gradients where these are on."""
+    read = _read(reader, queries, found)
+    counts = [len(excerpt.spans) for of_query in read.excerpts for excerpt in of_query]
+    parts = zip(torch.split(read.edges, counts), torch.split(read.tokens, counts), read.logits, strict=True)
+    return [[ReadWindow(excerpt, *next(parts)) for excerpt in of_query] for of_query in read.excerpts]
 
 
 def judge_around(
-    reader: ReaderNetwork,
+    reader: Reader,
     queries: Sequence[Sequence[int]],
     found: Sequence[Sequence[Answer]],
     judges: Sequence[PhraseJudge],
-) -> Iterator[list[JudgedWindow]]:
-    """Yield, for each query, its windows with what their phrases, and those that they propose, are judged.
+) -> Iterator[list[tuple[Excerpt, list[float]]]]:
+    """Yield, for each query, its windows, each with the judge's values for its spans.
+
+    A value is the logarithm of the odds against none being right.
 
     Args:
-        judges: of each query. What they say are the logarithms of odds against none being right.
+        judges: of each query.
     """
-    together = GPU_QUERIES if _has_fixed_shapes(reader) else TOGETHER
+    in_one = _has_fixed_shapes(reader)
+    together = GPU_QUERIES if in_one else TOGETHER
     for first in range(0, len(queries), together):
         part = slice(first, first + together)
-        yield from _judged(read_windows(reader, queries[part], found[part]), judges[part], _has_fixed_shapes(reader))
-
-
-def _has_fixed_shapes(reader: ReaderNetwork) -> bool:
-    """Whether all that is computed together has one shape, so that nothing depends on what is beside it: on a GPU."""
-    return not torch.is_grad_enabled() and not is_batch_invariant(reader.reranking[0].backbone, reader.device)
-
-
-def _judged(read: _Read, judges: Sequence[PhraseJudge], in_one: bool) -> Iterator[list[JudgedWindow]]:
-    """`judge_around` for what was read; `in_one`: judge the phrases of all queries in one call, not query by query."""
-    counts = [sum(len(next_spans) for next_spans in spans) for spans in _by_query(read)]
-    if in_one:
-        values = _judged_together(
-            read, [judge for judge, count in zip(judges, counts, strict=True) for _ in range(count)]
-        )
-    else:
-        edges, tokens = torch.split(read.edges, counts), torch.split(read.tokens, counts)
-        values = torch.cat([read.tokens[:0], *map(odds, judges, edges, tokens)])
-    left = iter(values.tolist())
-    for excerpts_of, spans_of in zip(read.excerpts, _by_query(read), strict=True):
-        yield [
-            JudgedWindow(excerpt, spans, [next(left) for _ in spans])
-            for excerpt, spans in zip(excerpts_of, spans_of, strict=True)
-        ]
+        read = _read(reader, queries[part], found[part])
+        counts = [sum(len(excerpt.spans) for excerpt in of_query) for of_query in read.excerpts]
+        if in_one:  # the phrases of all queries in one call, not query by query
+            values = _judged_together(
+                read, [judge for judge, count in zip(judges[part], counts, strict=True) for _ in range(count)]
+            )
+        else:
+            edges, tokens = torch.split(read.edges, counts), torch.split(read.tokens, counts)
+            values = torch.cat([read.tokens[:0], *map(odds, judges[part], edges, tokens)])
+        left = iter(values.tolist())
+        for of_query in read.excerpts:
+            yield [(excerpt, [next(left) for _ in excerpt.spans]) for excerpt in of_query]
 
 
 def odds(judge: PhraseJudge, edges: Tensor, tokens: Tensor) -> Tensor:
@@ -140,7 +196,7 @@ def odds(judge: PhraseJudge, edges: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _judged_together(read: _Read, judges: Sequence[PhraseJudge]) -> Tensor:
-    """The odds of phrases, so many at a time as always; `judges`: of each phrase. Shape: (phrases,)."""
+    """The odds of phrases, always the same number at a time; `judges`: of each phrase. Shape: (phrases,)."""
     values = torch.empty_like(read.tokens)
     for judge in dict.fromkeys(judges):
         own = torch.tensor([number for number, each in enumerate(judges) if each is judge], device=values.device)
@@ -150,33 +206,38 @@ def _judged_together(read: _Read, judges: Sequence[PhraseJudge]) -> Tensor:
     return values
 
 
-def read_windows(reader: ReaderNetwork, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]]) -> _Read:
+def _has_fixed_shapes(reader: Reader) -> bool:
+    """Whether all that is computed together has one shape, so that nothing depends on what is beside it: on a GPU."""
+    return not torch.is_grad_enabled() and not is_batch_invariant(reader.reranking[0].backbone, reader.device)
+
+
+def _read(reader: Reader, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]]) -> _Read:
     """Read the phrases found for each query in their surroundings, and see what each window proposes."""
     parts = [excerpts(reader.tokenizer, ids, each, reader.length) for ids, each in zip(queries, found, strict=True)]
     windows = [excerpt.window for part in parts for excerpt in part]
     batches = list(_states(reader, windows, [len(part) for part in parts]))
     if not batches:
         nothing = torch.empty(0, device=reader.device)
-        return _Read(parts, [], nothing[:, None], nothing, [])
+        return _Read(parts, nothing[:, None], nothing, [])
     states = torch.cat([batch.states for batch in batches])
     logits = torch.cat([torch.stack(reader.reranking[0].logits(batch.states)) for batch in batches], dim=1)
     firsts = np.empty(len(windows), np.int64)  # the row of the first token of each window's text
     begin = 0
-    for batch in batches:
-        firsts[batch.members] = [
-            begin + first + windows[number].first for number, first in zip(*batch[::2], strict=True)
-        ]
-        begin += len(batch.states)
+    for members, batch_states, begins in batches:
+        firsts[members] = [begin + first + windows[number].first for number, first in zip(members, begins, strict=True)]
+        begin += len(batch_states)
     texts = [slice(first, first + window.count) for first, window in zip(firsts.tolist(), windows, strict=True)]
-    spans = [
-        [*excerpt.spans, *([] if proposed in excerpt.spans else [proposed])]
-        for excerpt, proposed in zip((one for part in parts for one in part), _proposals(logits, texts), strict=True)
-    ]
-    counts = [len(own) for own in spans]
-    places = np.repeat(firsts, counts)[:, None] + np.array([span for own in spans for span in own])
+    proposals = iter(_proposals(logits, texts))
+    parts = [[_with_proposal(excerpt, next(proposals)) for excerpt in part] for part in parts]
+    spans = [excerpt.spans for part in parts for excerpt in part]
+    places = np.repeat(firsts, [len(own) for own in spans])[:, None] + np.array([span for own in spans for span in own])
     starts, ends = torch.from_numpy(places).to(reader.device).T
     edges = torch.cat([states[starts], states[ends]], dim=1)
-    return _Read(parts, spans, edges, logits[0, starts] + logits[1, ends], [logits[:, text] for text in texts])
+    return _Read(parts, edges, logits[0, starts] + logits[1, ends], [logits[:, text] for text in texts])
+
+
+def _with_proposal(excerpt: Excerpt, span: Span) -> Excerpt:
+    return excerpt if span in excerpt.spans else replace(excerpt, spans=(*excerpt.spans, span))
 
 
 def _proposals(logits: Tensor, texts: Sequence[slice]) -> list[Span]:
@@ -192,7 +253,7 @@ def _proposals(logits: Tensor, texts: Sequence[slice]) -> list[Span]:
     return [(start, end) for start, end in best.tolist()]
 
 
-def _states(reader: ReaderNetwork, windows: Sequence[Window], of_queries: Sequence[int]) -> Iterator[_Batch]:
+def _states(reader: Reader, windows: Sequence[Window], of_queries: Sequence[int]) -> Iterator[_Batch]:
     """Read windows in batches; `of_queries`: how many windows each query has, one after another.
 
     On a CPU, no batch has windows of two queries: the size of a batch changes how its products are rounded.
@@ -219,9 +280,7 @@ def _states(reader: ReaderNetwork, windows: Sequence[Window], of_queries: Sequen
             yield _Batch(members, states, list(accumulate((lengths[number] for number in members[:-1]), initial=0)))
 
 
-def _padded(
-    reader: ReaderNetwork, windows: Sequence[Window], members: Sequence[int], shape: tuple[int, int] | None
-) -> _Batch:
+def _padded(reader: Reader, windows: Sequence[Window], members: Sequence[int], shape: tuple[int, int] | None) -> _Batch:
     """Read some windows, in this shape, or as long as the longest of them is."""
     own, pad_id, segments = [windows[number] for number in members], reader.tokenizer.pad_token_id, None
     if shape is None:

@@ -1,30 +1,185 @@
-"""Reader: a question-answering network finds phrases in the paragraphs that a search has found. `--reader`.
+"""Reader: a question-answering network with its tokenizer; it finds phrases in paragraphs that a search has found.
 
 The chances to open and to close an answer are normalised within each paragraph, as readers are trained; which paragraph
 has it is for the search to say. Source: arXiv 2009.13013, section 4 (which normalises over all paragraphs together),
-arXiv 1902.01718, section 3. The default model's own reader can read, and any BERT-like question-answering checkpoint.
+arXiv 1902.01718, section 3. The default model's own reader can read, and so can any BERT-like question-answering
+checkpoint.
 """
 
+import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
 
 from kbq.answers import Answer, Unit
 from kbq.array_types import Floats
-from kbq.model.windows import Tokens, tokenize
-from kbq.reading.network import ReaderNetwork
+from kbq.errors import ModelError, QueryError
+from kbq.model.backbone import (
+    hugging_face,
+    load_tokenizer,
+    readable_checkpoint,
+    reading,
+    refuse_random,
+    saved_tokenizer,
+)
+from kbq.model.devices import autocast, batch_tokens, buckets, choose_device, readable_length
+from kbq.model.model_files import CONFIG
+from kbq.model.model_folder import local_folder, refuse_not_finite
+from kbq.model.phrases import window_tensors
+from kbq.model.queries import QueryTokenizer, marker_tokens
+from kbq.model.windows import Tokens, Window, cut, tokenize
+from kbq.reading.network import PhraseJudge, QuestionAnswering, open_reader
 from kbq.search.spans import best_ends
+from kbq.storage.folders import files_for
+from kbq.storage.seals import seal_folder
+from kbq.storage.writing import writing_to
 from kbq.text.markers import content_start
 
+LENGTH, OVERLAP = 384, 64  # tokens of a window, question included
+MAX_QUESTION = 128
+PROBE = "Zoë O'Neill's 1,234 naïve USA [SEP] crème-brûlée — 北京 №7"
 
-class Reader(ReaderNetwork):
-    """A reader network that answers from paragraphs."""
+
+class Reader:
+    """A question-answering network with its tokenizer, on one device."""
+
+    def __init__(self, network: nn.Module, tokenizer: Any, source: str) -> None:
+        self.network = network
+        self.tokenizer = tokenizer
+        self.source = source
+        self.uses_segments = "token_type_ids" in tokenizer.model_input_names
+        self.length = readable_length(network, LENGTH)
+        self.query_tokenizer = QueryTokenizer(tokenizer, min(MAX_QUESTION, self.length // 2), marker_tokens(tokenizer))
+        # RoBERTa and its kin write two separators between question and passage.
+        self.separators = max(1, tokenizer.backend_tokenizer.num_special_tokens_to_add(True) - 2)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return next(self.network.parameters()).device
+
+    @classmethod
+    def open(cls, source: str, device: str = "auto") -> Self:
+        """Open a trained reader: a checkpoint (folder, hub name), or that of a kbq model (folder, `default`).
+
+        Raises:
+            ModelError: there is no such checkpoint, or it has not learned to answer questions.
+        """
+        folder = local_folder(source)
+        if (folder / CONFIG).is_file():
+            return cls(open_reader(folder).eval().to(choose_device(device)), saved_tokenizer(folder), source)
+        network, missing = _load(source)
+        if missing:
+            raise ModelError(
+                f"{source} is not a question-answering checkpoint (it lacks {len(missing)} weights, the first is "
+                f"{missing[0]}): train one with `kbq train reader`"
+            )
+        return cls(network.eval().to(choose_device(device)), load_tokenizer(source), source)
+
+    @classmethod
+    def new(cls, checkpoint: str, device: str = "auto") -> Self:
+        """Make an untrained reader from any BERT-like encoder; its word embeddings stay frozen."""
+        network, missing = _load(checkpoint)
+        encoder = f"{network.base_model_prefix}."
+        refuse_random(checkpoint, [name for name in missing if name.startswith(encoder) and "pooler" not in name])
+        network = network.to(choose_device(device))
+        network.get_input_embeddings().weight.requires_grad_(False)
+        return cls(network, load_tokenizer(checkpoint), checkpoint)
+
+    def save(self, folder: Path) -> None:
+        """Write an ordinary Hugging Face checkpoint."""
+        with writing_to(folder, ModelError, also=(SafetensorError,)):
+            with files_for(folder) as partial:
+                self.network.save_pretrained(partial)  # type: ignore[operator]
+                self.tokenizer.save_pretrained(partial)
+            seal_folder(folder)
+
+    @property
+    def reranking(self) -> tuple[QuestionAnswering, PhraseJudge]:
+        """The network, and its judge of phrases.
+
+        Raises:
+            ModelError: it has none.
+        """
+        network = self.network
+        if not isinstance(network, QuestionAnswering) or network.judge is None:
+            raise ModelError(f"the reader of {self.source} does not judge phrases: recipes/ has how one is taught")
+        return network, network.judge
+
+    def check_tokenizer(self, tokenizer: Any) -> None:
+        """Refuse another tokenizer, since the reader has no logits for its tokens.
+
+        Raises:
+            ModelError: the vocabularies differ, or they cut text differently.
+        """
+        pieces, other = self.tokenizer.get_vocab(), tokenizer.get_vocab()
+        if pieces != other:
+            raise ModelError(
+                f"{self.source} has another vocabulary ({len(pieces)} entries) than the model to train ({len(other)}): "
+                "distil from a reader with the same tokenizer, such as one trained by `kbq train reader` from the "
+                "same --init"
+            )
+        if self.tokenizer.tokenize(PROBE) != tokenizer.tokenize(PROBE):
+            raise ModelError(
+                f"the tokenizer of {self.source} splits text differently from that of the model to train (upper case "
+                "or accents, perhaps): distil from a reader with the same tokenizer"
+            )
+
+    def windows(self, question: Sequence[int], text: Sequence[int]) -> list[Window]:
+        """Cut the windows for a question, `[CLS] … [SEP]`, and the word pieces of a passage.
+
+        Raises:
+            QueryError: the question leaves no room for a passage.
+        """
+        separator = self.tokenizer.sep_token_id
+        head = [*question, *[separator] * (self.separators - 1)]
+        if len(head) + 1 >= self.length:
+            raise QueryError(f"a question has {len(question)} tokens, {self.source} reads {self.length}: shorten it")
+        return cut(head, list(text), separator, self.length, min(OVERLAP, (self.length - len(head) - 1) // 2))
+
+    def logits(self, ids: Tensor, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Logits of each token to open and to close the answer. Shapes: (windows, tokens)."""
+        inputs = {"input_ids": ids, "attention_mask": mask}
+        if segments is not None:
+            inputs["token_type_ids"] = segments
+        with autocast(self.device):
+            outputs = self.network(**inputs)
+        return outputs.start_logits.float(), outputs.end_logits.float()
+
+    @torch.inference_mode()
+    def score(self, examples: Sequence[Sequence[Window]]) -> list[Floats]:
+        """Logits of the tokens that the windows of each example own. Shape of each: (2, tokens)."""
+        windows, nothing = list(chain.from_iterable(examples)), np.empty((2, 0), np.float32)
+        logits_of = [nothing] * len(windows)
+        for members in buckets([len(window.ids) for window in windows], batch_tokens(self.device)):
+            part = [windows[number] for number in members]
+            tensors = window_tensors(part, self.tokenizer.pad_token_id, self.uses_segments, self.device)
+            logits = torch.stack(self.logits(*tensors)).cpu().numpy()
+            for row, (number, window) in enumerate(zip(members, part, strict=True)):
+                logits_of[number] = logits[:, row, window.first : window.first + window.count]
+        left = iter(logits_of)
+        return [np.concatenate([nothing, *islice(left, len(example))], axis=1) for example in examples]
+
+    def fingerprint(self) -> str:
+        """A digest of the weights."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name, tensor in sorted(self.network.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     def read(self, query: str, paragraphs: Sequence[Answer]) -> list[Answer]:
-        """The phrases of these paragraphs, best first, none overlapping a better one.
+        """Find the phrases of these paragraphs, best first, none overlapping a better one.
 
-        A score is the sum of the logarithms of two chances: of its start and of its end, among those of the paragraph.
+        A score is the sum of the log probabilities of start and end among the tokens of the paragraph.
 
         Raises:
             QueryError: the query cannot be read.
@@ -44,10 +199,10 @@ class Reader(ReaderNetwork):
     def answers(
         self, texts: Sequence[str], retrieved: Sequence[Sequence[Answer]], k: int, unit: Unit, weight: float
     ) -> list[list[Answer]]:
-        """The k best phrases of each query in its paragraphs, or the best phrase of each of the k best pages.
+        """Find the k best phrases of each query in its paragraphs, or the best phrase of each of the k best pages.
 
         Args:
-            retrieved: the paragraphs that a search has found, best first, a list for each query.
+            retrieved: for each query, the paragraphs that a search has found, best first.
             weight: what a point of the search adds to the reader's score.
 
         Raises:
@@ -56,17 +211,33 @@ class Reader(ReaderNetwork):
         answers = []
         for text, paragraphs in zip(texts, retrieved, strict=True):
             hits = with_retrieval(self.read(text, paragraphs), paragraphs, weight)
-            if unit == "page":
-                best: dict[str, Answer] = {}
-                for hit in hits:
-                    best.setdefault(hit.page_id, hit)
-                hits = list(best.values())
-            answers.append(hits[:k])
+            answers.append((best_of_pages(hits) if unit == "page" else hits)[:k])
         return answers
 
 
+def _load(source: str) -> tuple[Any, list[str]]:
+    """The network of a checkpoint, and the names of weights that the checkpoint lacks, which are random."""
+    model_class = hugging_face().AutoModelForQuestionAnswering
+    with reading(source), readable_checkpoint(source) as checkpoint:
+        network, facts = model_class.from_pretrained(
+            checkpoint, trust_remote_code=False, weights_only=True, output_loading_info=True
+        )
+    missing = set(facts["missing_keys"])
+    try:
+        refuse_not_finite({name: tensor for name, tensor in network.state_dict().items() if name not in missing})
+    except ValueError as error:
+        raise ModelError(f"the checkpoint {source} is damaged: {error}") from None
+    layers = re.compile(rf"{re.escape(network.base_model_prefix)}\..*\.\d+\.")
+    if surplus := sorted(filter(layers.match, facts["unexpected_keys"])):  # heads and poolers of other tasks are usual
+        raise ModelError(
+            f"the checkpoint {source} has {len(surplus)} weights that its config has no layer for, the first is "
+            f"{surplus[0]}: put back the config that belongs to them"
+        )
+    return network, sorted(missing)
+
+
 def _phrases(paragraph: Answer, text: Tokens, logits: Floats) -> Iterator[Answer]:
-    """Each start with its best end; of two that overlap, only the better one. Shape of `logits`: (2, tokens)."""
+    """Yield each start with its best end; of two that overlap, only the better. Shape of `logits`: (2, tokens)."""
     sums, lasts = best_ends(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
     taken = np.zeros(len(sums), bool)
     for first in np.argsort(-sums, kind="stable"):
@@ -76,16 +247,19 @@ def _phrases(paragraph: Answer, text: Tokens, logits: Floats) -> Iterator[Answer
         if taken[tokens].any():
             continue
         taken[tokens] = True
-        text_between, place = paragraph.context[start:end], (start, end)
-        yield replace(paragraph, text=text_between, score=float(sums[first]), start=start, end=end, unit=place)
+        score, text_between = float(sums[first]), paragraph.context[start:end]
+        yield replace(paragraph, text=text_between, score=score, start=start, end=end, unit=(start, end))
 
 
 def with_retrieval(phrases: Sequence[Answer], paragraphs: Sequence[Answer], weight: float) -> list[Answer]:
-    """The phrases read in these paragraphs, best first, with what the search says of the paragraphs.
-
-    Added to a phrase's score is its paragraph's score, less that of the best paragraph, times `weight`.
-    """
+    """Add `weight` times what a phrase's paragraph scores above the best one, 0 or less, to its score; best first."""
     best = max((hit.score for hit in paragraphs), default=0.0)
     added = {(hit.page_id, hit.paragraph): weight * (hit.score - best) for hit in paragraphs}
     hits = [replace(hit, score=hit.score + added[hit.page_id, hit.paragraph]) for hit in phrases]
     return sorted(hits, key=lambda hit: -hit.score)
+
+
+def best_of_pages(answers: Sequence[Answer]) -> list[Answer]:
+    """Keep the first answer from each page."""
+    first = {answer.page_id: answer for answer in reversed(answers)}
+    return [answer for answer in answers if first[answer.page_id] is answer]

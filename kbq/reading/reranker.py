@@ -1,28 +1,40 @@
 """Reranker: the phrases that a search has found are read in their surroundings, and judged against each other.
 
 The reader also proposes the phrase that it would have chosen in each window: a search may have cut the right one badly.
-What a phrase is judged is the logarithm of its odds against "none of these is right", an outcome of its own in
-training. Phrases that mean the same support each other. Source: arXiv 2207.06300 (what a reranker gains), arXiv
-1710.10723 (paragraphs compete), arXiv 2010.10757 (a second model learns from the mistakes of the first), arXiv
-1711.05116 (what several passages say counts for more).
+A phrase is judged by the logarithm of its odds against "none of these is right", an outcome of its own in training.
+Phrases that mean the same support each other. Source: arXiv 2207.06300 (what a reranker gains), arXiv 1710.10723
+(paragraphs compete), arXiv 2010.10757 (a second model learns from the mistakes of the first), arXiv 1711.05116 (what
+several passages say counts for more).
 """
 
-from collections.abc import Iterator, Sequence
+from __future__ import annotations
+
 from dataclasses import replace
-from typing import NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from kbq.answers import Answer, Unit
+from kbq.answers import LOOKS, WORDS_ALONE
+from kbq.errors import QueryError
+from kbq.model.model_folder import local_folder
 from kbq.reading.countries import meanings
-from kbq.reading.excerpts import Excerpt
-from kbq.reading.judge import PhraseJudge, TaughtJudge
-from kbq.reading.network import ReaderNetwork
-from kbq.reading.phrase_windows import JudgedWindow, ReadWindow, Span, judge_around, odds
+from kbq.reading.network import TaughtJudge, judge_digest
+from kbq.reading.phrase_windows import judge_around, odds
+from kbq.reading.reader import Reader, best_of_pages
 from kbq.text.answer_scores import normalise
 from kbq.text.markers import mention_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor
+
+    from kbq.answers import Answer, SearchOptions, Unit
+    from kbq.model.model import Model
+    from kbq.reading.network import PhraseJudge
+    from kbq.reading.phrase_windows import Excerpt, ReadWindow
 
 SUPPORT = 3.0  # τ of τ log Σ exp(score / τ), which phrases of one meaning make: 0 is the best alone, 1 the sum of odds
 
@@ -37,16 +49,87 @@ class Look(NamedTuple):
     score: float = 0.0  # both together, before phrases that mean the same support it
 
 
+class Reranking:
+    """The reader of a model and the judge that triples have taught, opened when they are needed.
+
+    A query encoder that was tuned has the reader of its base.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.base = model.config.base or model.source  # that with the phrase encoder and the reader
+
+    @cached_property
+    def reader(self) -> Reader:
+        """The model's own reader.
+
+        Raises:
+            ModelError: it has none.
+        """
+        return Reader.open(self.base, str(self.model.device))
+
+    @cached_property
+    def reader_digest(self) -> str:
+        """That of the reader that judges phrases; empty: the model has none."""
+        return judge_digest(local_folder(self.base))
+
+    @cached_property
+    def taught(self) -> TaughtJudge | None:
+        """The judge of the relations that the query encoder was tuned on, if it came out better than the reader's own.
+
+        Raises:
+            ModelError: it is damaged, or was taught with another reader.
+        """
+        if not self.model.config.base:
+            return None
+        return TaughtJudge.open(local_folder(self.model.source), self.reader_digest, self.model.device)
+
+    @property
+    def digest(self) -> str:
+        """That of whatever judges phrases; empty: nothing does."""
+        taught = self.taught if self.reader_digest else None
+        return f"{self.reader_digest} {taught.fingerprint}" if taught else self.reader_digest
+
+    def looks(self, options: SearchOptions) -> int:
+        """How many phrases of a query are looked at again.
+
+        Raises:
+            QueryError: some are asked for, but none can be.
+        """
+        if options.rerank == 0:
+            return 0
+        reason = self.why_not(options)
+        if reason and options.rerank:
+            raise QueryError(f"--rerank has no effect where {reason}: leave it out", is_usage=True)
+        return 0 if reason else LOOKS if options.rerank is None else options.rerank
+
+    def why_not(self, options: SearchOptions) -> str:
+        """Why nothing is looked at again, in words; empty if something is."""
+        return (
+            "a reader reads" if options.reader is not None
+            else f"{options.backend} finds no phrases" if options.backend in WORDS_ALONE
+            else f"{options.chosen_unit}s are asked for" if options.chosen_unit not in ("phrase", "page")
+            else f"the model {self.base} has no reader that judges phrases" if not self.reader_digest
+            else "nothing is reranked (--rerank 0)" if options.rerank == 0 else ""
+        )  # fmt: skip
+
+    def rerank_found(
+        self, texts: Sequence[str], phrases: Sequence[Sequence[Answer]], score_scale: float
+    ) -> list[list[Look]]:
+        """`rerank` with this reader and this judge: the phrases have a new order, but no probabilities yet."""
+        return rerank(self.reader, texts, phrases, score_scale, self.taught)
+
+
 def rerank(
-    reader: ReaderNetwork,
+    reader: Reader,
     texts: Sequence[str],
     phrases: Sequence[Sequence[Answer]],
     score_scale: float = 1.0,
     taught: TaughtJudge | None = None,
 ) -> list[list[Look]]:
-    """The phrases of each query that were judged again and those that the reader proposes, in their new order.
+    """Judge the phrases of each query again, with those that the reader proposes, and give them their new order.
 
-    There are none for queries that ask for the page of a mention, and for those that the reader cannot read.
+    Queries that ask for the page of a mention, and those that the reader cannot read, have none.
 
     Args:
         phrases: those found for each query, which do not overlap, best first.
@@ -69,7 +152,7 @@ def rerank(
 
 
 def rerank_found(
-    reader: ReaderNetwork,
+    reader: Reader,
     queries: Sequence[Sequence[int]],
     found: Sequence[Sequence[Answer]],
     judges: Sequence[PhraseJudge],
@@ -91,12 +174,12 @@ def judged(judge: PhraseJudge, windows: Sequence[ReadWindow]) -> Tensor:
     return odds(judge, *(torch.cat(parts) for parts in zip(*(window[1:3] for window in windows), strict=True)))
 
 
-def _looks(phrases: Sequence[Answer], windows: Sequence[JudgedWindow]) -> list[Look]:
+def _looks(phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, list[float]]]) -> list[Look]:
     """The looks of one query."""
     found: dict[int, float] = {}
     proposed: list[Look] = []
-    for excerpt, spans, values in windows:
-        answers, count = answers_in(excerpt, spans, phrases), len(excerpt.numbers)
+    for excerpt, values in windows:
+        answers, count = answers_in(excerpt, phrases), len(excerpt.numbers)
         found |= zip(excerpt.numbers, values, strict=False)
         for answer, value in zip(answers[count:], values[count:], strict=True):
             # More than one phrase would have to give way to it, and fewer would be left than were asked for.
@@ -105,42 +188,39 @@ def _looks(phrases: Sequence[Answer], windows: Sequence[JudgedWindow]) -> list[L
     return [Look(phrase, phrase.score, found[number], False) for number, phrase in enumerate(phrases)] + proposed
 
 
-def answers_in(excerpt: Excerpt, spans: Sequence[Span], phrases: Sequence[Answer]) -> list[Answer]:
-    """What was judged in a window: the phrases of the excerpt, then the proposed one, with the best of their scores.
+def answers_in(excerpt: Excerpt, phrases: Sequence[Answer]) -> list[Answer]:
+    """The phrases of an excerpt that was read, then the proposed one, with the best of their scores.
 
     Args:
-        spans: those of the window.
         phrases: all that were found for the query.
     """
     inside = [phrases[number] for number in excerpt.numbers]
-    likeness = max(inside, key=lambda phrase: phrase.score)
-    places = [(int(excerpt.text.starts[first]), int(excerpt.text.ends[last])) for first, last in spans[len(inside) :]]
-    return inside + [
-        replace(likeness, text=likeness.context[start:end], start=start, end=end, unit=(start, end))
-        for start, end in places
-    ]
+    best = max(inside, key=lambda phrase: phrase.score)
+    for first, last in excerpt.spans[len(inside) :]:
+        start, end = int(excerpt.text.starts[first]), int(excerpt.text.ends[last])
+        inside.append(replace(best, text=best.context[start:end], start=start, end=end, unit=(start, end)))
+    return inside
 
 
 def in_order(looks: Sequence[Look], weight: float, query: str = "") -> list[Look]:
-    """Looks with final scores, best first, none overlapping a better one; those that mean the same support one of them.
+    """Give looks their final scores, best first, none overlapping a better one; of one meaning, all support the best.
 
     Args:
-        weight: of a point of the search, beside what a phrase is judged. The best phrase of the search gets no more
-            and no less than it is judged.
+        weight: of a point of the search, beside the judge's odds. The best phrase of the search gets no more and no
+            less than it is judged.
         query: decides what means the same; see `meanings`.
     """
     best = max((look.searched for look in looks), default=0.0)
     scored = [(look.judged + weight * (look.searched - best), look) for look in looks]
     kept: list[Look] = []
     for score, look in sorted(scored, key=lambda one: -one[0]):
-        answer = look.answer
-        if not any(_overlap(answer, other.answer) for other in kept):
+        if not any(_overlap(look.answer, other.answer) for other in kept):
             kept.append(look._replace(score=score))
     return sorted(_supported(kept, query), key=lambda look: -look.answer.score)
 
 
 def _supported(looks: Sequence[Look], query: str) -> Iterator[Look]:
-    """Looks whose answers have their final scores: the first that says itself what several mean has what all make."""
+    """Looks with final scores of their answers: of those that mean the same, the first that says so has all support."""
     means = meanings(query, [look.answer for look in looks])
     scores: dict[str, list[float]] = {}
     for meaning, look in zip(means, looks, strict=True):
@@ -152,9 +232,9 @@ def _supported(looks: Sequence[Look], query: str) -> Iterator[Look]:
 
 
 def before_others(looks: Sequence[Look], found: Sequence[Answer], unit: Unit) -> list[Answer]:
-    """The answers that were looked at, of pages the best one each, and behind them what else was found, in its order.
+    """Put the answers that were looked at, of pages the best one each, before all others found, in the order of these.
 
-    The scores of the latter continue those of the former with the distances that they had.
+    The scores of the others continue with the distances that they had.
 
     Args:
         found: phrases or pages, best first.
@@ -163,8 +243,8 @@ def before_others(looks: Sequence[Look], found: Sequence[Answer], unit: Unit) ->
         return list(found)
     answers = [look.answer for look in looks]
     if unit == "page":
-        pages = {answer.page_id: answer for answer in reversed(answers)}
-        answers = [answer for answer in answers if pages[answer.page_id] is answer]
+        answers = best_of_pages(answers)
+        pages = {answer.page_id for answer in answers}
         others = [hit for hit in found if hit.page_id not in pages]
     else:
         others = [hit for hit in found if not any(_overlap(hit, answer) for answer in answers)]

@@ -118,7 +118,7 @@ def _searched(kb: KnowledgeBase, options: SearchOptions, batch: Sequence[Part]) 
 def _refuse(request: Waiting) -> None:
     """Refuse a request whose texts cannot be asked, before the first of them is searched."""
     if isinstance(request, Queries) and not request.found:
-        request.kb.refuse(request.texts, request.options)
+        request.kb.check(request.options, request.texts)
 
 
 def _unknown_words_named(request: Waiting, results: list[Result]) -> list[Result]:

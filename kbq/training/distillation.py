@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kbq.array_types import Rows
 from kbq.errors import TrainingError
-from kbq.reading.network import ReaderNetwork
+from kbq.reading.reader import Reader
 from kbq.storage.folders import make_folders
 from kbq.storage.locks import writing_alone
 from kbq.storage.paths import cache_folder
@@ -64,13 +64,13 @@ def read_by(
     Raises:
         ModelError: there is no such reader, or it has another tokenizer.
     """
-    reader = ReaderNetwork.open(name, device)
+    reader = Reader.open(name, device)
     reader.check_tokenizer(tokenizer)
     return reader_outputs(reader, passages, cache_folder() / "reader", report)
 
 
 def reader_outputs(
-    reader: ReaderNetwork, passages: Sequence[PreparedPassage], folder: Path, report: Callable[[int, int], None]
+    reader: Reader, passages: Sequence[PreparedPassage], folder: Path, report: Callable[[int, int], None]
 ) -> ReaderOutputs:
     """What the reader says about all passages; resumes where an earlier call was killed.
 
@@ -94,7 +94,7 @@ def reader_outputs(
 
 
 def _read_rest(
-    reader: ReaderNetwork,
+    reader: Reader,
     passages: Sequence[PreparedPassage],
     path: Path,
     ends: Rows,

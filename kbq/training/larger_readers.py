@@ -12,8 +12,8 @@ from safetensors import SafetensorError
 
 from kbq.errors import ModelError
 from kbq.model.model_folder import load_weights, named_weights, read_weights, save_tensors
-from kbq.reading.judge import PhraseJudge
-from kbq.reading.network import QuestionAnswering, ReaderNetwork, question_answering
+from kbq.reading.network import PhraseJudge, QuestionAnswering, question_answering
+from kbq.reading.reader import Reader
 from kbq.storage.files import reading_problem
 from kbq.storage.folders import make_folders
 from kbq.training.mined_queries import MinedQuery
@@ -37,7 +37,7 @@ def open_larger(folder: Path) -> tuple[QuestionAnswering, Any]:
     Raises:
         ModelError: it is not a reader, or damaged.
     """
-    reader = ReaderNetwork.open(str(_checkpoint(folder)), "cpu")
+    reader = Reader.open(str(_checkpoint(folder)), "cpu")
     network = question_answering(reader.network)
     if (folder / JUDGE).is_file():
         try:
@@ -49,12 +49,12 @@ def open_larger(folder: Path) -> tuple[QuestionAnswering, Any]:
     return network, reader.tokenizer
 
 
-def save_larger(reader: ReaderNetwork, source: Path, folder: Path, facts: dict[str, Any]) -> None:
+def save_larger(reader: Reader, source: Path, folder: Path, facts: dict[str, Any]) -> None:
     """Write a larger reader that judges, which was opened from `source`, into a new folder."""
     network, judge = reader.reranking
     judging = named_weights(judge, "")
     network.judge = None
-    checkpoint = ReaderNetwork.open(str(_checkpoint(source)), "cpu")
+    checkpoint = Reader.open(str(_checkpoint(source)), "cpu")
     question_answering(checkpoint.network).load_state_dict(network.cpu().state_dict())
     make_folders(folder)
     checkpoint.save(folder / CHECKPOINT)

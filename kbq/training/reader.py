@@ -15,7 +15,7 @@ from torch import Tensor
 from kbq.array_types import Floats
 from kbq.errors import TrainingError
 from kbq.model.windows import WindowShape, tokenize
-from kbq.reading.network import ReaderNetwork
+from kbq.reading.reader import Reader
 from kbq.search.spans import best_ends
 from kbq.training.batches import PassageRun, PreparedPassage, collate, prepare
 from kbq.training.distillation import Halves, ReaderOutputs, read_by, taught_logits
@@ -57,7 +57,7 @@ class ReaderRun(PassageRun):
 
     def __init__(
         self,
-        reader: ReaderNetwork,
+        reader: Reader,
         passages: Sequence[PreparedPassage],
         settings: ReaderSettings,
         taught: ReaderOutputs | None = None,
@@ -103,7 +103,7 @@ def distilled(logits: Sequence[Tensor], taught: Tensor, golds: Sequence[Tensor],
     return (losses[0] + losses[1]) / 2
 
 
-def reading_examples(reader: ReaderNetwork, passages: Sequence[PreparedPassage]) -> list[PreparedPassage]:
+def reading_examples(reader: Reader, passages: Sequence[PreparedPassage]) -> list[PreparedPassage]:
     """Each query of each passage as a passage of its own, whose windows have the question in place of the title."""
     examples: list[PreparedPassage] = []
     for passage in passages:
@@ -150,7 +150,7 @@ def train_reader(
         paths = as_paths(examples)
         digests = example_digests(paths)
         torch.manual_seed(settings.seed)
-        reader = ReaderNetwork.new(initial_checkpoint(init), device)
+        reader = Reader.new(initial_checkpoint(init), device)
         passages, repairs = read_examples(paths)
         passages, dev_passages = set_aside(passages, dev, settings.seed)
         prepared, left_out = prepare(reader.query_tokenizer, WindowShape(), passages, settings.max_queries)
@@ -171,7 +171,7 @@ def train_reader(
     return outcome
 
 
-def evaluate_reader(reader: ReaderNetwork, passages: Sequence[Passage]) -> tuple[float, float, int]:
+def evaluate_reader(reader: Reader, passages: Sequence[Passage]) -> tuple[float, float, int]:
     """EM and F1 in percent with the gold passage given, and the number of queries; unreadable ones are left out."""
     pairs: list[tuple[str, Sequence[str]]] = []
     for first in range(0, len(passages), AT_A_TIME):
@@ -184,7 +184,7 @@ def evaluate_reader(reader: ReaderNetwork, passages: Sequence[Passage]) -> tuple
     return em, f1, len(pairs)
 
 
-def read_answers(reader: ReaderNetwork, pairs: Sequence[tuple[str, str]]) -> list[str | None]:
+def read_answers(reader: Reader, pairs: Sequence[tuple[str, str]]) -> list[str | None]:
     """The best phrase for each (question, passage); None where the question cannot be read, or the passage is empty."""
     texts = list(dict.fromkeys(text for _, text in pairs))
     pieces = dict(zip(texts, tokenize(reader.tokenizer, texts), strict=True))

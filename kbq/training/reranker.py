@@ -20,9 +20,9 @@ from kbq.model.backbone import saved_tokenizer
 from kbq.model.devices import choose_device
 from kbq.model.model_files import CONFIG
 from kbq.model.model_folder import local_folder, read_config, write_config
-from kbq.reading.judge import PhraseJudge
-from kbq.reading.network import ReaderNetwork, open_reader, save_reader
-from kbq.reading.phrase_windows import read_around
+from kbq.reading.network import PhraseJudge, open_reader, save_reader
+from kbq.reading.phrase_windows import ReadWindow, read_around
+from kbq.reading.reader import Reader
 from kbq.storage.folders import copy_folder
 from kbq.training.batches import passages_digest, weights_digest
 from kbq.training.engine import SEEDS, Run, StepReport
@@ -30,7 +30,7 @@ from kbq.training.examples import as_paths
 from kbq.training.larger_readers import half_of, open_larger, save_larger
 from kbq.training.mined_queries import MinedQuery, read_mined
 from kbq.training.output_folder import example_digests, output_folder, training_facts
-from kbq.training.reranker_losses import ReadExcerpts, query_losses, taught_losses
+from kbq.training.reranker_losses import query_losses, taught_losses
 from kbq.training.settings import StepSettings
 
 NONE, RETRIEVAL = 8.0, 0.5  # at the start: the sum of two logits of a right answer; what ten points are worth
@@ -71,10 +71,10 @@ class RerankerRun(Run):
 
     def __init__(
         self,
-        reader: ReaderNetwork,
+        reader: Reader,
         queries: Sequence[MinedQuery],
         settings: TeachingSettings,
-        larger: Sequence[ReaderNetwork] = (),
+        larger: Sequence[Reader] = (),
     ) -> None:
         """`larger`: those taught with either half of the queries; each teaches the reader on the other half."""
         if not settings.epochs > 0:
@@ -111,11 +111,11 @@ class RerankerRun(Run):
         read = read_around(reader, ids, [query.phrases for query in queries])
         losses = [query_losses(judge, query, windows) for query, windows in zip(queries, read, strict=True)]
         of_phrases, of_tokens = (torch.stack(each) for each in zip(*losses, strict=True))
-        tokens = sum(len(excerpt.window.ids) for windows in read for excerpt, _ in windows)
+        tokens = sum(len(each.excerpt.window.ids) for windows in read for each in windows)
         return {"phrases": of_phrases, "tokens": of_tokens} | self._taught(ids, queries, read), tokens
 
     def _taught(
-        self, ids: Sequence[Sequence[int]], queries: Sequence[MinedQuery], read: Sequence[ReadExcerpts]
+        self, ids: Sequence[Sequence[int]], queries: Sequence[MinedQuery], read: Sequence[Sequence[ReadWindow]]
     ) -> dict[str, Tensor]:
         """How the reader differs from the larger ones, if there are any."""
         if not self.larger:
@@ -136,9 +136,7 @@ class RerankerRun(Run):
         )
 
 
-def prepare(
-    reader: ReaderNetwork, queries: Iterable[MinedQuery], settings: TeachingSettings
-) -> tuple[list[MinedQuery], int]:
+def prepare(reader: Reader, queries: Iterable[MinedQuery], settings: TeachingSettings) -> tuple[list[MinedQuery], int]:
     """Queries with the phrases that are judged in training, and how many are left out."""
     rng = random.Random(settings.seed)
     prepared, left_out = [], 0
@@ -168,7 +166,7 @@ def new_judge(dim: int) -> PhraseJudge:
     return judge
 
 
-def judging_reader(model: str | Path, device: str) -> ReaderNetwork:
+def judging_reader(model: str | Path, device: str) -> Reader:
     """The reader of a model, or a larger one, with its judge or a new one; its word embeddings stay frozen.
 
     Args:
@@ -185,7 +183,7 @@ def judging_reader(model: str | Path, device: str) -> ReaderNetwork:
     if network.judge is None:
         network.judge = new_judge(network.config.hidden_size)
     network.backbone.get_input_embeddings().weight.requires_grad_(False)
-    return ReaderNetwork(network.to(choose_device(device)), tokenizer, str(model))
+    return Reader(network.to(choose_device(device)), tokenizer, str(model))
 
 
 def is_model(source: str | Path) -> bool:
@@ -250,7 +248,7 @@ def teach_reranker(
     return outcome
 
 
-def _save(reader: ReaderNetwork, model: str | Path, folder: Path, facts: dict[str, Any]) -> None:
+def _save(reader: Reader, model: str | Path, folder: Path, facts: dict[str, Any]) -> None:
     if not is_model(model):
         save_larger(reader, Path(model), folder, facts)
         return

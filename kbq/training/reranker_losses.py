@@ -10,29 +10,26 @@ import torch
 from torch import Tensor
 
 from kbq.model.windows import token_span
-from kbq.reading.excerpts import Excerpt
-from kbq.reading.judge import POINTS, PhraseJudge
-from kbq.reading.phrase_windows import ReadWindow
+from kbq.reading.network import POINTS, PhraseJudge
+from kbq.reading.phrase_windows import Excerpt, ReadWindow
 from kbq.reading.reranker import answers_in, judged
 from kbq.text.sentences import whole_words
 from kbq.training.losses import distillation_loss, marginal_losses
 from kbq.training.mined_queries import Label, MinedQuery
 
-ReadExcerpts = Sequence[tuple[Excerpt, ReadWindow]]  # of one query
 
-
-def query_losses(judge: PhraseJudge, query: MinedQuery, windows: ReadExcerpts) -> tuple[Tensor, Tensor]:
+def query_losses(judge: PhraseJudge, query: MinedQuery, windows: Sequence[ReadWindow]) -> tuple[Tensor, Tensor]:
     """The losses of the phrases of one query, and of the tokens around them; of no dimension."""
-    phrases = [phrase for excerpt, window in windows for phrase in answers_in(excerpt, window.spans, query.phrases)]
+    phrases = [phrase for window in windows for phrase in answers_in(window.excerpt, query.phrases)]
     labels = [query.label(phrase) for phrase in phrases]
-    alone = judged(judge, [window for _, window in windows])
+    alone = judged(judge, windows)
     found = alone.new_tensor([phrase.score for phrase in phrases])
     scores = alone + judge.retrieval * (found - found.max()) / POINTS
     return phrase_loss(scores, labels), token_loss(query, windows, judge.none / 2, is_nothing_right(labels))
 
 
 def taught_losses(
-    judges: Sequence[PhraseJudge], query: MinedQuery, read: Sequence[ReadExcerpts]
+    judges: Sequence[PhraseJudge], query: MinedQuery, read: Sequence[Sequence[ReadWindow]]
 ) -> tuple[Tensor, Tensor]:
     """KL(larger reader ‖ reader) over the phrases that were found for a query and none, and over all tokens and none.
 
@@ -50,17 +47,17 @@ def taught_losses(
     )
 
 
-def _said(judge: PhraseJudge, query: MinedQuery, windows: ReadExcerpts) -> tuple[Tensor, Tensor]:
+def _said(judge: PhraseJudge, query: MinedQuery, windows: Sequence[ReadWindow]) -> tuple[Tensor, Tensor]:
     """Scores of the phrases that were found and of none, and logits of all tokens and of none.
 
     Shapes: (1, phrases + 1) and (2, tokens + 1).
     """
-    alone = torch.split(judged(judge, [window for _, window in windows]), [len(window.spans) for _, window in windows])
-    scores = torch.cat([part[: len(excerpt.numbers)] for part, (excerpt, _) in zip(alone, windows, strict=True)])
-    numbers = [number for excerpt, _ in windows for number in excerpt.numbers]
-    found = scores.new_tensor([query.phrases[number].score for number in numbers])
+    numbers_of = [window.excerpt.numbers for window in windows]
+    alone = torch.split(judged(judge, windows), [len(window.tokens) for window in windows])
+    scores = torch.cat([part[: len(numbers)] for part, numbers in zip(alone, numbers_of, strict=True)])
+    found = scores.new_tensor([query.phrases[number].score for numbers in numbers_of for number in numbers])
     scores = scores + judge.retrieval * (found - found.max()) / POINTS
-    logits = torch.cat([window.logits for _, window in windows], dim=1)
+    logits = torch.cat([window.logits for window in windows], dim=1)
     return (
         torch.cat([scores, scores.new_zeros(1)])[None],
         torch.cat([logits, (judge.none / 2).expand(2, 1)], dim=1),
@@ -91,7 +88,7 @@ def phrase_loss(scores: Tensor, labels: Sequence[Label]) -> Tensor:
     return marginal_losses(competing[None], *masks)[0]
 
 
-def token_loss(query: MinedQuery, windows: ReadExcerpts, none: Tensor, is_none: bool) -> Tensor:
+def token_loss(query: MinedQuery, windows: Sequence[ReadWindow], none: Tensor, is_none: bool) -> Tensor:
     """-log of the share of the tokens that open answers among all tokens and "none", and the same for those that close.
 
     Windows of other pages in which an answer occurs take no part. The loss is 0 where there is nothing to choose.
@@ -102,9 +99,9 @@ def token_loss(query: MinedQuery, windows: ReadExcerpts, none: Tensor, is_none: 
     """
     logits = [none.expand(2, 1)]  # shapes: (2, tokens)
     golds = [torch.zeros(2, 1, dtype=torch.bool, device=none.device)]
-    for excerpt, window in windows:
-        phrase = query.phrases[excerpt.numbers[0]]
-        places = answer_places(query.answers, excerpt, phrase.context)
+    for window in windows:
+        phrase = query.phrases[window.excerpt.numbers[0]]
+        places = answer_places(query.answers, window.excerpt, phrase.context)
         if places and not query.is_on_page(phrase):
             continue
         gold = torch.zeros_like(window.logits, dtype=torch.bool)

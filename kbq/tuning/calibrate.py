@@ -22,9 +22,7 @@ from kbq.kilt.confidence import auroc, brier, coverage_at, promised_threshold, r
 from kbq.kilt.records import Gold
 from kbq.kilt.scores import NO_GROUP, relation_of
 from kbq.model.queries import refuse_unreadable
-from kbq.reading.calibration import HIDDEN, Calibration, chances_of, fit
-from kbq.reading.evidence import without_evidence
-from kbq.reading.probability_features import FEATURES, features
+from kbq.reading.probability import FEATURES, HIDDEN, Calibration, chances_of, features, fit, own_calibration
 from kbq.search.search import BATCH
 from kbq.storage.files import file_digest
 from kbq.storage.folders import make_folders
@@ -32,6 +30,7 @@ from kbq.storage.lines import clean_text
 from kbq.storage.progress import unheard
 from kbq.storage.writing import writing_to
 from kbq.text.answer_scores import normalise
+from kbq.training.mined_queries import without_evidence
 from kbq.training.output_folder import versions
 from kbq.tuning.triples import pages_of, read_triples
 
@@ -132,7 +131,7 @@ def teaches(kb: "OpenKnowledgeBase", judged: Sequence[JudgedAnswer]) -> bool:
     """Whether answers say anything about probabilities: without a calibration to change, some must be right."""
     right = sum(one.is_right for one in judged)
     return bool(judged) and (
-        kb.reranking.own_calibration() is not None or (len(judged) >= LEAST and 0 < right < len(judged))
+        own_calibration(kb.model) is not None or (len(judged) >= LEAST and 0 < right < len(judged))
     )
 
 
@@ -146,7 +145,7 @@ def write_calibration(
     """Fit a calibration, and write it with its scores and these facts."""
     rows = np.array([one.features for one in judged], np.float64).reshape(-1, len(FEATURES))
     right = np.array([one.is_right for one in judged], np.bool_)
-    before = kb.reranking.own_calibration()
+    before = own_calibration(kb.model)
     chances = _predicted([one.relation for one in judged], rows, right, before)
     scores = _scores(chances, right)
     weights, intercept = fit(rows, right, before)

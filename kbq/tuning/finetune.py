@@ -15,7 +15,7 @@ from kbq.kilt.records import Gold
 from kbq.kilt.scores import NO_GROUP, relation_of
 from kbq.kilt.task import Task
 from kbq.model.model_folder import write_config
-from kbq.reading.calibration import CALIBRATION
+from kbq.reading.probability import CALIBRATION
 from kbq.storage.files import file_digest
 from kbq.storage.machine import available_memory
 from kbq.storage.paths import as_path

@@ -17,8 +17,7 @@ from torch import nn
 from kbq.errors import ModelError
 from kbq.model.model import Model
 from kbq.model.model_folder import local_folder, write_config
-from kbq.reading.judge import TaughtJudge
-from kbq.reading.network import judge_digest
+from kbq.reading.network import TaughtJudge, judge_digest
 from kbq.training.output_folder import output_folder, versions
 
 Network = TypeVar("Network", bound=nn.Module)

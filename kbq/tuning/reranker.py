@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from kbq.answers import SearchOptions
 from kbq.kilt.records import Gold
 from kbq.kilt.scores import NO_GROUP, relation_of
-from kbq.reading.judge import POINTS, PhraseJudge, TaughtJudge
-from kbq.reading.phrase_windows import read_around
+from kbq.reading.network import POINTS, PhraseJudge, TaughtJudge
+from kbq.reading.phrase_windows import ReadWindow, read_around
 from kbq.reading.reranker import answers_in
 from kbq.search.search import BATCH
 from kbq.storage.lines import clean_text
 from kbq.training.mined_queries import Label, MinedQuery
-from kbq.training.reranker_losses import ReadExcerpts, phrase_loss
+from kbq.training.reranker_losses import phrase_loss
 from kbq.tuning.triples import pages_of, sample_by_relation
 
 if TYPE_CHECKING:
@@ -105,11 +105,11 @@ def seen_queries(kb: "OpenKnowledgeBase", golds: Sequence[Gold]) -> list[SeenQue
     return seen
 
 
-def _seen(query: MinedQuery, windows: ReadExcerpts, score_scale: float) -> SeenQuery:
-    phrases = [phrase for excerpt, window in windows for phrase in answers_in(excerpt, window.spans, query.phrases)]
+def _seen(query: MinedQuery, windows: Sequence[ReadWindow], score_scale: float) -> SeenQuery:
+    phrases = [phrase for window in windows for phrase in answers_in(window.excerpt, query.phrases)]
     scores = torch.tensor([phrase.score for phrase in phrases])
-    edges = torch.cat([window.edges for _, window in windows]).cpu()
-    tokens = torch.cat([window.tokens for _, window in windows]).cpu()
+    edges = torch.cat([window.edges for window in windows]).cpu()
+    tokens = torch.cat([window.tokens for window in windows]).cpu()
     return SeenQuery(edges, tokens, score_scale * (scores - scores.max()), tuple(map(query.label, phrases)))
 
 

@@ -17,7 +17,7 @@ from kbq.errors import ModelError
 from kbq.model.backbone import hugging_face, load_tokenizer, pretrained_backbone
 from kbq.model.bert import Bert
 from kbq.model.model import Model
-from kbq.reading.network import ReaderNetwork
+from kbq.reading.reader import Reader
 from kbq.training.generator import new_generator
 from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
@@ -82,13 +82,13 @@ def test_every_training_starts_from_a_models_weights(
     new_model().save(tmp_path / "m", weights)
     folder, model = str(tmp_path / "m"), Model.open(tmp_path / "m", "cpu")
     assert same(pretrained_backbone(folder), model)
-    assert same(ReaderNetwork.new(folder, "cpu").network, model)
+    assert same(Reader.new(folder, "cpu").network, model)
     assert same(new_generator(folder, "cpu").network.encoder, model)
     sparta = SpartaModel.new(folder, SpartaConfig())
     assert same(sparta.network.backbone, model)
     sparta.save(tmp_path / "s")
     assert same(pretrained_backbone(tmp_path / "s"), model)
-    assert same(ReaderNetwork.new(str(tmp_path / "s"), "cpu").network, model)
+    assert same(Reader.new(str(tmp_path / "s"), "cpu").network, model)
 
 
 def test_a_query_encoder_leads_to_its_model(model_folder: Path, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_weights_that_are_missing_are_not_made_up(checkpoint: Path, tmp_path: Pa
     with pytest.raises(ModelError, match=r"lacks \d+ weights of its encoder, the first is"):
         pretrained_backbone(tmp_path)
     with pytest.raises(ModelError, match=r"lacks \d+ weights of its encoder, the first is"):
-        ReaderNetwork.new(str(tmp_path), "cpu")
+        Reader.new(str(tmp_path), "cpu")
 
 
 def test_no_room_for_temporary_files_is_said(

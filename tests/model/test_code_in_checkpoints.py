@@ -160,14 +160,14 @@ import sys
 from kbq.model.model import Model
 from kbq.model.model_folder import ModelConfig
 from kbq.errors import ModelError
-from kbq.reading.network import ReaderNetwork
+from kbq.reading.reader import Reader
 from kbq.training.generator import Generator, generator_to_train
 from kbq.words.sparta_model import SpartaConfig, SpartaModel
 opened = {
     "model": lambda folder: Model.open(folder, "cpu"),
     "new model": lambda folder: Model.new(folder, ModelConfig()),
-    "reader": lambda folder: ReaderNetwork.open(folder, "cpu"),
-    "new reader": lambda folder: ReaderNetwork.new(folder, "cpu"),
+    "reader": lambda folder: Reader.open(folder, "cpu"),
+    "new reader": lambda folder: Reader.new(folder, "cpu"),
     "generator": Generator.open,
     "new generator": generator_to_train,
     "new sparta": lambda folder: SpartaModel.new(folder, SpartaConfig()),

@@ -24,7 +24,7 @@ from kbq.model.model_files import is_model, model_damage, model_files, record_na
 from kbq.model.model_folder import DEFAULT_MODEL, ModelConfig, read_config, save_tensors, write_config
 from kbq.model.phrases import encode_windows
 from kbq.model.windows import WindowShape, tokenize, windows
-from kbq.reading.network import ReaderNetwork
+from kbq.reading.reader import Reader
 from kbq.storage.records import write_record
 from kbq.storage.seals import FileSeal, seal_folder
 from kbq.training.generator import Generator, new_generator
@@ -590,7 +590,7 @@ def model_kinds(folder: Path, new_model: Callable[..., Model], checkpoint: Path)
     new_model().save(folder / "model")
     Model.open(folder / "model", "cpu").save_query_encoder(folder / "query encoder", {})
     SpartaModel.new(str(checkpoint), SpartaConfig()).save(folder / "sparta")
-    ReaderNetwork.new(str(checkpoint), "cpu").save(folder / "reader")
+    Reader.new(str(checkpoint), "cpu").save(folder / "reader")
     new_generator(str(checkpoint), "cpu").save(folder / "generator")
     return {path.name: path for path in folder.iterdir()}
 
@@ -625,13 +625,13 @@ def test_a_damaged_network_is_refused_wherever_it_is_read(
     for folder in kinds.values():
         flipped(WEIGHTS)(folder)
     opened: list[tuple[str, Callable[[str], object]]] = [
-        ("reader", lambda folder: ReaderNetwork.open(folder, "cpu")),
-        ("reader", lambda folder: ReaderNetwork.new(folder, "cpu")),
+        ("reader", lambda folder: Reader.open(folder, "cpu")),
+        ("reader", lambda folder: Reader.new(folder, "cpu")),
         ("generator", Generator.open),
         ("sparta", lambda folder: SpartaModel.open(Path(folder), "cpu")),
         ("sparta", pretrained_backbone),
         ("model", pretrained_backbone),
-        ("model", lambda folder: ReaderNetwork.open(folder, "cpu")),
+        ("model", lambda folder: Reader.open(folder, "cpu")),
     ]
     for name, open_ in opened:
         with pytest.raises(

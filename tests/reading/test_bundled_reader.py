@@ -16,13 +16,14 @@ from safetensors.torch import load_file, save_file
 from kbq.answers import WeightType
 from kbq.errors import ModelError
 from kbq.model.model import Model
-from kbq.reading.network import READER, ReaderNetwork, save_reader
+from kbq.reading.network import READER, save_reader
+from kbq.reading.reader import Reader
 
 ROOT = Path(__file__).parents[2]
 QUESTION, TEXT = [2, 8, 9, 3], [12, 13, 14, 11, 7]
 
 
-def train_a_little(reader: ReaderNetwork) -> None:
+def train_a_little(reader: Reader) -> None:
     """Stands for a training: whatever may learn, moves."""
     torch.manual_seed(4)
     with torch.no_grad():
@@ -40,16 +41,16 @@ def folder(request: Any, new_model: Callable[..., Model], tmp_path: Path) -> Pat
 
 
 @pytest.fixture
-def trained(folder: Path) -> ReaderNetwork:
-    reader = ReaderNetwork.new(str(folder), "cpu")
+def trained(folder: Path) -> Reader:
+    reader = Reader.new(str(folder), "cpu")
     train_a_little(reader)
     save_reader(reader.network, folder)
     return reader
 
 
-def test_it_reads_as_before(folder: Path, trained: ReaderNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbq.reading.network.autocast", lambda device: torch.autocast("cpu", enabled=False))
-    bundled = ReaderNetwork.open(str(folder), "cpu")
+def test_it_reads_as_before(folder: Path, trained: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbq.reading.reader.autocast", lambda device: torch.autocast("cpu", enabled=False))
+    bundled = Reader.open(str(folder), "cpu")
     expected, found = (reader.score([reader.windows(QUESTION, TEXT)])[0] for reader in (trained, bundled))
     assert found.shape == (2, len(TEXT))
     assert found == pytest.approx(expected, abs=0.1 * float(np.abs(expected).max()))  # rows of int8
@@ -58,29 +59,29 @@ def test_it_reads_as_before(folder: Path, trained: ReaderNetwork, monkeypatch: p
     Model.open(folder, "cpu")  # is none the worse
 
 
-def test_the_models_word_embeddings_are_not_stored_again(folder: Path, trained: ReaderNetwork) -> None:
+def test_the_models_word_embeddings_are_not_stored_again(folder: Path, trained: Reader) -> None:
     stored = load_file(folder / READER)
     assert "backbone.embeddings.position_embeddings.weight" in stored
     assert not [name for name in stored if "word_embeddings" in name]
-    own = ReaderNetwork.open(str(folder), "cpu").network.get_submodule("backbone").get_input_embeddings().weight  # type: ignore[operator]
+    own = Reader.open(str(folder), "cpu").network.get_submodule("backbone").get_input_embeddings().weight  # type: ignore[operator]
     assert torch.equal(own, trained.network.get_input_embeddings().weight)  # type: ignore[operator]
 
 
 def test_default_is_the_reader_of_the_default_model(
-    folder: Path, trained: ReaderNetwork, monkeypatch: pytest.MonkeyPatch
+    folder: Path, trained: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbq.model.model_folder.DEFAULT_MODEL", folder)
-    reader = ReaderNetwork.open("default", "cpu")
+    reader = Reader.open("default", "cpu")
     assert reader.source == "default"
-    assert reader.fingerprint() == ReaderNetwork.open(str(folder), "cpu").fingerprint()
+    assert reader.fingerprint() == Reader.open(str(folder), "cpu").fingerprint()
 
 
 def test_a_model_without_one_says_so(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"the model .*m has no reader: train one with `kbq train reader`"):
-        ReaderNetwork.open(str(folder), "cpu")
+        Reader.open(str(folder), "cpu")
 
 
-def test_one_of_other_weights_is_refused(folder: Path, trained: ReaderNetwork, new_model: Callable[..., Model]) -> None:
+def test_one_of_other_weights_is_refused(folder: Path, trained: Reader, new_model: Callable[..., Model]) -> None:
     other = new_model()
     with torch.no_grad():
         other.phrases.filter.weight.add_(1)
@@ -88,13 +89,13 @@ def test_one_of_other_weights_is_refused(folder: Path, trained: ReaderNetwork, n
     with pytest.raises(
         ModelError, match=r"reader.safetensors belongs to the phrase encoder \w+, but the model has \w+"
     ):
-        ReaderNetwork.open(str(folder), "cpu")
+        Reader.open(str(folder), "cpu")
 
 
-def test_a_damaged_one_is_refused(folder: Path, trained: ReaderNetwork) -> None:
+def test_a_damaged_one_is_refused(folder: Path, trained: Reader) -> None:
     (folder / READER).write_bytes(b"")
     with pytest.raises(ModelError, match=r"reader.safetensors is damaged"):
-        ReaderNetwork.open(str(folder), "cpu")
+        Reader.open(str(folder), "cpu")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_weights_that_cannot_be_used_are_refused(
     change: dict[str, torch.Tensor],
     message: str,
     folder: Path,
-    trained: ReaderNetwork,
+    trained: Reader,
     seal_again: Callable[[Path], None],
 ) -> None:
     with safe_open(folder / READER, "pt") as file:
@@ -116,20 +117,20 @@ def test_weights_that_cannot_be_used_are_refused(
     save_file(load_file(folder / READER) | change, folder / READER, metadata)
     seal_again(folder)
     with pytest.raises(ModelError, match=message):
-        ReaderNetwork.open(str(folder), "cpu")
+        Reader.open(str(folder), "cpu")
 
 
-def test_a_folder_that_is_no_model_gets_none(trained: ReaderNetwork, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_model_gets_none(trained: Reader, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="nowhere is not a kbq model"):
         save_reader(trained.network, tmp_path / "nowhere")
 
 
-def test_a_query_encoder_leads_to_its_model(folder: Path, trained: ReaderNetwork, tmp_path: Path) -> None:
+def test_a_query_encoder_leads_to_its_model(folder: Path, trained: Reader, tmp_path: Path) -> None:
     Model.open(folder, "cpu").save_query_encoder(tmp_path / "tuned", {})
     with pytest.raises(ModelError, match=r"tuned holds a query encoder for the model .*m: give that"):
         save_reader(trained.network, tmp_path / "tuned")
     with pytest.raises(ModelError, match=r"tuned holds a query encoder for the model .*m: give that"):
-        ReaderNetwork.open(str(tmp_path / "tuned"), "cpu")
+        Reader.open(str(tmp_path / "tuned"), "cpu")
 
 
 def test_networks_that_do_not_fit_are_refused(
@@ -137,7 +138,7 @@ def test_networks_that_do_not_fit_are_refused(
 ) -> None:
     other = make_checkpoint(tmp_path / "other", bert_config(hidden_size=32))
     with pytest.raises(ModelError, match="do not fit its config"):
-        save_reader(ReaderNetwork.new(str(other), "cpu").network, folder)
+        save_reader(Reader.new(str(other), "cpu").network, folder)
     assert not (folder / READER).exists()
     with pytest.raises(ModelError, match="a Linear has no layer `qa_outputs`"):
         save_reader(torch.nn.Linear(2, 2), folder)
@@ -155,7 +156,7 @@ def recipe() -> Any:
 
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_an_average_shares_the_word_embeddings_too(folder: Path, count: int, recipe: Any) -> None:
-    networks: list[Any] = [ReaderNetwork.new(str(folder), "cpu").network for _ in range(count)]
+    networks: list[Any] = [Reader.new(str(folder), "cpu").network for _ in range(count)]
     heads = torch.stack([network.qa_outputs.weight.detach() for network in networks])
     average = recipe.average(networks)
     assert average.qa_outputs.weight.detach() == pytest.approx(heads.mean(dim=0), abs=1e-6)
@@ -166,7 +167,7 @@ def test_an_average_shares_the_word_embeddings_too(folder: Path, count: int, rec
 
 def test_word_embeddings_that_the_model_has_rounded_are_shared(new_model: Callable[..., Model], tmp_path: Path) -> None:
     new_model().save(tmp_path / "before", "float32")
-    reader = ReaderNetwork.new(str(tmp_path / "before"), "cpu")
+    reader = Reader.new(str(tmp_path / "before"), "cpu")
     train_a_little(reader)
     Model.open(tmp_path / "before", "cpu").save(tmp_path / "once", "int8")
     Model.open(tmp_path / "once", "cpu").save(tmp_path / "twice", "int8")

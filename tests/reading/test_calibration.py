@@ -10,8 +10,7 @@ import pytest
 from scipy.optimize import minimize
 
 from kbq.errors import ModelError
-from kbq.reading.calibration import BELIEF, PENALTY, Calibration, SearchMode, chances_of, fit
-from kbq.reading.probability_features import FEATURES
+from kbq.reading.probability import BELIEF, FEATURES, PENALTY, Calibration, SearchMode, chances_of, fit
 
 MODE = SearchMode("q1", "r1", "vectors + 4 BM25", 10)
 CALIBRATION = Calibration(

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from kbq.answers import Answer
-from kbq.reading import excerpts as module
-from kbq.reading.excerpts import Excerpt, excerpts
+from kbq.reading import phrase_windows as module
+from kbq.reading.phrase_windows import Excerpt, excerpts
 
 LENGTH = 256
 FILLER = "the city was in the river of the city " * 20

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kbq.answers import Answer
-from kbq.reading.probability_features import FEATURES, features
+from kbq.reading.probability import FEATURES, features
 from kbq.reading.reranker import Look
 
 TEXT = "Marie Curie was born in Warsaw. The city of Warsaw is in Poland."

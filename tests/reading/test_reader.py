@@ -61,7 +61,7 @@ def by_definition(reader: Reader, query: str, texts: list[str]) -> dict[tuple[in
 
 
 def test_scores_are_chances_in_each_paragraph(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbq.reading.network.autocast", lambda device: torch.autocast("cpu", enabled=False))
+    monkeypatch.setattr("kbq.reading.reader.autocast", lambda device: torch.autocast("cpu", enabled=False))
     hits = reader.read("place of birth", paragraphs(*TEXTS))
     expected = by_definition(reader, "place of birth", TEXTS[:2])
     assert hits[0].score == pytest.approx(max(expected.values()), abs=1e-4)

@@ -41,13 +41,13 @@ def compare(bits: int) -> None:
     """
     from kbq.answers import Answer
     from kbq.model import devices
-    from kbq.reading.network import ReaderNetwork
-    from kbq.reading.phrase_windows import ReadWindow, read_around
+    from kbq.reading.phrase_windows import read_around
+    from kbq.reading.reader import Reader
     from kbq.reading.reranker import judged
 
     half = torch.bfloat16 if bits == 16 else torch.float32
     devices.fast_dtype = lambda device: half  # type: ignore[assignment]
-    reader = ReaderNetwork.open("default", "cpu")
+    reader = Reader.open("default", "cpu")
     _, judge = reader.reranking
 
     def found(query: int) -> list[Answer]:
@@ -64,8 +64,7 @@ def compare(bits: int) -> None:
 
     def read(numbers: range) -> list[list[Tensor]]:
         several = read_around(reader, [queries[number] for number in numbers], [found(number) for number in numbers])
-        windows: list[list[ReadWindow]] = [[window for _, window in of_query] for of_query in several]
-        return [[judged(judge, each), *(window.logits.flatten() for window in each)] for each in windows]
+        return [[judged(judge, each), *(window.logits.flatten() for window in each)] for each in several]
 
     with torch.inference_mode():
         together = read(range(5))

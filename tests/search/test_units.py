@@ -8,7 +8,7 @@ from typing import cast, get_args
 import numpy as np
 import pytest
 
-from kbq.answers import Backend, Unit
+from kbq.answers import Answer, Backend, Unit
 from kbq.corpus.pages import Page
 from kbq.dump import building
 from kbq.dump.shard_writer import EncodedParagraph
@@ -17,6 +17,7 @@ from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search import search as search_module
+from kbq.search.search import search
 from kbq.search.spans import Spans, paragraph_spans
 from kbq.search.units import Sentences, best_units
 
@@ -76,10 +77,14 @@ def queries() -> np.ndarray:
     return np.random.default_rng(0).normal(size=(2, 3, 16)).astype(np.float32)
 
 
+def searched(kb: KnowledgeBase, queries: np.ndarray, k: int, unit: Unit = "phrase") -> list[list[Answer]]:
+    return search(kb.search_context, kb.model.in_row_units(*queries), k, unit)
+
+
 @pytest.mark.parametrize("k", [1, 4, 1000])
 @pytest.mark.parametrize("unit", UNITS)
 def test_k_distinct_units_when_k_exist(unit: Unit, k: int, kb: KnowledgeBase, queries: np.ndarray) -> None:
-    found = kb.search_vectors(queries[0], queries[1], k, unit)
+    found = searched(kb, queries, k, unit)
     for hits, start, end in zip(found, queries[0], queries[1], strict=True):
         expected = all_units(kb, start, end, unit)[:k]
         assert len(hits) == len(expected)
@@ -92,7 +97,7 @@ def test_k_distinct_units_when_k_exist(unit: Unit, k: int, kb: KnowledgeBase, qu
 
 @pytest.mark.parametrize(("unit", "count"), [("paragraph", 18), ("page", 9)])
 def test_units_are_counted_out(unit: Unit, count: int, kb: KnowledgeBase, queries: np.ndarray) -> None:
-    for hits in kb.search_vectors(queries[0], queries[1], 1000, unit):
+    for hits in searched(kb, queries, 1000, unit):
         assert len(hits) == count
 
 
@@ -112,11 +117,7 @@ def test_several_shards_answer_like_one(
     for first in range(0, 12, 3):
         many = KnowledgeBase.build(pages[first : first + 3], parts, model, append=first > 0)
     assert (len(kb.shards), len(many.shards)) == (1, 4)
-    for one, other in zip(
-        kb.search_vectors(queries[0], queries[1], 7, unit),
-        many.search_vectors(queries[0], queries[1], 7, unit),
-        strict=True,
-    ):
+    for one, other in zip(searched(kb, queries, 7, unit), searched(many, queries, 7, unit), strict=True):
         assert [hit.page_id for hit in one] == [hit.page_id for hit in other]
         assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=0.05)
 
@@ -247,11 +248,11 @@ def test_the_best_phrase_of_a_paragraph_is_its_best_span(kb: KnowledgeBase, quer
 
 
 def test_a_search_takes_the_models_length_penalty(kb: KnowledgeBase, queries: np.ndarray) -> None:
-    free = kb.search_vectors(queries[0], queries[1], 1000)
+    free = searched(kb, queries, 1000)
     config = kb.model.config
     kb.model.config = replace(config, length_penalty=0.5)
     try:
-        hits = kb.search_vectors(queries[0], queries[1], 1000)
+        hits = searched(kb, queries, 1000)
     finally:
         kb.model.config = config
     best = [{hit.place: hit.score for hit in found} for found in free]
@@ -276,7 +277,7 @@ def test_fewer_units_than_asked_for_are_found_at_once(
         return candidates(starts, ends, k, bonus)  # type: ignore[arg-type]
 
     monkeypatch.setattr(kb.search_context.index, "candidates", counted)
-    found = kb.search_vectors(queries[0], queries[1], 10, "page")
-    pages = {hit.page_id for hit in kb.search_vectors(queries[0][:1], queries[1][:1], 1000, "phrase")[0]}
+    found = searched(kb, queries, 10, "page")
+    pages = {hit.page_id for hit in searched(kb, queries, 1000)[0]}
     assert [len(hits) for hits in found] == [len(pages)] * 3
     assert len(pages) < 10

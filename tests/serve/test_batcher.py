@@ -14,8 +14,7 @@ import pytest
 from kbq.answers import Answer, SearchOptions
 from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
-from kbq.reading.calibration import Calibration
-from kbq.reading.probability_features import FEATURES
+from kbq.reading.probability import FEATURES, Calibration
 from kbq.serve.batcher import Batcher
 from kbq.serve.bounds import MOST_SUGGESTIONS
 from kbq.serve.knowledge_bases import Folder, ServedKb

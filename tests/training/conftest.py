@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kbq.model.model import Model
-from kbq.reading.network import ReaderNetwork
+from kbq.reading.reader import Reader
 from kbq.training.batches import PreparedPassage, prepare
 from kbq.training.engine import Run, StepReport
 from kbq.training.examples import Passage, TrainingQuery
@@ -33,13 +33,13 @@ def steps_of(run: Run, checkpoint: Path, stop: int = 10**6) -> list[StepReport]:
 
 
 @pytest.fixture
-def new_reader(checkpoint: Path) -> Callable[..., ReaderNetwork]:
+def new_reader(checkpoint: Path) -> Callable[..., Reader]:
     """Makes a reader with random weights; all heads of one seed are equal."""
     import torch
 
-    def make(seed: int = 3, source: Path = checkpoint) -> ReaderNetwork:
+    def make(seed: int = 3, source: Path = checkpoint) -> Reader:
         torch.manual_seed(seed)
-        reader = ReaderNetwork.new(str(source), "cpu")
+        reader = Reader.new(str(source), "cpu")
         with torch.no_grad():
             head: Any = reader.network.qa_outputs
             head.weight.copy_(torch.randn_like(head.weight))
@@ -50,7 +50,7 @@ def new_reader(checkpoint: Path) -> Callable[..., ReaderNetwork]:
 
 
 @pytest.fixture
-def reader(new_reader: Callable[..., ReaderNetwork]) -> ReaderNetwork:
+def reader(new_reader: Callable[..., Reader]) -> Reader:
     """One of them."""
     return new_reader()
 

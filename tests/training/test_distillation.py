@@ -13,7 +13,7 @@ from kbq.array_types import Floats
 from kbq.errors import KbqError, TrainingError
 from kbq.model.model import Model
 from kbq.model.windows import Window
-from kbq.reading.network import ReaderNetwork
+from kbq.reading.reader import Reader
 from kbq.storage.locks import writing_alone
 from kbq.training import distillation
 from kbq.training.batches import PreparedPassage, collate
@@ -29,9 +29,7 @@ def quiet(done: int, passages: int) -> None:
     pass
 
 
-def test_outputs_are_what_the_reader_says(
-    reader: ReaderNetwork, few_prepared: list[PreparedPassage], tmp_path: Path
-) -> None:
+def test_outputs_are_what_the_reader_says(reader: Reader, few_prepared: list[PreparedPassage], tmp_path: Path) -> None:
     outputs = reader_outputs(reader, few_prepared, tmp_path, quiet)
     first, second, third = reader.score([example.windows for example in reading_examples(reader, few_prepared)])
     assert outputs.of(0).shape == (2, 2, len(few_prepared[0].text))
@@ -44,7 +42,7 @@ def test_outputs_are_what_the_reader_says(
 @pytest.mark.parametrize("kept", [0, 1, 30, 31, 250, 10**6])
 def test_a_killed_reading_goes_on(
     kept: int,
-    reader: ReaderNetwork,
+    reader: Reader,
     few_prepared: list[PreparedPassage],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -70,7 +68,7 @@ def test_a_killed_reading_goes_on(
 
 
 def test_another_reader_or_other_passages_are_another_file(
-    new_reader: Callable[..., ReaderNetwork], few_prepared: list[PreparedPassage], tmp_path: Path
+    new_reader: Callable[..., Reader], few_prepared: list[PreparedPassage], tmp_path: Path
 ) -> None:
     for seed, passages in ((3, few_prepared), (3, few_prepared), (4, few_prepared), (3, few_prepared[:1])):
         reader_outputs(new_reader(seed), passages, tmp_path, quiet)
@@ -78,7 +76,7 @@ def test_another_reader_or_other_passages_are_another_file(
 
 
 def test_one_training_at_a_time_lets_the_reader_read(
-    reader: ReaderNetwork, few_prepared: list[PreparedPassage], tmp_path: Path
+    reader: Reader, few_prepared: list[PreparedPassage], tmp_path: Path
 ) -> None:
     whole = reader_outputs(reader, few_prepared, tmp_path, quiet)
     (path,) = tmp_path.iterdir()
@@ -89,7 +87,7 @@ def test_one_training_at_a_time_lets_the_reader_read(
             reader_outputs(reader, few_prepared, tmp_path, quiet)
 
 
-def test_a_full_disk_is_said(reader: ReaderNetwork, few_prepared: list[PreparedPassage], tmp_path: Path) -> None:
+def test_a_full_disk_is_said(reader: Reader, few_prepared: list[PreparedPassage], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TrainingError, match=r"cannot be written \(Not a directory\): choose another name"):
         reader_outputs(reader, few_prepared, tmp_path / "file" / "cache", quiet)
@@ -187,7 +185,7 @@ def test_nothing_is_to_be_learned_from_oneself(
 
 
 def test_a_student_learns_from_a_reader(
-    new_model: Callable[..., Model], reader: ReaderNetwork, few_prepared: list[PreparedPassage], tmp_path: Path
+    new_model: Callable[..., Model], reader: Reader, few_prepared: list[PreparedPassage], tmp_path: Path
 ) -> None:
     model = new_model()
     settings = TrainingSettings(

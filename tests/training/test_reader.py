@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kbq.errors import KbqError
-from kbq.reading.network import ReaderNetwork
+from kbq.reading.reader import Reader
 from kbq.training.engine import StepReport
 from kbq.training.examples import Passage, TrainingQuery
 from kbq.training.reader import best_span, evaluate_reader, read_answers, train_reader
@@ -45,7 +45,7 @@ def test_it_learns(asked: Asked, examples_file: Path, tmp_path: Path) -> None:
     assert facts["outcome"]["em"] == outcome.em
     assert list(facts["examples"]) == ["examples.jsonl"]
     passage = Passage("", "Marie was born in Paris.", (TrainingQuery("", "Where?", ((18, 23),), ("Paris",)),), "")
-    assert evaluate_reader(ReaderNetwork.open(str(tmp_path / "out"), "cpu"), [passage])[2] == 1
+    assert evaluate_reader(Reader.open(str(tmp_path / "out"), "cpu"), [passage])[2] == 1
 
 
 def test_a_killed_run_gives_the_same_reader(asked: Asked, goes_on: Callable[..., None]) -> None:
@@ -110,7 +110,7 @@ def test_best_span(starts: list[float], ends: list[float], span: tuple[int, int]
     assert best_span(logits(starts, ends)) == span
 
 
-def test_answers_are_whole_words_of_the_text(reader: ReaderNetwork) -> None:
+def test_answers_are_whole_words_of_the_text(reader: Reader) -> None:
     text = "Marie Curie was born in Zug."
     asked = [("Where?", text), ("city " * 140, text), ("Where?", ""), (" ", text), ("Who [SEP] birth", text)]
     found = read_answers(reader, asked)

@@ -12,13 +12,13 @@ import transformers
 
 from kbq.errors import ModelError
 from kbq.model.backbone import load_tokenizer
-from kbq.reading.network import ReaderNetwork
+from kbq.reading.reader import Reader
 from kbq.training.batches import PreparedPassage
 from kbq.training.reader import reading_examples
 
 
 def test_windows_hold_the_question_and_every_token_of_the_passage_once(
-    reader: ReaderNetwork, few_prepared: list[PreparedPassage]
+    reader: Reader, few_prepared: list[PreparedPassage]
 ) -> None:
     examples = reading_examples(reader, few_prepared)
     asked = [query for passage in few_prepared for query in passage.queries]
@@ -36,7 +36,7 @@ def test_windows_hold_the_question_and_every_token_of_the_passage_once(
             assert len(window.ids) <= 256  # what this network reads
 
 
-def test_logits_are_those_of_the_network_alone(reader: ReaderNetwork, few_prepared: list[PreparedPassage]) -> None:
+def test_logits_are_those_of_the_network_alone(reader: Reader, few_prepared: list[PreparedPassage]) -> None:
     examples = reading_examples(reader, few_prepared)
     found = reader.score([example.windows for example in examples])
     for example, logits in zip(examples, found, strict=True):
@@ -52,12 +52,12 @@ def test_logits_are_those_of_the_network_alone(reader: ReaderNetwork, few_prepar
         assert logits == pytest.approx(expected, abs=0.3)  # bfloat16 where the machine has it
 
 
-def test_a_saved_reader_is_an_ordinary_checkpoint(reader: ReaderNetwork, tmp_path: Path) -> None:
+def test_a_saved_reader_is_an_ordinary_checkpoint(reader: Reader, tmp_path: Path) -> None:
     reader.save(tmp_path / "reader")
     plain = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "reader")
     for name, tensor in reader.network.state_dict().items():
         assert torch.equal(plain.state_dict()[name], tensor), name
-    again = ReaderNetwork.open(str(tmp_path / "reader"), "cpu")
+    again = Reader.open(str(tmp_path / "reader"), "cpu")
     assert again.fingerprint() == reader.fingerprint()
     again.check_tokenizer(reader.tokenizer)
 
@@ -65,22 +65,22 @@ def test_a_saved_reader_is_an_ordinary_checkpoint(reader: ReaderNetwork, tmp_pat
 def test_an_encoder_without_a_trained_head_is_no_reader(checkpoint: Path, tmp_path: Path) -> None:
     message = r"is not a question-answering checkpoint \(it lacks 2 weights, the first is qa_outputs.bias\)"
     with pytest.raises(ModelError, match=message):
-        ReaderNetwork.open(str(checkpoint), "cpu")
+        Reader.open(str(checkpoint), "cpu")
     with pytest.raises(ModelError, match="is not a checkpoint that transformers can read"):
-        ReaderNetwork.open(str(tmp_path / "none"), "cpu")
+        Reader.open(str(tmp_path / "none"), "cpu")
 
 
-def test_a_checkpoint_without_its_weights_is_refused(reader: ReaderNetwork, tmp_path: Path) -> None:
+def test_a_checkpoint_without_its_weights_is_refused(reader: Reader, tmp_path: Path) -> None:
     reader.save(tmp_path / "reader")
     (tmp_path / "reader" / "model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"model\.safetensors is missing: restore it, make the network again, or"):
-        ReaderNetwork.open(str(tmp_path / "reader"), "cpu")
+        Reader.open(str(tmp_path / "reader"), "cpu")
     (tmp_path / "reader" / "seal.json").unlink()
     with pytest.raises(ModelError, match="is not a checkpoint that transformers can read"):
-        ReaderNetwork.open(str(tmp_path / "reader"), "cpu")
+        Reader.open(str(tmp_path / "reader"), "cpu")
 
 
-def test_another_vocabulary_is_refused(reader: ReaderNetwork, make_tokenizer: Callable[..., Any]) -> None:
+def test_another_vocabulary_is_refused(reader: Reader, make_tokenizer: Callable[..., Any]) -> None:
     other = make_tokenizer()
     reader.check_tokenizer(other)
     other.add_tokens(["Łódź"])
@@ -88,7 +88,7 @@ def test_another_vocabulary_is_refused(reader: ReaderNetwork, make_tokenizer: Ca
         reader.check_tokenizer(other)
 
 
-def test_another_way_to_cut_text_is_refused(reader: ReaderNetwork, make_tokenizer: Callable[..., Any]) -> None:
+def test_another_way_to_cut_text_is_refused(reader: Reader, make_tokenizer: Callable[..., Any]) -> None:
     other = make_tokenizer()
     other.backend_tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
     with pytest.raises(ModelError, match="splits text differently from that of the model to train"):
@@ -97,20 +97,20 @@ def test_another_way_to_cut_text_is_refused(reader: ReaderNetwork, make_tokenize
 
 @pytest.mark.parametrize(("template", "separators"), [("$A [SEP] $B [SEP]", 1), ("$A [SEP] [SEP] $B [SEP]", 2)])
 def test_separators_are_those_of_the_tokenizer(
-    template: str, separators: int, checkpoint: Path, tmp_path: Path, reader: ReaderNetwork
+    template: str, separators: int, checkpoint: Path, tmp_path: Path, reader: Reader
 ) -> None:
     tokenizer = load_tokenizer(checkpoint)
     special = [(name, tokenizer.convert_tokens_to_ids(name)) for name in ("[CLS]", "[SEP]")]
     tokenizer.backend_tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair=f"[CLS] {template}", special_tokens=special
     )
-    other = ReaderNetwork(reader.network, tokenizer, "")
+    other = Reader(reader.network, tokenizer, "")
     separator = tokenizer.sep_token_id
     (window,) = other.windows([1, 7, separator], [8, 9])
     assert window.ids == [1, 7, *[separator] * separators, 8, 9, separator]
     assert (window.first, window.count) == (2 + separators, 2)
 
 
-def test_word_embeddings_stay_frozen(reader: ReaderNetwork) -> None:
+def test_word_embeddings_stay_frozen(reader: Reader) -> None:
     frozen = [name for name, parameter in reader.network.named_parameters() if not parameter.requires_grad]
     assert frozen == ["bert.embeddings.word_embeddings.weight"]

@@ -20,9 +20,9 @@ from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.model_folder import read_config
-from kbq.reading.excerpts import excerpts
-from kbq.reading.network import ReaderNetwork, open_reader, save_reader
-from kbq.reading.phrase_windows import ReadWindow
+from kbq.reading.network import open_reader, save_reader
+from kbq.reading.phrase_windows import ReadWindow, excerpts
+from kbq.reading.reader import Reader
 from kbq.training.engine import StepReport
 from kbq.training.larger_readers import half_of
 from kbq.training.mined_queries import Label, MinedQuery, as_line, read_mined
@@ -35,7 +35,7 @@ from kbq.training.reranker import (
     prepare,
     teach_reranker,
 )
-from kbq.training.reranker_losses import ReadExcerpts, phrase_loss, query_losses, token_loss
+from kbq.training.reranker_losses import phrase_loss, query_losses, token_loss
 
 ROOT = Path(__file__).parents[2]
 TEXT = "Marie was born in Paris."  # six tokens
@@ -138,26 +138,29 @@ def test_right_phrases_compete_with_all_others_and_none(odds: list[float], label
 
 
 @pytest.fixture
-def read(make_tokenizer: Callable[..., Any]) -> Callable[..., ReadExcerpts]:
+def read(make_tokenizer: Callable[..., Any]) -> Callable[..., Sequence[ReadWindow]]:
     """The windows of a query, with these logarithms of odds by a new judge, and logits of 0 for all tokens."""
 
-    def make(query: MinedQuery, *judged: Sequence[float], proposed: tuple[int, int] | None = None) -> ReadExcerpts:
+    def make(
+        query: MinedQuery, *judged: Sequence[float], proposed: tuple[int, int] | None = None
+    ) -> Sequence[ReadWindow]:
         parts = excerpts(make_tokenizer(), [2, 3], query.phrases, 256)
         more = [] if proposed is None else [proposed]
         read = []
         for part, values in zip(parts, judged, strict=True):
             edges, tokens = torch.zeros(len(values), 2 * DIM), torch.tensor(values) + NONE
-            read.append((part, ReadWindow([*part.spans, *more], edges, tokens, torch.zeros(2, part.window.count))))
+            part = replace(part, spans=(*part.spans, *more))
+            read.append(ReadWindow(part, edges, tokens, torch.zeros(2, part.window.count)))
         return read
 
     return make
 
 
-def token_share(query: MinedQuery, windows: ReadExcerpts, none: float = 0.0, is_none: bool = False) -> float:
+def token_share(query: MinedQuery, windows: Sequence[ReadWindow], none: float = 0.0, is_none: bool = False) -> float:
     return math.exp(-float(token_loss(query, windows, torch.tensor([none]), is_none)))
 
 
-def test_tokens_of_answers_compete_with_all_others_and_none(read: Callable[..., ReadExcerpts]) -> None:
+def test_tokens_of_answers_compete_with_all_others_and_none(read: Callable[..., Sequence[ReadWindow]]) -> None:
     query = mined(phrase("Marie"), answers=["PARIS", "Rome", " "])
     (window,) = read(query, [0.0])
     assert token_share(query, [window]) == pytest.approx(1 / 7)
@@ -169,14 +172,14 @@ def test_tokens_of_answers_compete_with_all_others_and_none(read: Callable[..., 
     assert token_share(query, [window]) == pytest.approx(math.sqrt(4 / 10 * 14 / 20))
 
 
-def test_where_no_answer_occurs_none_is_right_or_nothing(read: Callable[..., ReadExcerpts]) -> None:
+def test_where_no_answer_occurs_none_is_right_or_nothing(read: Callable[..., Sequence[ReadWindow]]) -> None:
     query = mined(phrase("Marie"), answers=["Rome", "ari"])  # part of a word is no answer
     windows = read(query, [0.0])
     assert token_share(query, windows, none=math.log(2), is_none=True) == pytest.approx(2 / 8)
     assert token_share(query, windows) == 1
 
 
-def test_windows_of_other_pages_with_the_answer_take_no_part(read: Callable[..., ReadExcerpts]) -> None:
+def test_windows_of_other_pages_with_the_answer_take_no_part(read: Callable[..., Sequence[ReadWindow]]) -> None:
     here, there = phrase("Paris"), phrase("river", "2", context=OTHER)
     both = mined(here, there)
     assert token_share(both, read(both, [0.0], [0.0])) == pytest.approx(1 / 7)
@@ -187,7 +190,7 @@ def test_windows_of_other_pages_with_the_answer_take_no_part(read: Callable[...,
     assert token_share(alone, read(alone, [0.0]), is_none=True) == 1  # "none" has no rival
 
 
-def test_a_phrase_has_what_it_is_judged_and_a_share_of_the_search(read: Callable[..., ReadExcerpts]) -> None:
+def test_a_phrase_has_what_it_is_judged_and_a_share_of_the_search(read: Callable[..., Sequence[ReadWindow]]) -> None:
     judge = new_judge(DIM)
     assert (judge.none.item(), judge.retrieval.item()) == (8.0, 0.5)
     query = mined(phrase("Marie", score=50.0), phrase("Paris", score=30.0))
@@ -199,7 +202,7 @@ def test_a_phrase_has_what_it_is_judged_and_a_share_of_the_search(read: Callable
     assert judge.retrieval.grad.item() == pytest.approx(2 - 2 * math.e / (math.e + 2))
 
 
-def test_what_the_reader_proposes_takes_part(read: Callable[..., ReadExcerpts]) -> None:
+def test_what_the_reader_proposes_takes_part(read: Callable[..., Sequence[ReadWindow]]) -> None:
     query = mined(phrase("Marie", score=50.0), phrase("born", score=30.0))
     windows = read(query, [0.0, 0.0, 3.0], proposed=(4, 4))  # "Paris", with the 50 points of "Marie"
     loss, _ = query_losses(new_judge(DIM), query, windows)
@@ -217,7 +220,7 @@ def reading_model(new_model: Callable[..., Model], tmp_path_factory: pytest.Temp
     folder = tmp_path_factory.mktemp("models") / "reading"
     new_model().save(folder)
     torch.manual_seed(6)
-    save_reader(ReaderNetwork.new(str(folder), "cpu").network, folder)
+    save_reader(Reader.new(str(folder), "cpu").network, folder)
     return folder
 
 
@@ -272,7 +275,7 @@ def test_it_learns(asked: Asked, reading_model: Path) -> None:
 @pytest.fixture
 def larger(asked: Asked, reading_model: Path, tmp_path: Path) -> list[Path]:
     """Two readers by themselves, taught with either half; every second query is about another page."""
-    ReaderNetwork.new(str(reading_model), "cpu").save(tmp_path / "checkpoint")
+    Reader.new(str(reading_model), "cpu").save(tmp_path / "checkpoint")
     folders = [tmp_path / "larger-0", tmp_path / "larger-1"]
     for half, folder in enumerate(folders):
         teach_reranker(**asked | {"out": folder, "model": tmp_path / "checkpoint"}, half=half)

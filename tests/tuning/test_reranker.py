@@ -13,7 +13,7 @@ from kbq.commands.printing import finetuning_lines
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold
 from kbq.reading import reranker
-from kbq.reading.judge import PhraseJudge
+from kbq.reading.network import PhraseJudge
 from kbq.training.mined_queries import Label
 from kbq.tuning import reranker as module
 from kbq.tuning.reranker import SeenQuery, percent_right, right, scores_of, seen_queries, taught_by, teach_judge

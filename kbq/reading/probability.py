@@ -1,0 +1,266 @@
+"""Probability: features of the phrases that were judged become, by logistic regression, the chance that each is right.
+
+Features compare a phrase with the others of its query, or are shares, so that they mean the same in every knowledge
+base. A calibration, a file of a few kB, holds for the model and the way of searching that it was fitted with, and says
+which these are. Source: arXiv 2006.09462, section 4.1 (what a calibrator reads), arXiv 2203.10623 (of retriever and
+reader together).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Self
+
+import numpy as np
+from msgspec import Meta
+
+from kbq.array_types import Bools, Doubles, Floats
+from kbq.errors import ModelError, QueryError
+from kbq.model.model_folder import local_folder
+from kbq.reading.countries import meanings
+from kbq.storage.files import reading_problem
+from kbq.storage.records import OtherFormatError, read_record, write_record
+from kbq.storage.writing import writing_to
+from kbq.text.answer_scores import normalise
+from kbq.text.markers import slot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kbq.answers import SearchOptions
+    from kbq.model.model import Model
+    from kbq.reading.reranker import Look, Reranking
+
+FEATURES = (
+    "share",  # log odds of what it means, all phrases that mean this together, against all others and none
+    "margin",  # over the best phrase that means something else
+    "judged",  # by the reranker alone
+    "searched",  # score of the search
+    "behind",  # the best score of the search by so much
+    "agreed",  # it means what the best phrase of the search means
+    "support",  # logarithm of how many phrases mean the same
+    "subject in title",  # share of the subject's words
+    "subject in text",
+    "subject is title",
+    "page",  # share of the phrases that are on pages of this title
+    "words",  # logarithm of their number
+    "proposed",  # by the reader
+    "slot",  # the query is one; else it is a question
+)
+POINTS = 10.0  # of the search: about as much as a logit
+NEAR = 300  # characters on either side of a phrase, where the subject is looked for
+WORD = re.compile(r"\w+")
+QUESTION_WORDS = re.compile(
+    r"(?:an?|and|are|as|at|be|by|did|do|does|for|from|had|has|have|how|in|is|it|of|on|that|the|this|to|was|were|what|"
+    r"when|where|which|who|whom|whose|why|with)"
+)
+
+CALIBRATION = "calibration.json"
+FORMAT = 2  # 2: phrases that mean the same support each other
+HIDDEN = 0.3  # share of the queries that are asked again without their pages, to fit one
+PENALTY = 1.0  # of half the sum of squared weights
+BELIEF = 30.0  # of half their squared distance from those of another calibration, if there is one
+MOST = 30.0  # a logit: a chance is never 0 or 1
+STEPS, CLOSE = 100, 1e-9  # of Newton's method: most, and the change of weights after the last
+Number = Annotated[float, Meta(ge=-1e9, le=1e9)]
+
+
+def features(text: str, looks: Sequence[Look]) -> Floats:
+    """Compute the features of each phrase that was found for a query. Shape: (phrases, features)."""
+    slot = slot_of(text)
+    subject = slot[0] if slot else text
+    words = _words(subject) if slot else [word for word in _words(text) if not QUESTION_WORDS.fullmatch(word)]
+    names = [normalise(look.answer.text) for look in looks]
+    means = meanings(text, [look.answer for look in looks])
+    titles = [normalise(look.answer.title) for look in looks]
+    scores = np.array([look.score for look in looks])
+    best, _, first_name = max(
+        ((look.searched, not look.is_proposed, meaning) for look, meaning in zip(looks, means, strict=True)),
+        default=(0.0, True, ""),
+    )
+    rows = []
+    for look, name, meaning, title in zip(looks, names, means, titles, strict=True):
+        answer = look.answer
+        same = np.array([name in pair for pair in zip(names, means, strict=True)])
+        rivals = ~same if name == meaning else ~same | (np.array(means) == meaning)  # a name is before its adjective
+        others = np.append(scores[rivals], 0.0)  # none is right
+        rows.append(
+            (
+                float(np.logaddexp.reduce(scores[same])) - float(np.logaddexp.reduce(others)),
+                scores[same].max() - others.max(),
+                look.judged,
+                look.searched / POINTS,
+                (look.searched - best) / POINTS,
+                name == first_name,
+                math.log(same.sum()),
+                _share(words, answer.title),
+                _share(words, answer.context[max(0, answer.start - NEAR) : answer.end + NEAR]),
+                normalise(subject) == title,
+                titles.count(title) / len(titles),
+                math.log(max(1, len(_words(name)))),
+                look.is_proposed,
+                slot is not None,
+            )
+        )
+    return np.array(rows, np.float32).reshape(-1, len(FEATURES))
+
+
+def _words(text: str) -> list[str]:
+    return WORD.findall(text.lower())
+
+
+def _share(words: Sequence[str], text: str) -> float:
+    """The share of words that occur in a text; all of none."""
+    inside = frozenset(_words(text))
+    return sum(word in inside for word in words) / len(words) if words else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SearchMode:
+    """What decides the scores that a calibration reads."""
+
+    query_encoder: str  # its fingerprint
+    reader: str  # the digest of its file
+    scores: str  # what they are made of
+    second_look: int  # phrases that are reranked: files have it under this name
+
+    def differences(self, other: SearchMode) -> list[str]:
+        """Say in words what differs."""
+        pairs = ((field.name, getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+        words = {"query_encoder": "query encoder", "second_look": "rerank"}
+        return [f"{words.get(name, name)} {mine}, not {theirs}" for name, mine, theirs in pairs if mine != theirs]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A logistic regression over `FEATURES`, as written into a file."""
+
+    mode: SearchMode
+    weights: dict[str, Number]  # of each feature
+    intercept: Number
+    queries: int  # it was fitted on
+    right: int  # of these answers
+    thresholds: dict[str, float | None]  # by precision: the chance above which it can be promised; None: none can
+    facts: dict[str, object]  # command, data, versions, scores on relations that were left out
+
+    def __post_init__(self) -> None:
+        if tuple(self.weights) != FEATURES:
+            raise ValueError(f"it has weights for {', '.join(self.weights)}, not for {', '.join(FEATURES)}")
+
+    def applied(self, text: str, looks: Sequence[Look]) -> list[Look]:
+        """Give the phrases that were found for a query, best first, their probabilities; none exceeds one before it."""
+        rows = features(text, looks).astype(np.float64)
+        chances = np.minimum.accumulate(chances_of(rows, list(self.weights.values()), self.intercept)).tolist()
+        return [
+            look._replace(answer=replace(look.answer, probability=chance))
+            for look, chance in zip(looks, chances, strict=True)
+        ]
+
+    def write(self, path: Path) -> None:
+        """Replace a file.
+
+        Raises:
+            ModelError: it cannot be written.
+        """
+        with writing_to(path, ModelError):
+            write_record(path, self, FORMAT)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a file.
+
+        Raises:
+            ModelError: it is missing, damaged, or of another format version.
+        """
+        again = "calibrate again with `kbq calibrate`"
+        try:
+            return read_record(path, cls, FORMAT)
+        except FileNotFoundError:
+            raise ModelError(f"{path} does not exist: make it with `kbq calibrate`") from None
+        except OtherFormatError as error:
+            if error.found is None:
+                raise ModelError(f"{path} is not a calibration: make one with `kbq calibrate`") from None
+            raise ModelError(f"{path} has format version {error.found}, this kbq reads {FORMAT}: {again}") from None
+        except (OSError, ValueError) as error:
+            raise ModelError(reading_problem(path, error, again)) from None
+
+
+def own_calibration(model: Model) -> Calibration | None:
+    """Read the calibration in the model's folder or, if its query encoder was tuned, in that of its base."""
+    for source in (model.source, model.config.base):
+        path = local_folder(source) / CALIBRATION if source else None
+        if path and path.is_file():
+            return Calibration.read(path)
+    return None
+
+
+def calibration_for(options: SearchOptions, mode: SearchMode, reranking: Reranking) -> Calibration | None:
+    """Return what gives answers their probabilities: the file that is asked for, or the model's own where that fits.
+
+    Args:
+        mode: of the search that is asked for.
+
+    Raises:
+        QueryError: the file does not fit, or probabilities are needed, and there are none.
+        ModelError: the file is missing or damaged.
+    """
+    path, model = options.calibration, reranking.model
+    if not mode.second_look:
+        if path is not None or options.min_probability:
+            idle = "--calibration must be left out" if path is not None else "--min-probability must be 0"
+            raise QueryError(f"answers have no probability where {reranking.why_not(options)}, so {idle}")
+        return None
+    found = own_calibration(model) if path is None else Calibration.read(Path(path))
+    differing = "; ".join(found.mode.differences(mode)) if found else "missing"
+    if not differing:
+        return found
+    if path is not None:
+        raise QueryError(f"{path} was made for another search ({differing}): search like that, or calibrate again")
+    if options.min_probability:
+        reason = f"is for another search ({differing})" if found else "is missing"
+        raise QueryError(
+            f"answers have no probability here: the calibration of the model {model.source} {reason}. Leave "
+            f"--min-probability out, or make a calibration with `kbq calibrate` and name it with --calibration"
+        )
+    return None
+
+
+def chances_of(rows: Doubles, weights: Sequence[float], intercept: float) -> Doubles:
+    """Apply a logistic regression. Shapes: rows (items, features), result (items,)."""
+    chances: Doubles = 1 / (1 + np.exp(-np.clip(rows @ np.asarray(weights) + intercept, -MOST, MOST)))
+    return chances
+
+
+def fit(rows: Doubles, right: Bools, before: Calibration | None = None) -> tuple[list[float], float]:
+    """Fit the weights and the intercept of a logistic regression with an L2 penalty on standardised features.
+
+    Newton's method, in float64. Shape of `rows`: (items, features).
+
+    Args:
+        before: a calibration to which the weights are drawn, instead of 0: few items change little of it.
+    """
+    if before is not None and not len(rows):
+        return list(before.weights.values()), before.intercept
+    means, scales = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-9)
+    inputs = np.column_stack([(rows - means) / scales, np.ones(len(rows))])
+    goal = right.astype(np.float64)
+    if before is None:
+        expected, penalty = np.zeros(inputs.shape[1]), np.diag([PENALTY] * rows.shape[1] + [0.0])
+    else:
+        weights = np.array(list(before.weights.values()))
+        expected = np.append(weights * scales, before.intercept + weights @ means)
+        penalty = BELIEF * np.eye(len(expected))
+    solution = expected.copy()
+    for _ in range(STEPS):
+        chances = chances_of(inputs, solution.tolist(), 0.0)
+        slope = inputs.T @ (chances - goal) + penalty @ (solution - expected)
+        curvature = (inputs.T * (chances * (1 - chances))) @ inputs + penalty
+        change = np.linalg.solve(curvature, slope)
+        solution -= change
+        if np.abs(change).max() < CLOSE:
+            break
+    found = solution[:-1] / scales
+    return found.tolist(), float(solution[-1] - found @ means)
