@@ -386,7 +386,7 @@ def judging_kb(judging_model: Path, pages: list[Page], tmp_path_factory: pytest.
 @pytest.fixture
 def codes_do_not_err(monkeypatch: pytest.MonkeyPatch) -> None:
     """Indexes of codes score all rows again."""
-    from kbq.index.compact import CODES
+    from kbq.index.factory import CODES
 
     for kind, codes in CODES.items():
         monkeypatch.setitem(CODES, kind, dataclasses.replace(codes, overfetch=1000))

@@ -6,10 +6,12 @@ start plus the best end within reach. Rows are left out only if these bounds all
 approximate indexes are measured against this one.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -29,35 +31,26 @@ BOTH = OPENS | CLOSES  # the edges of a row that is a phrase by itself
 WORST = torch.iinfo(torch.int32).min
 
 
-class DeviceRows(Protocol):
-    """The rows of some shards on one device, multiplied with a batch of queries."""
-
-    device: torch.device
-
-    def openings(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None) -> tuple[Openings, Floats]:
-        """Openings that may be good enough, and the scores that they must reach. Shape: (queries,)."""
-
-
 class ExactIndex:
-    """Exact search over all shards, which needs no files of its own; the bound found in a shard is used in the next."""
+    """Exact search over all shards, without files of its own; the bound found in one shard is used in the next."""
 
     def __init__(self, shards: Sequence[Shard], devices: Sequence[torch.device]) -> None:
         """`devices`: the device for the rows of each shard."""
         self._shards = shards
-        self._parts: list[DeviceRows] = []
+        self._parts: list[GpuRows | _BlockedRows] = []
         for device in dict.fromkeys(devices):
             numbers = [number for number, own in enumerate(devices) if own == device]
             with out_of_memory_refused(device):
-                kind = GpuRows if kernels_work(device, shards[0].vectors.shape[1]) else _BlockedRows
+                kind = kind_for(device, shards[0].vectors.shape[1])
                 self._parts.append(kind([shards[number] for number in numbers], numbers, device))
         self.groups = [ShardGroup(0, shards, self)]  # however they are grouped, it finds the same
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
-        """All rows that may open a span as good as the best of the k-th best piece; see `Index`."""
+        """Find all rows that may open a span as good as the best of the k-th best piece; see `Index`."""
         if k * MAX_TOKENS >= sum(len(shard) for shard in self._shards) or not len(starts):
             return everything(self._shards, len(starts), bonus)
 
-        def search_on(part: DeviceRows) -> tuple[Openings, Floats]:
+        def search_on(part: GpuRows | _BlockedRows) -> tuple[Openings, Floats]:
             with out_of_memory_refused(part.device):
                 return part.openings(starts, ends, k, bonus)
 
@@ -87,7 +80,7 @@ def _candidates(openings: Openings, enough: Floats, shards: int, with_bonus: boo
 
 
 def pieces_at_a_time(device_type: str, queries: int, dim: int, in_integers: bool) -> int:
-    """How many pieces to multiply with this number of queries at a time, to limit the size of the products."""
+    """How many pieces to multiply with these queries at a time, to limit the size of the products."""
     if device_type == "cpu":
         return max(LEAST_PIECES, BLOCK_SCORES // queries)
     columns = max(TILE, 4 * queries) if in_integers else max(dim, 2 * queries)  # of products, or of float32 rows
@@ -121,6 +114,11 @@ class _BlockedRows:
         return Openings(*map(np.concatenate, zip(*columns, strict=True))), best.settled().cpu().numpy()
 
 
+def kind_for(device: torch.device, dim: int) -> type[GpuRows] | type[_BlockedRows]:
+    """Choose how rows are multiplied: by kernels on a GPU where they work, block by block elsewhere."""
+    return GpuRows if device.type == "cuda" and kernels_work(device, dim) else _BlockedRows
+
+
 class _ShardRows:
     """The rows of one shard; on a CPU they are memory-mapped, and only one block at a time is copied."""
 
@@ -132,7 +130,7 @@ class _ShardRows:
         # The paragraphs that have rows, and the row after the last of each.
         self._filled, self._stops = (as_tensor(numbers).to(device) for numbers in (filled, stop))
 
-    def promising(self, factors: Factors, best: "_Best", bonus: Floats | None) -> _Openings:
+    def promising(self, factors: Factors, best: _Best, bonus: Floats | None) -> _Openings:
         """Openings that may be good enough, given the best pieces so far. Shape of `bonus`: (queries, paragraphs)."""
         nothing = torch.empty(0, dtype=torch.int64, device=self.device)
         openings = [_Openings(nothing, nothing, nothing.float(), nothing.float())]
@@ -150,7 +148,7 @@ class _ShardRows:
                 openings.append(block)
         return _Openings(*(torch.cat(parts) for parts in zip(*openings, strict=True)))
 
-    def _in_block(self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: "_Best") -> _Openings:
+    def _in_block(self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: _Best) -> _Openings:
         """Openings in `count` pieces from the `first` on. Shape of `bonus`: (paragraphs, queries)."""
         begin = first * MAX_TOKENS
         edges = self._edges[begin : begin + count * MAX_TOKENS]

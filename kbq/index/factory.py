@@ -1,27 +1,44 @@
-"""Factory: an index kind becomes the index of a knowledge base: choosing, building and opening it."""
+"""Factory: an index kind becomes the index of a knowledge base: choosing, building and opening it.
 
+Disk, compact and tiny indexes have their rows in cells. Disk keeps the int8 vectors, memory-mapped. The others store a
+rotation of the vectors with a third of the dimensions, and four bits for each dimension (compact) or for every two
+(tiny), in memory. These codes only select rows: more hits than wanted, the more the coarser the codes, are scored again
+with the dump's vectors, so that the scores of the rows found are exact.
+"""
+
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from kbq.answers import BuiltKind, WantedKind
+from kbq.answers import BuiltKind, IndexKind, WantedKind
 from kbq.array_types import Floats
+from kbq.dump.arrays import open_array, save_array
 from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.index.base import Index, Whole
-from kbq.index.compact import build_compact, open_compact
-from kbq.index.disk import build_disk, open_disk
+from kbq.index.cell_index import CellIndex
+from kbq.index.cells import Cells, build_cells, read_cells
 from kbq.index.exact import ExactIndex
-from kbq.index.index_folder import has_index
 from kbq.index.inner_products import CPU, devices_for
 from kbq.index.official_codes import open_official
-from kbq.storage.folders import discard_folder
+from kbq.storage.files import reading_problem
+from kbq.storage.folders import discard_folder, new_folder
+from kbq.storage.machine import available_memory, stays_in_memory
 from kbq.storage.progress import Report, silent
+from kbq.storage.seals import SEAL, first_damage, head_damage, read_seal, seal_folder
 
 Build = Callable[[Sequence[Shard], IndexEntry, Floats, torch.device, Report], None]  # `build_missing`
 EXACT_ROWS = 2_000_000  # above, exact search becomes slow
+CELLS, ROTATION = "cells.faiss", "rotation.npy"
+FLOOR = 1e-3  # of the largest eigenvalue of queries: other queries may use directions that these do not
+SAMPLE = 100_000  # rows to learn the directions of vectors from
 
 
 def chosen_kind(manifest: Manifest, wanted: WantedKind) -> BuiltKind:
@@ -32,6 +49,63 @@ def chosen_kind(manifest: Manifest, wanted: WantedKind) -> BuiltKind:
     if kind != "exact" and kind != "official":
         return kind
     return "exact" if manifest.counts.rows <= EXACT_ROWS else "compact"
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """What a kind of index stores of the rows in its cells, and how many hits it scores again."""
+
+    together: int  # dimensions of rotated vectors that share four bits; 0: int8 vectors as they are
+    overfetch: int  # hits to score again per hit wanted
+
+    def kept(self, dim: int) -> int:
+        """How many dimensions of a rotated vector are stored."""
+        return max(1, dim // 3 // self.together) * self.together
+
+
+CODES: dict[IndexKind, Codes] = {
+    "disk": Codes(0, 2),  # 4 found nothing more among 1.4 million rows
+    "compact": Codes(1, 8),  # half as many lose up to half a percent of the ten best phrases; so they do of tiny
+    "tiny": Codes(2, 32),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Two matrices, for rows and for queries, with (h @ rows) · (q @ queries) ≈ h · q. Shapes: (dim, kept)."""
+
+    rows: Floats
+    queries: Floats
+
+    @classmethod
+    def fit(cls, vectors: NDArray[np.int8], queries: Floats, kept: int) -> Self:
+        """Learn the matrices from rows and queries. Shapes: vectors (rows, dim), queries (queries, dim)."""
+        random = np.random.default_rng(0)
+        picked = np.sort(random.choice(len(vectors), min(len(vectors), SAMPLE), replace=False))
+        moment = queries.T.astype(np.float64) @ queries / max(1, len(queries))
+        values, directions = np.linalg.eigh(moment)
+        values = np.maximum(values, max(FLOOR * values[-1], 1e-12))
+        root = (directions * values**0.5) @ directions.T
+        inverse = (directions * values**-0.5) @ directions.T
+        weighted = vectors[picked].astype(np.float64) @ root
+        widest = np.linalg.eigh(weighted.T @ weighted)[1][:, ::-1][:, :kept]
+        turned = widest @ np.linalg.qr(random.normal(size=(kept, kept)))[0]
+        return cls((root @ turned).astype(np.float32), (inverse @ turned).astype(np.float32))
+
+    def save(self, path: Path) -> None:
+        save_array(path, np.stack([self.rows, self.queries]))
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Raises KnowledgeBaseError for a damaged file."""
+        try:
+            return cls(*open_array(path))
+        except (OSError, ValueError, TypeError) as error:
+            advice = f"`kbq verify {path.parents[2]} --repair` builds it again"
+            raise KnowledgeBaseError(reading_problem(path, error, advice)) from None
+
+
+# Building
 
 
 def build_missing(
@@ -46,6 +120,9 @@ def build_missing(
     Args:
         queries: examples of the queries to expect, in the units of the rows. Shape: (queries, dim).
         device: where rows are compared with cells.
+
+    Raises:
+        KnowledgeBaseError: faiss is not installed, or the disk is full.
     """
     for number, shard in enumerate(shards, start=1):
         if is_built([shard], entry):
@@ -54,15 +131,30 @@ def build_missing(
         def report_shard(stage: str, done: int, total: int, number: int = number) -> None:
             report(f"{entry.kind} index, shard {number} of {len(shards)}, {stage}", done, total)
 
-        if entry.kind == "disk":
-            build_disk(shard, entry, device, report_shard)
-        else:
-            build_compact(shard, queries, entry, device, report_shard)
+        _build(shard, entry, queries, device, report_shard)
+
+
+def _build(shard: Shard, entry: IndexEntry, queries: Floats, device: torch.device, report: Report) -> None:
+    """Build the index of one shard, of the rows above the entry's filter, in a folder that is sealed at the end."""
+    folder, codes, rotation = shard.folder / entry.part, CODES[entry.kind], None
+    new_folder(folder)
+    if codes.together:
+        fitted = Rotation.fit(shard.vectors, queries, codes.kept(queries.shape[1]))
+        fitted.save(folder / ROTATION)
+        rotation = fitted.rows
+    rows = shard.rows_above(entry.filter)
+    build_cells(folder / CELLS, shard.vectors, rows, rotation, codes.together, device, report)
+    seal_folder(folder, of=shard.seal)
 
 
 def is_built(shards: Sequence[Shard], entry: IndexEntry) -> bool:
     """Whether all shards have this index; shards without rows need none."""
-    return entry.kind == "exact" or all(has_index(shard, entry) for shard in shards if len(shard))
+    try:
+        if entry.kind != "exact":
+            _folders(shards, entry)
+    except KnowledgeBaseError:
+        return False
+    return True
 
 
 def remove_others(shards: Sequence[Path], entry: IndexEntry) -> None:
@@ -70,6 +162,9 @@ def remove_others(shards: Sequence[Path], entry: IndexEntry) -> None:
     for shard in shards:
         for other in set(shard.glob(f"{entry.kind}*")) - {shard / entry.part}:
             discard_folder(other)
+
+
+# Opening
 
 
 def open_index(
@@ -86,7 +181,8 @@ def open_index(
         whole: the knowledge base, of which these are some groups; None: these are all shards.
 
     Raises:
-        KnowledgeBaseError: an index is missing, damaged or of other rows; or the GPUs lack memory for exact search.
+        KnowledgeBaseError: an index is missing, damaged or of other rows; or memory, or that of the GPUs for exact
+            search, is too small for it.
     """
     if entry.kind == "exact":
         try:
@@ -95,8 +191,56 @@ def open_index(
             if not may_leave_gpu:
                 raise
             return ExactIndex(shards, [CPU] * len(shards))
-    if entry.kind == "official":
-        return open_official(shards, entry)
-    if entry.kind == "disk":
-        return open_disk(shards, entry, whole)
-    return open_compact(shards, entry, whole)
+    folders = _folders(shards, entry)
+    return open_official(shards, entry) if entry.kind == "official" else _open_cells(shards, entry, folders, whole)
+
+
+def _open_cells(shards: Sequence[Shard], entry: IndexEntry, folders: dict[int, Path], whole: Whole | None) -> CellIndex:
+    """Open the cells of these shards as one index; mapped ones are prefetched if they do not stay in memory."""
+    size = sum((folder / CELLS).stat().st_size for folder in folders.values())
+    codes, stay, free = CODES[entry.kind], True, available_memory()
+    if not codes.together:
+        stay = stays_in_memory(size + sum(shard.vectors.nbytes for shard in shards))
+    elif size > free:
+        tiny = f"build one half as large (`kbq index vectors {shards[0].folder.parent} --kind tiny`), or "
+        raise KnowledgeBaseError(
+            f"the {entry.kind} index needs {size / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: "
+            f"{tiny if entry.kind == 'compact' else ''}use --index disk, which stays on the disk, or --index exact"
+        )
+    cells = {}
+    for number, folder in folders.items():
+        rotation = Rotation.open(folder / ROTATION).queries if codes.together else None
+        shown = shards[number].shown_or_all()
+        cells[number] = Cells(read_cells(folder / CELLS), entry.probes, rotation, stay, shown)
+    return CellIndex(shards, cells, codes.overfetch, whole)
+
+
+def _folders(shards: Sequence[Shard], entry: IndexEntry) -> dict[int, Path]:
+    """The folders of an index for all shards that have rows, by shard number; each is complete and of its shard.
+
+    Raises:
+        KnowledgeBaseError: one is missing or of another shard, or a file is missing or has another length.
+    """
+    return {number: _folder(shard, entry) for number, shard in enumerate(shards) if len(shard)}
+
+
+def _folder(shard: Shard, entry: IndexEntry) -> Path:
+    folder, kind = shard.folder / entry.part, entry.kind
+    advice = f"build it with `kbq index vectors {shard.folder.parent} --kind {kind}`, or use --index exact"
+    if not folder.is_dir():
+        raise KnowledgeBaseError(f"shard {shard.folder} has no complete {kind} index: {advice}")
+    try:
+        seal = read_seal(folder)
+    except (OSError, ValueError) as error:
+        raise KnowledgeBaseError(f"index {reading_problem(folder / SEAL, error, advice)}") from None
+    files = {folder / name: file for name, file in seal.files.items()}
+    # What is read into memory is compared as a whole; of what is mapped, the part that says what lies where.
+    if kind in ("disk", "official"):
+        damage = next(filter(None, (head_damage(path, file) for path, file in files.items())), None)
+    else:
+        damage = first_damage(files, at_most=sys.maxsize)
+    if damage is not None:
+        raise KnowledgeBaseError(f"index {reading_problem(damage.path, damage.problem, advice)}")
+    if seal.of != shard.seal:
+        raise KnowledgeBaseError(f"index {folder} was built from another shard: {advice}")
+    return folder

@@ -216,9 +216,7 @@ def best_of_pieces(rows: Tensor, edges: Tensor, paragraphs: Tensor, asked: Asked
 
 @cache
 def kernels_work(device: torch.device, dim: int) -> bool:
-    """Whether Triton is there, and its kernels compute on this device."""
-    if device.type != "cuda":
-        return False
+    """Whether Triton is there, and its kernels compute on this GPU."""
     rows = (torch.arange(PADDING * dim, device=device) % 251 - 125).to(torch.int8).view(PADDING, dim)
     edges = torch.full((PADDING,), OPENS | CLOSES, dtype=torch.uint8, device=device)
     one = np.eye(1, dim, dtype=np.float32)

@@ -18,7 +18,6 @@ from kbq.errors import KnowledgeBaseError
 from kbq.index.base import ShardGroup, Whole, ranges
 from kbq.index.cell_index import CellIndex, Hits
 from kbq.index.cells import Cells, load_faiss
-from kbq.index.index_folder import open_folders
 from kbq.index.inner_products import in_steps
 from kbq.storage.machine import available_memory, stays_in_memory
 
@@ -31,7 +30,6 @@ def open_official(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
     Raises:
         KnowledgeBaseError: faiss is not installed, or the means of the lists do not fit in memory.
     """
-    open_folders(shards, entry)  # looks at their files
     codes = next(shard.codes for shard in shards if isinstance(shard, CodedShard))
     need, free = codes.means.nbytes, available_memory()
     if need > free:

@@ -12,9 +12,7 @@ from kbq.answers import BuiltKind
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.index.base import Candidates
-from kbq.index.compact import CODES, Rotation
-from kbq.index.factory import build_missing, open_index
-from kbq.index.index_folder import CELLS
+from kbq.index.factory import CELLS, CODES, Rotation, build_missing, open_index
 
 faiss = pytest.importorskip("faiss")
 KINDS: tuple[BuiltKind, ...] = ("compact", "tiny")

@@ -133,7 +133,7 @@ def test_no_query_has_no_candidates(kind: BuiltKind, random_shard: Callable[...,
 def test_an_index_that_does_not_fit_in_memory_is_said(
     kind: BuiltKind, advice: str, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq.index.compact.available_memory", lambda: 100.0)
+    monkeypatch.setattr("kbq.index.factory.available_memory", lambda: 100.0)
     message = rf"the {kind} index needs 0\.0 GB of memory, .* free: {advice}use --index disk"
     with pytest.raises(KnowledgeBaseError, match=message):
         opened(random_shard(30, 5), kind)
@@ -149,7 +149,7 @@ def test_cells_that_do_not_stay_in_memory_are_prefetched(
     roomy = opened(shard, "disk").candidates(starts, ends, 5)
     assert not fetched
     size = sum(path.stat().st_size for path in shard.folder.rglob("cells.faiss")) + shard.vectors.nbytes
-    monkeypatch.setattr("kbq.index.disk.stays_in_memory", lambda asked: asked != size)
+    monkeypatch.setattr("kbq.index.factory.stays_in_memory", lambda asked: asked != size)
     tight = opened(shard, "disk").candidates(starts, ends, 5)
     assert fetched
     for one, other in zip(roomy[0], tight[0], strict=True):

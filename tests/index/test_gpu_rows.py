@@ -33,7 +33,7 @@ def random_queries(count: int, dim: int, seed: int = 1) -> tuple[np.ndarray, np.
 
 @pytest.fixture
 def with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "kernels_work", lambda device, dim: True)
+    monkeypatch.setattr(exact, "kind_for", lambda device, dim: gpu_rows.GpuRows)
     one = ThreadPoolExecutor(1)  # as the interpreter computes for one thread at a time
     monkeypatch.setattr(exact, "ThreadPoolExecutor", lambda threads: one)
 

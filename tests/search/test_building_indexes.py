@@ -17,7 +17,7 @@ from kbq.dump.manifest import STATE, IndexEntry, read_manifest
 from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.index import cells, factory
 from kbq.index.cells import Clusters
-from kbq.index.index_folder import ROTATION
+from kbq.index.factory import ROTATION
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search import building_indexes as indexes

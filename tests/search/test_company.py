@@ -11,7 +11,7 @@ import pytest
 from kbq.answers import Answer, Backend, BuiltKind, SearchOptions, Unit
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building
-from kbq.index import base, cell_index, compact
+from kbq.index import base, cell_index, factory
 from kbq.index.base import Whole
 from kbq.index.factory import open_index
 from kbq.index.inner_products import CPU
@@ -47,8 +47,8 @@ def roughly() -> Iterator[None]:
         patch.setattr(building, "SHARD_ROWS", 170)
         patch.setattr(indexes, "OWN_QUERIES", 30)
         patch.setattr(cell_index, "LEAST_HITS", 4)
-        for kind, codes in compact.CODES.items():
-            patch.setitem(compact.CODES, kind, dataclasses.replace(codes, overfetch=1))
+        for kind, codes in factory.CODES.items():
+            patch.setitem(factory.CODES, kind, dataclasses.replace(codes, overfetch=1 if codes.together else 2))
         yield
 
 
