@@ -27,7 +27,7 @@ from kbq.model.windows import tokenize
 from kbq.training.examples import read_examples
 from kbq.training.sparta import calibrate_bias
 from kbq.words.bm25 import query_words, words_of
-from kbq.words.postings import Entries, ImpactIndex, Postings, query_text, write_postings
+from kbq.words.postings import Entries, Postings, query_text, write_postings
 from kbq.words.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
 
 Scores = NDArray[np.float32]
@@ -163,7 +163,8 @@ def looked_up(model: SpartaModel, given: Candidates, entries: Entries) -> dict[s
     with tempfile.TemporaryDirectory() as folder:
         write_postings(Path(folder) / "i", model.vocabulary, entries, "weights", of="")
         size = sum(path.stat().st_size for path in (Path(folder) / "i").iterdir())
-        index = ImpactIndex(Postings(Path(folder) / "i", "weights"), len(given.sentences))
+        index = Postings(Path(folder) / "i", "weights")
+        index.expect(len(given.sentences))
 
         def scored(text: str) -> Scores:
             return index.scores(model.tokenizer.convert_ids_to_tokens(model.query_terms(text)))

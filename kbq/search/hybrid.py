@@ -214,7 +214,7 @@ class WordIndexes:
             return ""
         term, titles = title_term(name), set[str]()
         for shard, index in zip(self._shards, self.bm25, strict=True):
-            titles |= {shard.title_of(paragraph) for paragraph in index.passages(term)[:NAMESAKES].tolist()}
+            titles |= {shard.title_of(paragraph) for paragraph in index.of(term)[0][:NAMESAKES].tolist()}
         others = [title for title in titles if len(title) <= 2 * len(name) + 8 and not MARKERS.search(title)]
         is_clear = len(titles) == len(others) == 1 and others[0].lower() != name.lower()
         return others[0] if is_clear else ""

@@ -10,6 +10,7 @@ base, and are computed at search time: so shards are indexed, appended and merge
 Source: arXiv 2407.03618.
 """
 
+import copy
 import math
 import re
 from array import array
@@ -18,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,7 @@ from kbq.storage.files import folder_bytes
 from kbq.storage.progress import Report, Stage, silent
 from kbq.text.letters import folded, plain
 from kbq.text.markers import mention_in, slot_of
-from kbq.words.postings import Entries, ImpactIndex, Postings, damaged, is_complete, query_text, write_postings
+from kbq.words.postings import Entries, Postings, damaged, is_complete, query_text, write_postings
 
 K1, B = 1.5, 0.75  # saturation of repeated words, and normalisation by length
 CHUNK = 4096  # paragraphs tokenised together
@@ -195,7 +196,7 @@ def _title_terms(text: str, indexes: Sequence["BM25Index"]) -> list[str]:
         return []
     (words,) = words_of([name])
     paragraphs = sum(index.count for index in indexes)
-    is_common = all(sum(len(index.passages(word)) for index in indexes) > COMMON * paragraphs for word in set(words))
+    is_common = all(sum(len(index.of(word)[0]) for index in indexes) > COMMON * paragraphs for word in set(words))
     return [term] if is_common else []
 
 
@@ -209,26 +210,6 @@ def missing_words(text: str, indexes: Sequence["BM25Index"]) -> list[str]:
         for word, stems in zip(words, terms, strict=True)
         if stems and not any(stem in index for stem in stems for index in indexes)
     ]
-
-
-class WordCounts(Postings):
-    """How often each word occurs in each paragraph of a shard, and how many words the paragraph has (`lengths`)."""
-
-    def __init__(self, shard: Shard) -> None:
-        """Raises KnowledgeBaseError if a file is missing or damaged."""
-        super().__init__(bm25_folder(shard.folder), "counts")
-        self.lengths: NDArray[np.uint32] = self.array(LENGTHS)
-        if len(self.lengths) != len(shard.texts):
-            error = ValueError(f"{LENGTHS}.npy has {len(self.lengths)} of {len(shard.texts)} paragraphs")
-            raise damaged(self.folder, shard.folder.parent, "counts", error)
-        self.refuse_outside(len(shard.texts))
-        self.live = shard.live
-        self.is_folded = not is_older(self.folder)
-
-    @property
-    def live_lengths(self) -> NDArray[np.uint32]:
-        """The lengths of the paragraphs that still count. Shape: (live paragraphs,)."""
-        return self.lengths if self.live is None else self.lengths[self.live]
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,51 +227,70 @@ class WordStatistics:
 class Statistics:
     """The statistics of the paragraphs of a knowledge base: their number, mean length, and document frequencies."""
 
-    def __init__(self, counts: Sequence[WordCounts]) -> None:
-        self._counts = counts
+    def __init__(self, indexes: Sequence["BM25Index"]) -> None:
+        """`indexes`: of all shards."""
+        self._indexes = indexes
         self._cached: dict[str, float] = {}
 
     @cached_property
     def paragraphs(self) -> int:
         """Their number in all shards."""
-        return sum(len(counts.live_lengths) for counts in self._counts)
+        return sum(len(index.live_lengths) for index in self._indexes)
 
     @cached_property
     def mean_length(self) -> float:
         """In words, at least 1."""
-        words = sum(int(counts.live_lengths.sum(dtype=np.int64)) for counts in self._counts)
+        words = sum(int(index.live_lengths.sum(dtype=np.int64)) for index in self._indexes)
         return max(1.0, words / max(1, self.paragraphs))
 
     def idf(self, word: str) -> float:
         """Lucene's inverse document frequency, where a document is a paragraph; never negative."""
         weight = self._cached.get(word)
         if weight is None:
-            frequency = sum(len(counts.of(word)[0]) for counts in self._counts)
+            frequency = sum(len(index.of(word)[0]) for index in self._indexes)
             weight = math.log(1 + (self.paragraphs - frequency + 0.5) / (frequency + 0.5))
             if len(self._cached) < CACHED:
                 self._cached[word] = weight
         return weight
 
 
-class BM25Index(ImpactIndex):
-    """The BM25 index of one shard, with the statistics of the whole knowledge base."""
+class BM25Index(Postings):
+    """The BM25 index of one shard: how often each word occurs in each paragraph, and how many words that has.
 
-    def __init__(self, counts: WordCounts, statistics: Statistics | WordStatistics) -> None:
-        super().__init__(counts, len(counts.lengths))
-        self._counts, self._lengths, self._statistics = counts, counts.lengths, statistics
-        self.is_folded = counts.is_folded
+    Scores need the statistics of the whole knowledge base; see `within`.
+    """
+
+    _statistics: Statistics | WordStatistics
+
+    def __init__(self, shard: Shard) -> None:
+        """Raises KnowledgeBaseError if a file is missing or damaged."""
+        super().__init__(bm25_folder(shard.folder), "counts")
+        self._lengths: NDArray[np.uint32] = self.array(LENGTHS)
+        if len(self._lengths) != len(shard.texts):
+            error = ValueError(f"{LENGTHS}.npy has {len(self._lengths)} of {len(shard.texts)} paragraphs")
+            raise damaged(self.folder, shard.folder.parent, "counts", error)
+        self.expect(len(shard.texts))
+        self.live = shard.live
+        self.is_folded = not is_older(self.folder)
+
+    @property
+    def live_lengths(self) -> NDArray[np.uint32]:
+        """The lengths of the paragraphs that still count. Shape: (live paragraphs,)."""
+        return self._lengths if self.live is None else self._lengths[self.live]
 
     def statistics(self, words: Iterable[str]) -> WordStatistics:
         """What scores of these words depend on beside this shard."""
         return WordStatistics(self._statistics.mean_length, {word: self._statistics.idf(word) for word in words})
 
-    def within(self, statistics: WordStatistics) -> "BM25Index":
-        """The same shard, among others that are not here."""
-        return BM25Index(self._counts, statistics)
+    def within(self, statistics: Statistics | WordStatistics) -> Self:
+        """The same index, with the statistics of all shards."""
+        index = copy.copy(self)
+        index._statistics = statistics
+        return index
 
     def impacts(self, term: str) -> tuple[NDArray[np.int32], Floats]:
         """The paragraphs that contain a word, and its weight in each. Shapes: (paragraphs with it,)."""
-        paragraphs, counts = self._postings.of(term)
+        paragraphs, counts = self.of(term)
         relative = self._lengths[paragraphs] / self._statistics.mean_length
         weights = self._statistics.idf(term) * counts / (counts + K1 * (1 - B + B * relative))
         return paragraphs, weights.astype(np.float32)
@@ -302,6 +302,6 @@ def open_bm25(shards: Sequence[Shard]) -> list[BM25Index]:
     Raises:
         KnowledgeBaseError: a file is missing or damaged.
     """
-    counts = [WordCounts(shard) for shard in shards]
-    statistics = Statistics(counts)
-    return [BM25Index(shard_counts, statistics) for shard_counts in counts]
+    indexes = [BM25Index(shard) for shard in shards]
+    statistics = Statistics(indexes)
+    return [index.within(statistics) for index in indexes]

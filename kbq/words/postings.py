@@ -92,10 +92,11 @@ def _old(folder: Path) -> Path:
 
 
 class Postings:
-    """The index of one shard."""
+    """The index of one shard: the impacts (weights) of terms in its passages, as stored, or computed by a subclass."""
 
     def __init__(self, folder: Path, numbers: Numbers) -> None:
-        """Raises KnowledgeBaseError if a file is missing or damaged, or lengths differ."""
+        """Open it; call `expect` next. Raises KnowledgeBaseError if a file is missing or damaged, or lengths differ."""
+        self.count = 0
         self.live: Bools | None = None  # whether each passage still counts; None: all do
         if not folder.exists() and _old(folder).exists():
             folder = _old(folder)
@@ -110,15 +111,13 @@ class Postings:
         except (OSError, ValueError, IndexError) as error:
             raise damaged(folder, folder.parent.parent, numbers, error) from None
 
-    def refuse_outside(self, count: int) -> None:
-        """Refuse entries of passages that there are not, and numbers that are none; of a long index, none is looked at.
-
-        Args:
-            count: the number of passages.
+    def expect(self, count: int) -> None:
+        """Set the number of passages; refuse entries of others, and weights that are not numbers, unless it is long.
 
         Raises:
             KnowledgeBaseError: there are some.
         """
+        self.count = count
         passages, numbers = self._passages, self._numbers
         if not len(passages) or passages.nbytes > LOOKED_AT:
             return
@@ -130,7 +129,7 @@ class Postings:
             raise damaged(self.folder, self.folder.parent.parent, self._kind, error)
 
     def array(self, name: str) -> NDArray[Any]:
-        """An array of the index. Raises KnowledgeBaseError if its file is missing or damaged."""
+        """Open an array of the index. Raises KnowledgeBaseError if its file is missing or damaged."""
         try:
             return open_array(self.folder / f"{name}.npy")
         except (OSError, ValueError) as error:
@@ -153,11 +152,31 @@ class Postings:
         kept = self.live[passages]
         return passages[kept], numbers[kept]
 
-    def ranks(self, terms: Sequence[str]) -> Iterator[tuple[str, int]]:
-        """Those of some ascending terms that the index has, with their ranks, in any order.
+    def __contains__(self, term: str) -> bool:
+        """Whether any passage contains a term."""
+        return len(self.of(term)[0]) > 0
 
-        Where one stands is also where those before and after it may: thousands of terms, few of which occur, take a
-        look at a few hundred.
+    def impacts(self, term: str) -> tuple[NDArray[np.int32], Floats]:
+        """The passages that contain a term, and its impact on each. Shapes: (passages with it,)."""
+        return self.of(term)
+
+    def scores(self, terms: Sequence[str]) -> Floats:
+        """The sum of the impacts on each passage; repeated terms count repeatedly. Shape: (passages,)."""
+        scores = np.zeros(self.count, np.float32)
+        for term in terms:
+            passages, weights = self.impacts(term)
+            scores[passages] += weights
+        return scores
+
+    def parts(self, terms: Sequence[str], passage: int) -> dict[str, float]:
+        """What each term contributes to the score of a passage."""
+        return {term: count * float(self.scores([term])[passage]) for term, count in Counter(terms).items()}
+
+    def ranks(self, terms: Sequence[str]) -> Iterator[tuple[str, int]]:
+        """Find which of some ascending terms the index has, and their ranks, in any order.
+
+        The place of one bounds those of the terms before and after it: of thousands of terms, few of which occur, a few
+        hundred are looked up.
         """
         open_ranges = [(0, len(terms), 0, len(self._terms))]  # terms [first, stop) among the index's [low, high)
         while open_ranges:
@@ -182,7 +201,7 @@ class Postings:
 
 
 def damaged(folder: Path, kb: Path, numbers: Numbers, error: Exception) -> KnowledgeBaseError:
-    """The error for an index of a knowledge base that cannot be read."""
+    """Make the error for an index of a knowledge base that cannot be read."""
     advice = f"build it again with `{BUILD[numbers].format(kb=kb)}`"
     return KnowledgeBaseError(f"word index {reading_problem(folder, error, advice)}")
 
@@ -200,46 +219,8 @@ def is_complete(folder: Path, of: str, named: str | None = None) -> bool:
         return False
 
 
-class ImpactIndex:
-    """The impacts (weights) of terms in the passages of one shard: as stored, or computed by a subclass."""
-
-    def __init__(self, postings: Postings, count: int) -> None:
-        """`count`: number of passages in the shard."""
-        self._postings = postings
-        self.count = count
-
-    def impacts(self, term: str) -> tuple[NDArray[np.int32], Floats]:
-        """The passages that contain a term, and its impact on each. Shapes: (passages with it,)."""
-        return self._postings.of(term)
-
-    def scores(self, terms: Sequence[str]) -> Floats:
-        """The sum of the impacts on each passage; repeated terms count repeatedly. Shape: (passages,)."""
-        scores = np.zeros(self.count, np.float32)
-        for term in terms:
-            passages, weights = self.impacts(term)
-            scores[passages] += weights
-        return scores
-
-    def parts(self, terms: Sequence[str], passage: int) -> dict[str, float]:
-        """What each term contributes to the score of a passage."""
-        return {term: count * float(self.scores([term])[passage]) for term, count in Counter(terms).items()}
-
-    def passages(self, term: str) -> NDArray[np.int32]:
-        """The passages that contain a term. Shape: (passages with it,)."""
-        return self._postings.of(term)[0]
-
-    def passages_of(self, terms: Sequence[str]) -> dict[str, NDArray[np.int32]]:
-        """The passages that contain each of some ascending terms, without those that none contains."""
-        return self._postings.passages_of(terms)
-
-    def __contains__(self, term: str) -> bool:
-        """Whether any passage contains a term."""
-        return len(self.passages(term)) > 0
-
-
 def query_text(text: str) -> str:
-    """The text to look up: of a query with a marked mention, the mention alone, as its context would find the page that
-    it was taken from.
+    """The text to look up: of a marked mention, the mention alone, since its context would find the page it is from.
 
     >>> query_text("it joins the [START_ENT] Nile [END_ENT] there"), query_text("Nile [SEP] length")
     (' Nile ', 'Nile   length')

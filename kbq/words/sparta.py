@@ -30,7 +30,7 @@ from kbq.storage.paths import as_path
 from kbq.storage.progress import Report, Stage, silent
 from kbq.storage.seals import seal_folder
 from kbq.storage.writing import replacing
-from kbq.words.postings import Entries, ImpactIndex, Postings, damaged, is_complete, query_text, write_postings
+from kbq.words.postings import Entries, Postings, damaged, is_complete, query_text, write_postings
 from kbq.words.sparta_model import SpartaModel, strongest_impacts, word_pieces
 
 PARAGRAPHS = "paragraphs"  # .npy, u32 [sentences]: the paragraph of each
@@ -214,15 +214,15 @@ class SentenceImpacts:
         if len(self.paragraphs) and not self.paragraphs.max() < len(shard.texts):
             error = ValueError(f"a sentence belongs to paragraph {self.paragraphs.max()} of {len(shard.texts)}")
             raise damaged(postings.folder, shard.folder.parent, "weights", error)
-        postings.refuse_outside(len(self.paragraphs))
+        postings.expect(len(self.paragraphs))
         postings.live = None if shard.live is None else shard.live[self.paragraphs]
-        self._index = ImpactIndex(postings, len(self.paragraphs))
+        self._sentences = postings
         self._count = len(shard.texts)
 
     def scores(self, terms: Sequence[str]) -> Floats:
         """The score of each paragraph for these terms. Shape: (paragraphs,)."""
         best = np.zeros(self._count, np.float32)
-        np.maximum.at(best, self.paragraphs, self._index.scores(terms))
+        np.maximum.at(best, self.paragraphs, self._sentences.scores(terms))
         return best
 
     def statistics(self, terms: Iterable[str]) -> None:
@@ -231,8 +231,8 @@ class SentenceImpacts:
     def parts(self, terms: Sequence[str], paragraph: int) -> dict[str, float]:
         """What each term contributes to the score of a paragraph, that of its best sentence."""
         sentences = np.flatnonzero(self.paragraphs == paragraph)
-        best = sentences[np.argmax(self._index.scores(terms)[sentences])] if len(sentences) else None
-        return dict.fromkeys(terms, 0.0) if best is None else self._index.parts(terms, int(best))
+        best = sentences[np.argmax(self._sentences.scores(terms)[sentences])] if len(sentences) else None
+        return dict.fromkeys(terms, 0.0) if best is None else self._sentences.parts(terms, int(best))
 
 
 class PieceTokenizer:

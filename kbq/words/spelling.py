@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kbq.dump.shards import Shard
 from kbq.text.letters import folded
 from kbq.words.bm25 import WORD, stems_of
-from kbq.words.postings import ImpactIndex
+from kbq.words.postings import Postings
 
 SHORTEST = 4  # letters: too many words are one edit away from a shorter one
 LONGEST = 30  # letters: longer strings are hardly words
@@ -22,7 +22,7 @@ PARAGRAPHS = 20  # with a stem, in each shard, to search for a similar word: oth
 NOWHERE = np.empty(0, np.int32)
 
 
-def written_here(word: str, shards: Sequence[Shard], indexes: Sequence[ImpactIndex]) -> str | None:
+def written_here(word: str, shards: Sequence[Shard], indexes: Sequence[Postings]) -> str | None:
     """The similar word that occurs in most paragraphs, as it is written there; None if there is no similar word.
 
     Words with the same first letter are preferred to all others. `indexes`: the BM25 index of each shard.
@@ -41,9 +41,7 @@ def common_word(word: str, numbers_of: Callable[[Sequence[str]], Sequence[int | 
     return min(numbers, key=lambda other: (numbers[other], other), default=None)
 
 
-def _commonest(
-    word: str, others: Collection[str], shards: Sequence[Shard], indexes: Sequence[ImpactIndex]
-) -> str | None:
+def _commonest(word: str, others: Collection[str], shards: Sequence[Shard], indexes: Sequence[Postings]) -> str | None:
     near, stems = stems_of(list(others))
     terms = sorted(set(stems))
     by_shard = [index.passages_of(terms) for index in indexes]  # few of thousands occur

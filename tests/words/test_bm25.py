@@ -18,7 +18,7 @@ from kbq.model.model import Model
 from kbq.storage.progress import Stage, silent
 from kbq.text.letters import folded
 from kbq.words import bm25
-from kbq.words.bm25 import WordCounts, bm25_folder, index_bm25, query_words, words_of
+from kbq.words.bm25 import BM25Index, bm25_folder, index_bm25, query_words, words_of
 from kbq.words.postings import write_postings
 
 QUERIES = (["citi", "river"], ["pari", "pari", "born"], ["mari", "curi", "unknown"])
@@ -117,7 +117,7 @@ def test_a_word_counts_as_often_as_it_stands(often: int, dtype: type, model: Mod
     shard = KnowledgeBase.build(
         [Page("1", "", tuple(Paragraph(n, text) for n, text in enumerate(texts)))], tmp_path / "kb", model
     ).shards[0]
-    passages, counts = WordCounts(shard).of("river")
+    passages, counts = BM25Index(shard).of("river")
     assert (passages.tolist(), counts.tolist()) == ([0, 1], [often, 1])
     assert counts.dtype == dtype
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kbq.errors import KnowledgeBaseError
 from kbq.storage.writing import move
-from kbq.words.postings import Entries, ImpactIndex, Postings, write_postings
+from kbq.words.postings import Entries, Postings, write_postings
 
 
 def write(folder: Path, vocabulary: list[str], *entries: tuple[int, int, float]) -> None:
@@ -22,12 +22,14 @@ def write(folder: Path, vocabulary: list[str], *entries: tuple[int, int, float])
     write_postings(folder, vocabulary, found, "weights", of="")
 
 
-def opened(folder: Path, count: int) -> ImpactIndex:
-    return ImpactIndex(Postings(folder, "weights"), count)
+def opened(folder: Path, count: int) -> Postings:
+    postings = Postings(folder, "weights")
+    postings.expect(count)
+    return postings
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> ImpactIndex:
+def index(tmp_path: Path) -> Postings:
     """Four passages: 0 has b, 1 has a and b, 2 has é, 3 nothing."""
     write(tmp_path / "i", ["b", "é", "a"], (0, 0, 0.5), (1, 2, 1.0), (1, 0, 0.25), (2, 1, 4.0))
     return opened(tmp_path / "i", 4)
@@ -44,7 +46,7 @@ def index(tmp_path: Path) -> ImpactIndex:
         ([], [0, 0, 0, 0]),
     ],
 )
-def test_scores_are_sums_of_impacts(terms: Sequence[str], scores: list[float], index: ImpactIndex) -> None:
+def test_scores_are_sums_of_impacts(terms: Sequence[str], scores: list[float], index: Postings) -> None:
     assert index.scores(terms).tolist() == scores
 
 
@@ -73,7 +75,7 @@ def test_an_index_without_entries_scores_zero(vocabulary: list[str], tmp_path: P
     assert opened(tmp_path / "i", 0).scores(["a"]).tolist() == []
 
 
-def test_an_index_is_replaced_whole(index: ImpactIndex, tmp_path: Path) -> None:
+def test_an_index_is_replaced_whole(index: Postings, tmp_path: Path) -> None:
     (tmp_path / "i.tmp").mkdir()  # of a run that was killed
     write(tmp_path / "i", ["c"], (0, 0, 3.0))
     assert opened(tmp_path / "i", 1).scores(["c", "a"]).tolist() == [3]
@@ -83,7 +85,7 @@ def test_an_index_is_replaced_whole(index: ImpactIndex, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("renamed", [0, 1])
 def test_one_that_is_killed_while_it_replaces_another_leaves_that(
-    renamed: int, index: ImpactIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    renamed: int, index: Postings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = 0
 
@@ -140,4 +142,4 @@ def test_terms_are_found_together_as_one_by_one(vocabulary: list[str], wanted: l
         found = index.passages_of(wanted)
         assert found.keys() == set(vocabulary) & set(wanted)
         for term in wanted:
-            assert found.get(term, np.empty(0)).tolist() == index.passages(term).tolist()
+            assert found.get(term, np.empty(0)).tolist() == index.of(term)[0].tolist()

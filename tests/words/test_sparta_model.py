@@ -16,7 +16,7 @@ from kbq.corpus.pages import Page
 from kbq.errors import ModelError
 from kbq.model.windows import WindowShape
 from kbq.words import sparta_model
-from kbq.words.postings import Entries, ImpactIndex, Postings, write_postings
+from kbq.words.postings import Entries, Postings, write_postings
 from kbq.words.sparta_model import (
     Sentence,
     SentenceTensors,
@@ -109,7 +109,8 @@ def test_a_thousand_index_sums_are_training_scores(sparta: SpartaModel, pages: l
     queries = [[*source.choices(words, k=5), "the", "the"] for _ in range(1000 // count + 1)]
     entries = as_entries(strongest_impacts(sparta, windows, 10_000))
     write_postings(tmp_path / "i", sparta.vocabulary, entries, "weights", of="")
-    index = ImpactIndex(Postings(tmp_path / "i", "weights"), count)
+    index = Postings(tmp_path / "i", "weights")
+    index.expect(count)
     pairs = 0
     for query in queries:
         counts = Counter(sparta.query_terms(" ".join(query)))
