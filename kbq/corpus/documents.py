@@ -33,7 +33,7 @@ from kbq.storage.lines import (
     source_name,
 )
 from kbq.storage.progress import Note
-from kbq.text.normal_forms import normal_form
+from kbq.text.letters import normal_form
 
 SHOWN = 8  # kinds of files that are left out
 PDF = ".pdf"

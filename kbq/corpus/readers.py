@@ -47,8 +47,8 @@ from kbq.storage.lines import (
 from kbq.storage.paths import as_path
 from kbq.storage.progress import Note, unheard
 from kbq.storage.rows import SUFFIXES, NumberedRow, read_rows
+from kbq.text.letters import normal_form
 from kbq.text.markers import content_start
-from kbq.text.normal_forms import normal_form
 
 Fields: TypeAlias = dict[str, object]
 Kind = TypeVar("Kind")

@@ -11,7 +11,7 @@ from kbq.kilt.lines import refuse_pipes
 from kbq.kilt.records import JsonObject, Problems, read_records, score_of, shown
 from kbq.kilt.task import Task
 from kbq.text.answer_scores import parts
-from kbq.text.normal_forms import is_normal
+from kbq.text.letters import is_normal
 
 MAX_ANSWER_WORDS = 30  # of a phrase
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # Unicode's category Cc

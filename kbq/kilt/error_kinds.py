@@ -28,7 +28,7 @@ from kbq.kilt.report import ScoreTable
 from kbq.kilt.scores import Pairs
 from kbq.kilt.task import Task
 from kbq.text.answer_scores import normalise, parts
-from kbq.text.normal_forms import normal_form
+from kbq.text.letters import normal_form
 
 ErrorKind = Literal[
     "right",  # answer and pages: no error

@@ -27,7 +27,7 @@ from kbq.kilt.records import (
     score_of,
 )
 from kbq.kilt.report import Cell, ScoreTable
-from kbq.text.normal_forms import normal_form
+from kbq.text.letters import normal_form
 
 DEPTH = 20  # of MRR and of precision
 

@@ -20,7 +20,7 @@ from kbq.kilt.records import (
     score_of,
 )
 from kbq.kilt.task import Task
-from kbq.text.normal_forms import normal_form
+from kbq.text.letters import normal_form
 
 
 @dataclass(frozen=True, slots=True)

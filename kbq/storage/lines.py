@@ -23,7 +23,7 @@ from typing import IO, Any, TypeAlias, cast
 
 from kbq.errors import KbqError
 from kbq.storage.json_text import MOST_VALUES, TOO_DEEP, is_too_deep, parsed_json, values_in
-from kbq.text.normal_forms import normal_form
+from kbq.text.letters import normal_form
 
 Line: TypeAlias = tuple[int, str]  # its number, from 1, and its text without the line end
 BadLine: TypeAlias = Callable[[KbqError], None]  # called with what is wrong; if it returns, the line is skipped

@@ -49,17 +49,12 @@ def parts(text: str) -> Iterator[str]:
         first = last
 
 
-def token_f1(guess: str, gold: str) -> float:
-    """F1 of the two bags of tokens, both texts normalised before; 0 if nothing is shared.
+def best_f1(guess: str, golds: Iterable[str]) -> float:
+    """The best F1 of the guess's tokens with those of any of these texts, all normalised before; 0: nothing is shared.
 
-    >>> token_f1("red brick", "red brick house")
+    >>> best_f1("red brick", ["house", "red brick house"])
     0.8
     """
-    return best_f1(guess, [gold])
-
-
-def best_f1(guess: str, golds: Iterable[str]) -> float:
-    """The best F1 with any of these texts; the guess, which may be long, is split once."""
     guess_tokens = Counter[str]()
     for part in parts(guess):
         guess_tokens.update(part.split())
@@ -87,19 +82,13 @@ def score_answer(answer: str, gold_answers: Iterable[str], with_rouge: bool = Tr
     )
 
 
-def rouge_l(guess: str, gold: str) -> float:
-    """F score, slightly below 1 for a perfect match; 0 where either text has no sentence.
-
-    >>> rouge_l("a a b", "a b")
-    0.999999995
-    """
-    return best_rouge_l(guess, [gold])
-
-
 def best_rouge_l(guess: str, golds: Iterable[str]) -> float:
-    """The best ROUGE-L with any of these texts.
+    """The best ROUGE-L with any of these texts: slightly below 1 for a perfect match, 0 without sentences.
 
     The guess, which may be long, is split once; of its words, those in none of the texts are only counted.
+
+    >>> best_rouge_l("a a b", ["a b"])
+    0.999999995
     """
     gold_sentences = [list(sentences(gold)) for gold in golds]
     known = {word: word for gold in gold_sentences for sentence in gold for word in sentence}

@@ -11,9 +11,11 @@ import re
 import unicodedata
 from collections.abc import Callable
 from functools import cache, lru_cache
+from typing import Literal, TypeAlias
 
-from kbq.text.normal_forms import is_normal, normal_form
-
+Form: TypeAlias = Literal["NFC", "NFD", "NFKC", "NFKD"]
+SHORT_TEXT = 1000  # characters of a text that any order is quick for
+MARKS = 32  # of a run that is ordered here: no language has so many
 APOSTROPHES = "'`´‘’‛′‵ʹʺʻʼʽʾʿˈˊˋꞋꞌ＇՚׳"
 STROKES = {
     "ł": "l", "ø": "o", "đ": "d", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ŀ": "l",
@@ -31,7 +33,7 @@ _FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u3164\u
 _SELECTORS = (range(0xFE00, 0xFE10), range(0xE0000, 0xE1000))  # of variants; tags
 _HIDDEN = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _LIGATURE = re.compile("[ﬀ-ﬆ]")
-SHORT = 16  # letters of a run that is remembered: most come again
+SHORT_RUN = 16  # letters of a run that is remembered: most come again
 _POWER = re.compile("(?<=[0-9])(?=[⁰¹²³⁴-⁹₀-₉])")  # 10² is not 102, though m² is m2
 _PART = re.compile("[\x00-\x7f]?[^\x00-\x7f]+")
 _FRACTION = re.compile("(?<=[0-9])(?=[¼-¾⅐-⅞↉])")  # 1½ is not 11/2
@@ -101,7 +103,7 @@ def _in_parts(change: Callable[[str], str], text: str) -> str:
         text = html.unescape(text)
     if not text.isascii():
         cached = _cached(change)
-        text = _PART.sub(lambda part: (cached if part.end() - part.start() <= SHORT else change)(part[0]), text)
+        text = _PART.sub(lambda part: (cached if part.end() - part.start() <= SHORT_RUN else change)(part[0]), text)
     return text.replace("`", "'")
 
 
@@ -133,3 +135,36 @@ class _Bare(dict[int, str]):
 
 
 _BARE = _Bare({ord(letter): bare for letter, bare in STROKES.items()})
+
+
+def normal_form(form: Form, text: str) -> str:
+    """`unicodedata.normalize`, in time that grows with the length of the text alone.
+
+    Python puts the marks after a letter in order by insertion, which takes hours for a letter with a million marks:
+    such runs are ordered before it sees them.
+
+    >>> normal_form("NFC", "Cafe\\u0301")
+    'Café'
+    """
+    return unicodedata.normalize(form, _in_order(form, text))
+
+
+def is_normal(form: Form, text: str) -> bool:
+    """`unicodedata.is_normalized`, in time that grows with the length of the text alone."""
+    return unicodedata.is_normalized(form, text) if len(text) < SHORT_TEXT else text == normal_form(form, text)
+
+
+def _in_order(form: Form, text: str) -> str:
+    """A text of the same normal form, in which long runs of marks are decomposed and in order."""
+    if len(text) < SHORT_TEXT or text.isascii():
+        return text
+    decomposition: Form = "NFKD" if "K" in form else "NFD"
+    parts = {letter: unicodedata.normalize(decomposition, letter) for letter in set(text)}
+    marks = "".join(letter for letter, part in parts.items() if unicodedata.combining(part[0]))
+    if not marks:
+        return text
+
+    def ordered(run: re.Match[str]) -> str:
+        return "".join(sorted("".join(map(parts.__getitem__, run[0])), key=unicodedata.combining))
+
+    return re.sub(f"[{re.escape(marks)}]{{{MARKS},}}", ordered, text)

@@ -17,7 +17,7 @@ from kbq.index.factory import open_index
 from kbq.model.model import Model
 from kbq.search.search import SearchContext, search
 from kbq.search.spans import paragraph_spans
-from kbq.text.answer_scores import normalise, token_f1
+from kbq.text.answer_scores import best_f1, normalise
 from kbq.training.examples import Passage, readable
 
 
@@ -80,7 +80,7 @@ def answer_scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> tup
     guesses = [normalise(answer) for answer in answers]
     references = [[normalise(text) for text in gold] for gold in golds]
     exact = [guess in texts for guess, texts in zip(guesses, references, strict=True)]
-    overlap = [max(token_f1(guess, text) for text in texts) for guess, texts in zip(guesses, references, strict=True)]
+    overlap = [best_f1(guess, texts) for guess, texts in zip(guesses, references, strict=True)]
     return _percent(exact), _percent(overlap)
 
 

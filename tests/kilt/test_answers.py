@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbq.text.answer_scores import AnswerScores, normalise, score_answer, token_f1
+from kbq.text.answer_scores import AnswerScores, best_f1, normalise, score_answer
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ def test_normalise(text: str, normal: str) -> None:
         ("x", "x y z", 0.5),
     ],
 )
-def test_token_f1(guess: str, gold: str, f1: float) -> None:
-    assert token_f1(guess, gold) == pytest.approx(f1, abs=1e-15)
+def test_f1_of_tokens(guess: str, gold: str, f1: float) -> None:
+    assert best_f1(guess, [gold]) == pytest.approx(f1, abs=1e-15)
 
 
 def test_every_score_takes_its_own_best_gold_answer() -> None:

@@ -15,7 +15,7 @@ from kbq.kilt.checks import CONTROL
 from kbq.kilt.error_kinds import ErrorCase, answer_kind, bare, numbers, stem, telling_words
 from kbq.kilt.records import shown
 from kbq.text import answer_scores as text_scores
-from kbq.text.answer_scores import common_words, normalise, parts, score_answer, token_f1
+from kbq.text.answer_scores import best_f1, common_words, normalise, parts, score_answer
 
 TEXTS = st.text(st.sampled_from("ab TheΣé\u0301.,(1230 \n\u3000-"), max_size=40)
 LISTS = st.lists(TEXTS.map(str.strip).filter(bool), min_size=1, max_size=4)
@@ -124,7 +124,7 @@ def test_an_answer_is_read_once_whatever_the_number_of_gold_answers(
 def test_numbers_are_counted_up_to_what_can_be_equal() -> None:
     assert numbers("9 8 7 6") == ("6", "7", "8", "9")
     assert numbers("9 8 7 6", 2) == ("8", "9")
-    assert token_f1("a b", "b c") == 0.5
+    assert best_f1("a b", ["b c"]) == 0.5
 
 
 def test_what_is_shown_of_a_long_answer_is_short() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbq.text import normal_forms
-from kbq.text.normal_forms import Form, is_normal, normal_form
+from kbq.text import letters
+from kbq.text.letters import Form, is_normal, normal_form
 
 FORMS = get_args(Form)
 # Marks of several classes, some that decompose, three letters that decompose into marks alone, Hangul, and a letter.
@@ -20,8 +20,8 @@ TEXTS = st.text("ae\u0301\u0327\u0323\u0344\u0345\u3099\uff9e\u0f73\u0f75\u0f81\
 @settings(max_examples=300)
 def test_runs_of_marks_are_as_python_orders_them(form: Form, text: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(normal_forms, "SHORT", 0)
-        patch.setattr(normal_forms, "MARKS", 2)
+        patch.setattr(letters, "SHORT_TEXT", 0)
+        patch.setattr(letters, "MARKS", 2)
         assert normal_form(form, text) == unicodedata.normalize(form, text)
         assert is_normal(form, text) == unicodedata.is_normalized(form, text)
 
@@ -35,7 +35,7 @@ def test_no_letter_decomposes_into_a_mark_and_a_letter(form: Form) -> None:
 
 def test_python_is_given_long_runs_in_order() -> None:
     text = "a" + "\u0301\u0327" * 500_000 + "b"
-    assert normal_forms._in_order("NFC", text) == "a" + "\u0327" * 500_000 + "\u0301" * 500_000 + "b"
+    assert letters._in_order("NFC", text) == "a" + "\u0327" * 500_000 + "\u0301" * 500_000 + "b"
     assert normal_form("NFC", text) == "á" + "\u0327" * 500_000 + "\u0301" * 499_999 + "b"
     few = ("a" + "\u0301\u0327" * 15) * 100
-    assert normal_forms._in_order("NFC", few) is few
+    assert letters._in_order("NFC", few) is few
