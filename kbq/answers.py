@@ -35,7 +35,7 @@ JOINER = "\u200d"  # between the parts of an emoji
 
 @dataclass(frozen=True, slots=True)
 class CorpusColumns:
-    """What a corpus calls the columns, or the fields, that hold a page."""
+    """The names that a corpus gives to the columns, or the fields, that hold a page."""
 
     id: Annotated[str, Option("Of tables and jsonl: what holds the ids of pages.")] = "id"
     title: Annotated[str, Option("Of tables and jsonl: what holds their titles.")] = "title"
@@ -44,7 +44,7 @@ class CorpusColumns:
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """What may be asked for.
+    """The options of a search.
 
     Raises:
         QueryError: a value that has no meaning.
@@ -102,7 +102,7 @@ class SearchOptions:
 
     @property
     def chosen_unit(self) -> Unit:
-        """The unit; where none is asked for, the smallest that can be found."""
+        """The unit; if none is asked for, the smallest that can be found."""
         return self.unit or ("paragraph" if self.reader is None and self.backend in WORDS_ALONE else "phrase")
 
 
@@ -168,7 +168,7 @@ class Answer:
         return _outside_letter(self.context, first, -1), _outside_letter(self.context, last, 1)
 
     def to_dict(self, context: int = CONTEXT) -> dict[str, object]:
-        """The answer as `kbq query --json` prints it: flat, with a part of its paragraph, and `metadata` if any.
+        """Return the answer as `kbq query --json` prints it: flat, with part of its paragraph, and `metadata` if any.
 
         `text == context[start - context_start : end - context_start]`.
 
@@ -248,13 +248,13 @@ _fields_of = attrgetter(*(one.name for one in fields(Answer)))
 
 
 def is_likely(answer: Answer, min_probability: float) -> bool:
-    """Whether an answer is at least so likely to be right; one without probability only where nothing is asked for."""
+    """Whether an answer is at least this likely to be right; one without probability counts as 0."""
     return min_probability <= (answer.probability or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was found for one query."""
+    """The answers that were found for one query."""
 
     query: str
     answers: list[Answer]  # best first, likely or not
@@ -264,7 +264,7 @@ class Result:
 
     @property
     def likely(self) -> list[Answer]:
-        """The answers that are at least so likely as was asked for."""
+        """The answers that are at least as likely as was asked for."""
         return [answer for answer in self.answers if is_likely(answer, self.min_probability)]
 
     @property
@@ -273,7 +273,7 @@ class Result:
         return self.answers[0] if self.answers and not self.likely else None
 
     def facts(self, context: int = CONTEXT) -> dict[str, object]:
-        """All that JSON says of the result but its answers, of which there may be very many; see `to_dict`."""
+        """The result as JSON without its answers, since there may be very many; see `to_dict`."""
         guess = self.best_guess
         facts: dict[str, object] = {
             "query": self.query,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from kbq.answers import WORDS_ALONE, Answer, Answers, Backend, K, Result, SearchOptions, Unit
 from kbq.errors import QueryError
 from kbq.model.queries import refuse_unreadable
 from kbq.opening import OpenFolder
-from kbq.reading.probability import SearchMode, calibration_for
+from kbq.reading.probability import Calibration, SearchMode, fitting
 from kbq.reading.reranker import before_others
 from kbq.search.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.search.search import BATCH, SearchContext, Wanted, search_several
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from kbq.answers import SearchWords, WordBackend
     from kbq.model.queries import QueryTokenizer
-    from kbq.reading.probability import Calibration
 
 
 class OpenKnowledgeBase(OpenFolder):
@@ -202,17 +202,17 @@ class OpenKnowledgeBase(OpenFolder):
         return own if options.reader is None else [*own, self.reader(options.reader).query_tokenizer]
 
     def weights(self, options: SearchOptions) -> tuple[float, float]:
-        """What a point of BM25, and of learned impacts, adds in a hybrid search."""
+        """The points that one of BM25, and one of learned impacts, adds in a hybrid search."""
         factor, (bm25, sparta) = self.model.config.lexical_factor, (options.bm25_weight, options.sparta_weight)
         return BM25_WEIGHT * factor if bm25 is None else bm25, SPARTA_WEIGHT * factor if sparta is None else sparta
 
     def score_scale(self, options: SearchOptions) -> float:
-        """What a point of the search is worth, in points of a query encoder whose `lexical_factor` is 1."""
+        """The worth of a point of the search, in points of a query encoder whose `lexical_factor` is 1."""
         bm25, sparta = self.weights(SearchOptions())
         return {"bm25": bm25, "sparta": sparta}.get(options.backend, 1.0) / (self.model.config.lexical_factor or 1.0)
 
     def mode(self, options: SearchOptions) -> SearchMode:
-        """What decides the scores of a search, apart from the text: a calibration holds for one mode."""
+        """Describe all that decides the scores of a search but the text: a calibration holds for one mode."""
         weights = zip(("BM25", "SPARTA"), self.weights(options), (self.words.bm25, self.words.sparta), strict=True)
         added = [f"{weight:g} {name}" for name, weight, index in weights if index]
         parts = ["vectors", *(added if self.chosen(options.backend) == "hybrid" else ())]
@@ -220,18 +220,26 @@ class OpenKnowledgeBase(OpenFolder):
         return SearchMode(self.model.config.query_fingerprint, self.reranking.digest, " + ".join(parts), looks)
 
     def calibration(self, options: SearchOptions) -> Calibration | None:
-        """What gives the answers of a search their probabilities; see `calibration_for`."""
-        return calibration_for(options, self.mode(options), self.reranking)
+        """The calibration that gives the answers of a search their probabilities; see `fitting`.
+
+        Raises:
+            ModelError: the file that is asked for, or the model's own, is missing or damaged.
+        """
+        mode, path = self.mode(options), options.calibration
+        found = None
+        if mode.second_look:
+            found = self.own_calibration if path is None else Calibration.read(Path(path))
+        return fitting(found, options, mode, self.reranking)
 
     def judged_by(self, options: SearchOptions) -> dict[str, object] | None:
-        """What looks at phrases again and says how likely they are, so that runs can be compared; None: nothing."""
+        """Identify the reranker and the calibration of a search, so that runs can be compared; None: there is none."""
         mode, calibration = self.mode(options), self.calibration(options)
         digest = calibration and digest_of_record(calibration)
         return {"reader": mode.reader, "phrases": mode.second_look, "calibration": digest} if mode.second_look else None
 
     @property
     def search_context(self) -> SearchContext:
-        """What a search here needs of the knowledge base."""
+        """The parts of the knowledge base that a search on this machine reads."""
         return SearchContext(self.shards, self._opened_index, self.model.config.length_penalty)
 
 

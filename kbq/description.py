@@ -36,7 +36,7 @@ ALONE = 16  # queries asked one at a time to see how long they take
 
 @dataclass(frozen=True, slots=True)
 class IndexFacts:
-    """What an index costs beyond the dump, and what it finds of the ten best phrases of exact search."""
+    """The cost of an index beyond the dump, and the share of exact search's ten best phrases that it finds."""
 
     kind: str
     bytes_per_vector: float
@@ -57,7 +57,7 @@ class IndexSpeed:
 
 
 def describe(folder: Path) -> dict[str, object]:
-    """What a knowledge base, a model or another network holds, by name; `default` is the model that ships.
+    """Describe a knowledge base, a model or another network: facts by name; `default` is the model that ships.
 
     Raises:
         KbqError: the folder is none of them, or damaged.
@@ -108,13 +108,13 @@ def describe(folder: Path) -> dict[str, object]:
 
 
 def describe_indexes(folder: Path) -> list[IndexFacts]:
-    """The indexes of a knowledge base, the one that answers first; exact search is always among them."""
+    """Describe the indexes of a knowledge base, the one that answers first; exact search is always among them."""
     manifest = read_manifest(folder)
     return [index_facts(folder, manifest, entry) for entry in manifest.available]
 
 
 def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFacts:
-    """What one index costs and finds."""
+    """Describe one index."""
     size = sum(folder_bytes(shard / entry.part) for shard in manifest.shard_folders(folder))
     per_vector = round(size / max(1, manifest.counts.rows), 1)
     return IndexFacts(
@@ -123,7 +123,7 @@ def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFac
 
 
 def index_speeds(folder: Path, opened: "Callable[[IndexKind], OpenKnowledgeBase]") -> Iterator[IndexSpeed]:
-    """How fast each index of a knowledge base is, the one that answers first; queries are slots of its own pages.
+    """Time each index of a knowledge base, the one that answers first, with slots of its own pages.
 
     Exact search comes last where it was not built but memory, and the device's, too, has room for all vectors.
 
@@ -151,7 +151,7 @@ def _speed(kb: "OpenKnowledgeBase") -> IndexSpeed:
 
 
 def _tuning(config: ModelConfig) -> dict[str, object]:
-    """What a query encoder belongs to, and what it was tuned on."""
+    """Say to which model a query encoder belongs, and what it was tuned on."""
     facts = cast(dict[str, Any], config.training["finetuning"])
     prints = {name: getattr(config, name) for name in ("base", "phrase_fingerprint", "query_fingerprint")}
     if "imported" in facts:  # it was tuned elsewhere
@@ -171,7 +171,7 @@ def _tuning(config: ModelConfig) -> dict[str, object]:
 
 
 def _network(folder: Path) -> dict[str, object]:
-    """A folder with weights alone: a reader, a question generator, or any other checkpoint."""
+    """Describe a folder with weights alone: a reader, a question generator, or any other checkpoint."""
     try:
         config, training_facts = (_object(folder / name) for name in ("config.json", FACTS))
     except (OSError, ValueError) as error:

@@ -303,7 +303,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         return kb
 
     def _refuse_chosen_pages(self) -> None:
-        """What changes a knowledge base, changes all of it."""
+        """Refuse to change a knowledge base of which some pages are chosen: a change is of all pages."""
         if self._chosen_pages:
             raise KnowledgeBaseError(
                 f"{self.folder} is opened to answer from {len(self._chosen_pages):,} of its pages: open all of it to "
@@ -390,7 +390,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         return self._reopened(read_manifest(self.folder), self.index.kind)
 
     def info(self) -> dict[str, object]:
-        """What the knowledge base holds and what its indexes cost, as `kbq info --json` prints it."""
+        """Describe what the knowledge base holds and what its indexes cost, as `kbq info --json` prints it."""
         from kbq.description import describe
 
         return describe(self.folder)

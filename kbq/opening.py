@@ -13,6 +13,7 @@ from kbq.dump.page_directory import Pages, Titles
 from kbq.errors import KnowledgeBaseError
 from kbq.index.factory import open_index
 from kbq.model.model import Model, model_of
+from kbq.reading.probability import Calibration, own_calibration
 from kbq.reading.reader import Reader
 from kbq.reading.reranker import Reranking
 from kbq.search.hybrid import WordIndexes
@@ -176,6 +177,11 @@ class OpenFolder:
         if name not in self._readers:
             self._readers[name] = Reader.open(name, str(self.model.device))
         return self._readers[name]
+
+    @cached_property
+    def own_calibration(self) -> Calibration | None:
+        """The model's own calibration, if it has one."""
+        return own_calibration(self.model)
 
     @cached_property
     def titles(self) -> Titles:

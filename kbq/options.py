@@ -10,7 +10,7 @@ from kbq.errors import KbqError
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What a field means to whoever sets it: `Annotated[int, Option("How many answers.", least=1)]`."""
+    """The meaning and the range of a field: `Annotated[int, Option("How many answers.", least=1)]`."""
 
     help: str
     least: float | None = None
@@ -42,7 +42,7 @@ class Declared(NamedTuple):
 
 @cache
 def declared(record: Any) -> tuple[Declared, ...]:
-    """The options among the fields of a record."""
+    """Return the options among the fields of a record."""
     hints, found = get_type_hints(record, include_extras=True), []
     for field in fields(record):
         hint = hints[field.name]
@@ -92,7 +92,7 @@ def _problem(one: Declared, value: object) -> str:
 
 
 def _range(kind: str, least: float | None, most: float | None) -> str:
-    """What a number must be, in words.
+    """Say in words what a number must be.
 
     >>> _range("a number", 0, None), _range("a number", 0, 1), _range("a whole number", 1, None)
     ('a number, 0 or more', 'a number from 0 to 1', 'at least 1')

@@ -17,8 +17,7 @@ REPLACED = {
         "answers.py",
         "application.py",
         "asking.py",
-        "calibration.py",
-        "reranking.py",
+        "probability.py",
         "calibrate.py",
     },
     r"\bcrews?\b": {"other_queries.py"},  # of a ship

@@ -29,7 +29,7 @@ class Candidates:
 
 
 class Bonus(Protocol):
-    """What paragraphs add to the scores of their spans; computed for one shard at a time."""
+    """The scores that paragraphs add to their spans, computed for one shard at a time."""
 
     def __getitem__(self, shard: int, /) -> Floats:
         """Shape: (queries, paragraphs)."""
@@ -64,7 +64,7 @@ class ShardGroup:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """The size of a knowledge base, of which an index may see a part. Its groups follow from it."""
+    """The size of a whole knowledge base, which decides its groups; an index may see a part of it."""
 
     shards: int
     rows: int
@@ -72,7 +72,7 @@ class Whole:
 
     @classmethod
     def of(cls, shards: Sequence[Shard]) -> Self:
-        """That of a knowledge base with these shards."""
+        """Measure a knowledge base that has these shards."""
         shown = sum(shard.count_shown() for shard in shards)
         return cls(len(shards), sum(len(shard) for shard in shards), shown)
 

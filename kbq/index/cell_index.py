@@ -150,7 +150,7 @@ class CellIndex:
 
 
 def at_most(start: np.float32, end: np.float32, bonus: float = 0.0) -> float:
-    """What a span scores at most whose start, end and bonus score at most this, rounded as `find_spans` rounds.
+    """Bound the score of a span by those of its start, its end and its bonus, rounded as `find_spans` rounds.
 
     A bound that is rounded otherwise may lie between a score and what it is rounded to, which would then be lost.
 

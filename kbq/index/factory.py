@@ -53,7 +53,7 @@ def chosen_kind(manifest: Manifest, wanted: WantedKind) -> BuiltKind:
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """What a kind of index stores of the rows in its cells, and how many hits it scores again."""
+    """The form in which a kind of index stores rows in its cells, and how many hits it scores again."""
 
     together: int  # dimensions of rotated vectors that share four bits; 0: int8 vectors as they are
     overfetch: int  # hits to score again per hit wanted

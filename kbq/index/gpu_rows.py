@@ -95,7 +95,7 @@ class GpuRows:
         return openings, np.concatenate([enough for _, enough in parts])
 
     def _bonus(self, bonus: Bonus, queries: int) -> Tensor:
-        """What the paragraphs of all shards add. Shape: (paragraphs, queries)."""
+        """The scores that the paragraphs of all shards add. Shape: (paragraphs, queries)."""
         added = torch.zeros((max(1, int(self._paragraph_begins[-1])), queries), device=self.device)
         for number, (begin, stop) in zip(self._numbers, itertools.pairwise(self._paragraph_begins), strict=True):
             added[begin:stop] = as_tensor(bonus[number]).to(self.device).T

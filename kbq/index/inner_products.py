@@ -95,7 +95,7 @@ def _most(starts: Floats, ends: Floats) -> tuple[Floats, Floats]:
 
 
 def in_steps(vectors: Floats, bits: int = STEPS) -> Doubles:
-    """Vectors rounded to multiples of a power of two, of which 2^bits are more than the largest value of a vector.
+    """Round vectors to multiples of a power of two; 2^bits of these are more than the largest value of a vector.
 
     While sums of their products fit in the 53 bits of float64, no order of additions, and so no shape, changes them.
     Shapes: (…, dim).

@@ -61,9 +61,9 @@ Yemen: Yemeni | Yugoslavia: Yugoslav, Yugoslavian | Zambia: Zambian | Zimbabwe: 
 
 
 def meanings(query: str, answers: Sequence[Answer]) -> list[str]:
-    """What the answers to a query stand for, each as a text without case, articles and punctuation.
+    """Return the meaning of each answer to a query, as a text without case, articles and punctuation.
 
-    That is the answer itself. Where a slot asks for a country, an adjective stands for the name of its country, if that
+    An answer means itself; but where a slot asks for a country, an adjective means the name of its country, if that
     name is among the answers from the same paragraph.
     """
     texts = [normalise(answer.text) for answer in answers]

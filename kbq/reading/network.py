@@ -78,7 +78,7 @@ class PhraseJudge(nn.Module):
 
     @property
     def retrieval_weight(self) -> float:
-        """What a point of the search is worth beside the judge's odds."""
+        """The weight of a point of the search beside the judge's odds."""
         return float(self.retrieval.detach()) / POINTS
 
 

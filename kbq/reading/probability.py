@@ -120,7 +120,7 @@ def _share(words: Sequence[str], text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SearchMode:
-    """What decides the scores that a calibration reads."""
+    """All that decides the scores that a calibration reads."""
 
     query_encoder: str  # its fingerprint
     reader: str  # the digest of its file
@@ -189,7 +189,11 @@ class Calibration:
 
 
 def own_calibration(model: Model) -> Calibration | None:
-    """Read the calibration in the model's folder or, if its query encoder was tuned, in that of its base."""
+    """Read the calibration in the model's folder or, if its query encoder was tuned, in that of its base.
+
+    Raises:
+        ModelError: it is damaged.
+    """
     for source in (model.source, model.config.base):
         path = local_folder(source) / CALIBRATION if source else None
         if path and path.is_file():
@@ -197,23 +201,24 @@ def own_calibration(model: Model) -> Calibration | None:
     return None
 
 
-def calibration_for(options: SearchOptions, mode: SearchMode, reranking: Reranking) -> Calibration | None:
-    """Return what gives answers their probabilities: the file that is asked for, or the model's own where that fits.
+def fitting(
+    found: Calibration | None, options: SearchOptions, mode: SearchMode, reranking: Reranking
+) -> Calibration | None:
+    """Return the calibration that was found for a search, the model's own only where it fits.
 
     Args:
+        found: the file that is asked for, or the model's own.
         mode: of the search that is asked for.
 
     Raises:
         QueryError: the file does not fit, or probabilities are needed, and there are none.
-        ModelError: the file is missing or damaged.
     """
-    path, model = options.calibration, reranking.model
+    path = options.calibration
     if not mode.second_look:
         if path is not None or options.min_probability:
             idle = "--calibration must be left out" if path is not None else "--min-probability must be 0"
             raise QueryError(f"answers have no probability where {reranking.why_not(options)}, so {idle}")
         return None
-    found = own_calibration(model) if path is None else Calibration.read(Path(path))
     differing = "; ".join(found.mode.differences(mode)) if found else "missing"
     if not differing:
         return found
@@ -222,7 +227,7 @@ def calibration_for(options: SearchOptions, mode: SearchMode, reranking: Reranki
     if options.min_probability:
         reason = f"is for another search ({differing})" if found else "is missing"
         raise QueryError(
-            f"answers have no probability here: the calibration of the model {model.source} {reason}. Leave "
+            f"answers have no probability here: the calibration of the model {reranking.model.source} {reason}. Leave "
             f"--min-probability out, or make a calibration with `kbq calibrate` and name it with --calibration"
         )
     return None

@@ -1,4 +1,4 @@
-"""Words: the word indexes that a knowledge base has beside its vectors, and what they add to a query's scores."""
+"""Words: the word indexes beside the vectors of a knowledge base, and the scores that they add."""
 
 import heapq
 import re
@@ -48,10 +48,10 @@ class ParagraphIndex(Protocol):
         """How well each paragraph matches these terms. Shape: (paragraphs,)."""
 
     def parts(self, terms: Sequence[str], paragraph: int) -> dict[str, float]:
-        """What each term adds to the score of a paragraph."""
+        """The share of each term in the score of a paragraph."""
 
     def statistics(self, terms: Iterable[str], /) -> WordStatistics | None:
-        """What scores of these terms depend on beside the shard; None: on nothing."""
+        """The statistics outside the shard that scores of these terms depend on; None: there are none."""
 
 
 class LexicalScores:
@@ -76,19 +76,19 @@ class LexicalScores:
 
     @property
     def queries(self) -> WordQueries:
-        """What is asked, without the shards; there must be some."""
+        """The queries without the shards, of which there must be some."""
         words = {term for terms in self._terms for term in terms}
         return WordQueries(self._terms, self._weight, self._indexes[0].statistics(words))
 
     def bonus(self, shard: int, queries: Sequence[int]) -> Floats:
-        """What the paragraphs of a shard add to the scores of their phrases. Shape: (queries, paragraphs)."""
+        """The scores that the paragraphs of a shard add to their phrases. Shape: (queries, paragraphs)."""
         scores = np.stack([self._indexes[shard].scores(self._terms[query]) for query in queries])
         scores *= np.float32(self._weight)
         shown = self._shards[shard].shown
         return scores if shown is None else scores * shown
 
     def best(self, query: int, unit: Unit, k: int) -> list[Answer]:
-        """The k best paragraphs, or pages by their best paragraph; none that share no term with the query.
+        """Find the k best paragraphs, or pages by their best paragraph, that share a term with the query.
 
         There is no phrase: the whole paragraph is the answer.
         """

@@ -29,7 +29,7 @@ DEEPER = 4  # times as deep is the next round
 
 @dataclass(frozen=True, slots=True)
 class SearchContext:
-    """What a search reads: all shards, the index that finds candidates in them, and the length penalty of phrases."""
+    """All that a search reads: the shards, the index that finds candidates in them, the length penalty of phrases."""
 
     shards: Sequence[Shard]
     index: Index

@@ -32,7 +32,7 @@ OLDER = "its words are of an older form: they are found as they are written, wit
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was compared, what is wrong (a sentence for each file), and which damaged folders have been built again."""
+    """The files compared, the problems (a sentence for each file), and the damaged folders that were built again."""
 
     folder: Path
     files: int

@@ -62,7 +62,7 @@ _PLAIN = _Plain({ord(letter): "'" for letter in APOSTROPHES} | {ord(sign): usual
 
 
 def seen(text: str) -> str:
-    """Without what is not seen: soft hyphens, joiners, marks of direction, selectors of variants."""
+    """Remove what is not seen: soft hyphens, joiners, marks of direction, selectors of variants."""
     return text if text.isascii() else text.translate(_SEEN)
 
 

@@ -24,7 +24,7 @@ def mention_in(text: str) -> re.Match[str] | None:
 
 
 def relation_key(relation: str) -> str:
-    """What is alike for all ways to write a relation: no final question mark, in lower case.
+    """Return the same text for all ways to write a relation: in lower case, without a final question mark.
 
     >>> relation_key("Place of birth ?")
     'place of birth'

@@ -22,7 +22,7 @@ from kbq.kilt.confidence import auroc, brier, coverage_at, promised_threshold, r
 from kbq.kilt.records import Gold
 from kbq.kilt.scores import NO_GROUP, relation_of
 from kbq.model.queries import refuse_unreadable
-from kbq.reading.probability import FEATURES, HIDDEN, Calibration, chances_of, features, fit, own_calibration
+from kbq.reading.probability import FEATURES, HIDDEN, Calibration, chances_of, features, fit
 from kbq.search.search import BATCH
 from kbq.storage.files import file_digest
 from kbq.storage.folders import make_folders
@@ -130,9 +130,7 @@ def judge(
 def teaches(kb: "OpenKnowledgeBase", judged: Sequence[JudgedAnswer]) -> bool:
     """Whether answers say anything about probabilities: without a calibration to change, some must be right."""
     right = sum(one.is_right for one in judged)
-    return bool(judged) and (
-        own_calibration(kb.model) is not None or (len(judged) >= LEAST and 0 < right < len(judged))
-    )
+    return bool(judged) and (kb.own_calibration is not None or (len(judged) >= LEAST and 0 < right < len(judged)))
 
 
 def write_calibration(
@@ -145,7 +143,7 @@ def write_calibration(
     """Fit a calibration, and write it with its scores and these facts."""
     rows = np.array([one.features for one in judged], np.float64).reshape(-1, len(FEATURES))
     right = np.array([one.is_right for one in judged], np.bool_)
-    before = own_calibration(kb.model)
+    before = kb.own_calibration
     chances = _predicted([one.relation for one in judged], rows, right, before)
     scores = _scores(chances, right)
     weights, intercept = fit(rows, right, before)

@@ -201,7 +201,7 @@ def _title_terms(text: str, indexes: Sequence["BM25Index"]) -> list[str]:
 
 
 def missing_words(text: str, indexes: Sequence["BM25Index"]) -> list[str]:
-    """Words of a text of which no form occurs in any paragraph, without stop words, numbers and caseless scripts."""
+    """Find the words of a text that no paragraph has in any form, without stop words, numbers and caseless scripts."""
     words = [word for word in WORD.findall(plain(text)) if word.lower() != word.upper()]
     is_folded = all(index.is_folded for index in indexes)
     terms = words_of(words, is_folded) if words else []
@@ -279,7 +279,7 @@ class BM25Index(Postings):
         return self._lengths if self.live is None else self._lengths[self.live]
 
     def statistics(self, words: Iterable[str]) -> WordStatistics:
-        """What scores of these words depend on beside this shard."""
+        """The statistics outside this shard that scores of these words depend on."""
         return WordStatistics(self._statistics.mean_length, {word: self._statistics.idf(word) for word in words})
 
     def within(self, statistics: Statistics | WordStatistics) -> Self:

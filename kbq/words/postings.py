@@ -169,7 +169,7 @@ class Postings:
         return scores
 
     def parts(self, terms: Sequence[str], passage: int) -> dict[str, float]:
-        """What each term contributes to the score of a passage."""
+        """The share of each term in the score of a passage."""
         return {term: count * float(self.scores([term])[passage]) for term, count in Counter(terms).items()}
 
     def ranks(self, terms: Sequence[str]) -> Iterator[tuple[str, int]]:

@@ -226,10 +226,10 @@ class SentenceImpacts:
         return best
 
     def statistics(self, terms: Iterable[str]) -> None:
-        """Scores depend on nothing beside this shard."""
+        """None: scores depend on nothing outside this shard."""
 
     def parts(self, terms: Sequence[str], paragraph: int) -> dict[str, float]:
-        """What each term contributes to the score of a paragraph, that of its best sentence."""
+        """The share of each term in the score of a paragraph, which is that of its best sentence."""
         sentences = np.flatnonzero(self.paragraphs == paragraph)
         best = sentences[np.argmax(self._sentences.scores(terms)[sentences])] if len(sentences) else None
         return dict.fromkeys(terms, 0.0) if best is None else self._sentences.parts(terms, int(best))

@@ -187,7 +187,7 @@ class SpartaConfig:
 
 @dataclass(frozen=True, slots=True)
 class SpartaRecord:
-    """What `sparta.json` holds: the configuration of a SPARTA model, and the other files of its folder by name."""
+    """The content of `sparta.json`: the configuration of a SPARTA model, and the other files of its folder by name."""
 
     config: SpartaConfig
     files: dict[str, FileSeal]

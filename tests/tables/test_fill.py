@@ -11,7 +11,6 @@ import pytest
 
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
-from kbq.reading.probability import own_calibration
 from kbq.search.search import BATCH
 from kbq.storage.progress import unheard
 from kbq.tables.claims import read_claims
@@ -104,7 +103,7 @@ def test_a_promised_precision_is_the_calibrations_threshold(sample: KnowledgeBas
     wanted = ["place of birth", "spouse"]
     every, promised = (sample.fill(rows, wanted, **how) for how in ({}, {"precision": 0.9}))  # type: ignore[arg-type]
     least = [claim.probability or 0 for claim in promised.claims if claim.accepted]
-    calibration = own_calibration(sample.model)
+    calibration = sample.own_calibration
     assert calibration
     assert min(least) >= (calibration.thresholds["0.9"] or 1)
     assert every.counts.filled > promised.counts.filled > 0
