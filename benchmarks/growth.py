@@ -23,7 +23,7 @@ from kbq.dump.manifest import IndexEntry
 from kbq.dump.publishing import publish
 from kbq.dump.shards import Counts, Shard, ShardEntry, shard_name
 from kbq.kb import KnowledgeBase
-from kbq.search.recall import own_queries
+from kbq.search.building_indexes import own_queries
 from kbq.search.search import search
 from kbq.storage.files import folder_bytes
 from kbq.storage.seals import seal_folder

@@ -26,7 +26,7 @@ from kbq.description import describe_indexes
 from kbq.dump.manifest import IndexEntry, read_manifest
 from kbq.dump.publishing import write_manifest
 from kbq.kb import KnowledgeBase
-from kbq.search.recall import K, recall
+from kbq.search.building_indexes import K, recall
 from kbq.search.search import search
 
 KINDS: tuple[BuiltKind, ...] = ("exact", "compact", "tiny", "disk")

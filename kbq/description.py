@@ -16,7 +16,7 @@ from kbq.model.model_files import CONFIG, SPARTA, refuse_damage
 from kbq.model.model_folder import FACTS, ModelConfig, local_folder, read_config
 from kbq.reading.network import has_reader, judge_digest
 from kbq.reading.probability import CALIBRATION
-from kbq.search.recall import own_queries
+from kbq.search.building_indexes import own_queries
 from kbq.search.search import BATCH, search
 from kbq.storage.files import folder_bytes
 from kbq.storage.machine import stays_in_memory

@@ -292,23 +292,24 @@ class KnowledgeBase(OpenKnowledgeBase):
         return self._updated(corpus, options, delete_missing=True)
 
     def _updated(self, corpus: str | Path | Iterable[Page], words: Mapping[str, Any], delete_missing: bool) -> Self:
-        self._refuse_chosen_pages()
         options, others = build_options(words)
         manifest, changes, bad_lines = update(
-            corpus, self.folder, lambda: self.model, options, delete_missing=delete_missing,
+            corpus, self._changeable, lambda: self.model, options, delete_missing=delete_missing,
             start_encoders=processes(options.workers), **others,
         )  # fmt: skip
         kb = self._reopened(manifest, self.index.kind)
         kb.changes, kb.bad_lines = changes, bad_lines
         return kb
 
-    def _refuse_chosen_pages(self) -> None:
-        """Refuse to change a knowledge base of which some pages are chosen: a change is of all pages."""
+    @property
+    def _changeable(self) -> Path:
+        """The folder. Raises KnowledgeBaseError if it is opened to answer from some pages: a change is of all."""
         if self._chosen_pages:
             raise KnowledgeBaseError(
                 f"{self.folder} is opened to answer from {len(self._chosen_pages):,} of its pages: open all of it to "
                 "change it"
             )
+        return self.folder
 
     def _reopened(self, manifest: Manifest, index: IndexKind | None) -> Self:
         """This knowledge base after a change, searched where it was searched before."""
@@ -324,8 +325,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         Raises:
             KnowledgeBaseError: it does not have one of them (all of these are named), or the folder cannot be written.
         """
-        self._refuse_chosen_pages()
-        manifest, changes = delete(self.folder, page_ids(pages), missing_ok)
+        manifest, changes = delete(self._changeable, page_ids(pages), missing_ok)
         kb = self._reopened(manifest, self.index.kind)
         kb.changes = changes
         return kb
@@ -341,8 +341,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         Raises:
             KnowledgeBaseError: the folder is in use or cannot be written, or an update is unfinished.
         """
-        self._refuse_chosen_pages()
-        manifest = compact(self.folder, lambda: self.model, threshold, report)
+        manifest = compact(self._changeable, lambda: self.model, threshold, report)
         return self._reopened(manifest, self.index.kind)
 
     def index_vectors(
@@ -366,7 +365,7 @@ class KnowledgeBase(OpenKnowledgeBase):
             KnowledgeBaseError: faiss is missing, or the folder cannot be written.
             ClusterError: the cluster cannot be used.
         """
-        self._refuse_chosen_pages()
+        folder = self._changeable
         build: Build = build_missing
         if ray is not None:
             from kbq.cluster.tasks import building_on
@@ -374,19 +373,17 @@ class KnowledgeBase(OpenKnowledgeBase):
             build = building_on(ray)
         asked = tuple(given(queries, QueryError, "queries are", "a list of texts"))
         refuse_unreadable(asked, [self.model.query_tokenizer])
-        manifest = add_index(self.folder, self.model, IndexSpec(kind, recall, asked, filter), report, build)
+        manifest = add_index(folder, self.model, IndexSpec(kind, recall, asked, filter), report, build)
         return self._reopened(manifest, None)
 
     def index_bm25(self, report: Report = silent) -> Self:
         """Add a BM25 index of the words to shards that have none, and open the knowledge base with it."""
-        self._refuse_chosen_pages()
-        index_bm25(self.folder, report)
+        index_bm25(self._changeable, report)
         return self._reopened(read_manifest(self.folder), self.index.kind)
 
     def index_sparta(self, model: str | Path, terms: int = TERMS, report: Report = silent) -> Self:
         """Add impacts that a SPARTA model has learned, the strongest `terms` of each sentence, and open with them."""
-        self._refuse_chosen_pages()
-        index_sparta(self.folder, model, terms, str(self.model.device), report)
+        index_sparta(self._changeable, model, terms, str(self.model.device), report)
         return self._reopened(read_manifest(self.folder), self.index.kind)
 
     def info(self) -> dict[str, object]:

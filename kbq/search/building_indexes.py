@@ -1,4 +1,8 @@
-"""Indexes: an index specification becomes an index of a knowledge base, with measured recall, named in the manifest."""
+"""Indexes: an index specification becomes an index of a knowledge base, with measured recall, named in the manifest.
+
+Recall is measured with queries. Vectors of the dump cannot replace them: they are close to other vectors of the dump,
+and find those with a fraction of the probes.
+"""
 
 import hashlib
 import math
@@ -8,22 +12,30 @@ from pathlib import Path
 from typing import Self, cast, get_args
 
 import numpy as np
+import torch
 
-from kbq.answers import IndexKind, WantedKind
+from kbq.answers import Answer, IndexKind, WantedKind
+from kbq.array_types import Floats
 from kbq.dump.manifest import FORMAT, IndexEntry, Manifest, refuse_other_model
 from kbq.dump.publishing import changing, write_manifest
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
-from kbq.index.factory import Build, build_missing, chosen_kind, is_built, remove_others
+from kbq.index.cells import clusters_for
+from kbq.index.factory import Build, build_missing, chosen_kind, is_built, open_index, remove_others
 from kbq.model.model import Model
-from kbq.search.recall import own_queries, tune_probes
+from kbq.search.search import BATCH, SearchContext, search
 from kbq.storage.files import reading_problem
-from kbq.storage.progress import Report, silent
+from kbq.storage.progress import Report, Stage, silent
 from kbq.storage.records import read_record, write_record
 from kbq.storage.writing import remove_file
 
 OWN_QUERIES = 1000  # slot queries to use if none are given
 MEASURED = 200  # queries to measure recall on; rotations are learned from the others
+K = 10  # recall is measured on the k best phrases
+SLOTS = (
+    "place of birth", "date of birth", "occupation", "spouse", "member of", "country", "located in", "capital",
+    "part of", "author", "founded by", "instance of", "language", "award received", "genre", "date",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +67,7 @@ class IndexSpec:
 
     @classmethod
     def as_before(cls, folder: Path, manifest: Manifest, kind: IndexKind) -> Self:
-        """The specification of the present index of a kind; the defaults if there is none."""
+        """Return the specification of the index of a kind that is there; the defaults if there is none."""
         wanted = cast(WantedKind, kind)  # an official index has been refused
         entry = next((entry for entry in manifest.entries if entry.kind == kind), None)
         if entry is None:
@@ -152,7 +164,7 @@ def queries_file(folder: Path, digest: str) -> Path:
 
 
 def kept_queries(folder: Path, entry: IndexEntry) -> tuple[str, ...]:
-    """The queries that were given for an index, if any.
+    """Read the queries that were given for an index, if any.
 
     Raises:
         KnowledgeBaseError: the file that keeps them is damaged.
@@ -176,3 +188,82 @@ def _build_and_measure(
     training_vectors = np.concatenate([queries[training, 0], queries[training, 1]])
     build(shards, entry, training_vectors, model.device, report)
     return tune_probes(shards, entry, queries[:test_count], model.device, model.config.length_penalty, report)
+
+
+# Recall
+
+
+def own_queries(shards: Sequence[Shard], model: Model, count: int, seed: int = 0) -> list[str]:
+    """Make slot queries about random pages of the knowledge base, without a title that the encoder cannot read."""
+    random = np.random.default_rng(seed)
+    slots = [str(slot) for slot in random.choice(SLOTS, count)]
+    left = [(shard.titles, np.flatnonzero(shard.live_pages())) for shard in shards]
+    left = [(titles, pages) for titles, pages in left if len(pages)]
+    if not left:
+        return slots
+    queries = []
+    for slot in slots:
+        titles, pages = left[random.integers(len(left))]
+        query = f"{titles[int(pages[random.integers(len(pages))])]} [SEP] {slot}"
+        queries.append(query if model.query_tokenizer.accepts(query) else slot)
+    return queries
+
+
+def tune_probes(
+    shards: Sequence[Shard],
+    entry: IndexEntry,
+    queries: Floats,
+    device: torch.device,
+    length_penalty: float = 0.0,
+    report: Report = silent,
+) -> IndexEntry:
+    """Give an entry about the fewest probes that reach its target recall, and the measured recall.
+
+    If even all cells do not reach the target, the fewest probes that find as much as all cells are taken.
+
+    Args:
+        queries: start over end vector, in the units of the rows. Shape: (queries, 2, dim).
+        length_penalty: subtracted from the score of a phrase for each token after its first.
+    """
+
+    def ten_best(trial: IndexEntry) -> list[list[Answer]]:
+        index = open_index(shards, trial, device, may_leave_gpu=True)  # lack of GPU memory may be why it is built
+        context = SearchContext(shards, index, length_penalty)
+        how = "exactly" if trial.kind == "exact" else f"with {trial.probes:,} probe{'s' * (trial.probes > 1)}"
+        stage = Stage(report, f"recall of the {entry.kind} index, queries searched {how}", len(queries))
+        hits: list[list[Answer]] = []
+        for first in range(0, len(queries), BATCH):
+            part = queries[first : first + BATCH]
+            hits += search(context, part, K, "phrase")
+            stage.add(len(part))
+        return hits
+
+    exact = ten_best(IndexEntry())
+
+    def measure(probes: int) -> IndexEntry:
+        trial = replace(entry, probes=probes)
+        return replace(trial, recall=recall(exact, ten_best(trial)), queries=len(queries))
+
+    cells = max((clusters_for(len(shard)) for shard in shards), default=1)
+    trials = [measure(1)]
+    while trials[-1].recall < entry.target and trials[-1].probes < cells:
+        trials.append(measure(min(cells, 2 * trials[-1].probes)))
+    goal = min(entry.target, trials[-1].recall)
+    best = next(trial for trial in trials if trial.recall >= goal)
+    too_few = max((trial.probes for trial in trials if trial.probes < best.probes), default=0)
+    while best.probes - too_few > max(1, best.probes // 16):
+        trial = measure((too_few + best.probes) // 2)
+        if trial.recall < goal:
+            too_few = trial.probes
+        else:
+            best = trial
+    return best
+
+
+def recall(exact: Sequence[Sequence[Answer]], found: Sequence[Sequence[Answer]]) -> float:
+    """The mean share of the phrases of exact search that were found, or 1 if it finds none for any query."""
+    shares = []
+    for true, hits in zip(exact, found, strict=True):
+        phrases = {hit.place for hit in hits}
+        shares += [np.mean([hit.place in phrases for hit in true])] if true else []
+    return float(np.mean(shares)) if shares else 1.0

@@ -6,8 +6,8 @@ The answers to a query are the same whatever is asked beside it. They are also t
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from itertools import islice
 
 import numpy as np
@@ -19,7 +19,7 @@ from kbq.index.base import Bonus, Index
 from kbq.index.inner_products import in_steps
 from kbq.search.hybrid import LexicalScores, SummedBonus
 from kbq.search.spans import Spans, find_spans
-from kbq.search.units import TextOf, best_units, shared_texts
+from kbq.search.units import TextOf, Units, best_units, shared_texts
 
 Wanted = tuple[int, Unit]  # k, and what an answer is
 BATCH = 64  # queries searched together
@@ -56,8 +56,8 @@ def search_several(
     most = max(1, sum(len(shard) for shard in context.shards))  # what is kept for each query grows with k
     wanted = [(min(k, most), unit) for k, unit in wanted]
     for first in range(0, len(queries), BATCH):
-        batch = _Batch(context, queries[first : first + BATCH], wanted, lexical, first)
-        for found, answers in zip(hits, batch.answers(), strict=True):
+        batch = _search_batch(context, queries[first : first + BATCH], wanted, lexical, first)
+        for found, answers in zip(hits, batch, strict=True):
             found += answers
     return hits
 
@@ -70,33 +70,24 @@ def merged(parts: Sequence[Sequence[Answer]], k: int) -> list[Answer]:
     return list(islice(heapq.merge(*parts, key=lambda hit: -hit.score), k))
 
 
-@dataclass(slots=True)
-class _Found:
-    """The units of one query in one group so far, best first. No more will be added that score above `at_most`.
-
-    A deeper round of an approximate index may find a better one, too late: it is left out. So a round only ever appends
-    units, and can be saved where other groups have k better ones.
-    """
-
-    units: list[Answer] = field(default_factory=list)
-    at_most: float = np.inf
-    is_complete: bool = False
-
-
 class _Ranking:
-    """The k best units of one kind, for each query, as far as they are found in each group."""
+    """The k best units of one kind, for each query, as far as they are found in each group.
+
+    A deeper round of an approximate index may find a better unit, too late: it is left out. So a round only ever
+    appends units, and can be saved where other groups have k better ones.
+    """
 
     def __init__(self, wanted: Wanted, groups: int, queries: int) -> None:
         self.k, self.unit = wanted
         # The k best phrases open in the k best pieces (see exact.py); paragraphs and pages may hold several of these.
         self.depth = self.k if self.unit in ("phrase", "sentence") else 2 * self.k
-        self._found = [[_Found() for _ in range(queries)] for _ in range(groups)]  # [group][query]
+        self._found = [[Units([], False, np.inf)] * queries for _ in range(groups)]  # [group][query]
         self._best = [[-np.inf] * self.k for _ in range(queries)]  # heaps of the scores of the k best units so far
 
     def may_grow(self, group: int, query: int) -> bool:
         """Whether a group may hold more of the k best units."""
         found = self._found[group][query]
-        return not found.is_complete and found.at_most >= self._best[query][0]
+        return not found.is_complete and found.complete_above >= self._best[query][0]
 
     def add(
         self, group: int, query: int, shards: Sequence[Shard], spans: list[Spans], text_of: TextOf, most: int | None
@@ -107,69 +98,56 @@ class _Ranking:
             most: how many units there can be in the group; None: all its spans are given.
         """
         found = self._found[group][query]
-        wanted, between = self.k - len(found.units), (self._best[query][0], found.at_most)
+        wanted, between = self.k - len(found.hits), (self._best[query][0], found.complete_above)
         units = best_units(shards, spans, self.unit, wanted, between, text_of)
-        found.units += units.hits
         for hit in units.hits:
             heapq.heappushpop(self._best[query], hit.score)
-        found.at_most = min(found.at_most, units.complete_above)
-        found.is_complete = units.is_complete or most is None or len(found.units) >= most
+        hits = found.hits + units.hits
+        is_complete = units.is_complete or most is None or len(hits) >= most
+        complete_above = min(found.complete_above, units.complete_above)
+        self._found[group][query] = Units(hits, is_complete, complete_above)
 
     def answers(self) -> list[list[Answer]]:
         """The k best units for each query."""
-        return [merged([found.units for found in of_query], self.k) for of_query in zip(*self._found, strict=True)]
+        return [merged([found.hits for found in of_query], self.k) for of_query in zip(*self._found, strict=True)]
 
 
-class _Batch:
-    """The search for some queries, in every group, in rounds that are ever deeper until the k best units are found."""
+def _search_batch(
+    context: SearchContext, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores], first: int
+) -> list[list[list[Answer]]]:
+    """`search_several` for some queries: every group is searched in rounds, ever deeper, until the best are found.
 
-    def __init__(
-        self,
-        context: SearchContext,
-        queries: Floats,
-        wanted: Sequence[Wanted],
-        lexical: Sequence[LexicalScores],
-        first: int,
-    ) -> None:
-        """`first`: the number of the first query in `lexical`. Shape of `queries`: (queries, 2, dim)."""
-        self._queries, self._penalty, self._groups = queries, context.length_penalty, context.index.groups
-        self._lexical, self._first = lexical, first
-        self._rankings = [_Ranking(each, len(self._groups), len(queries)) for each in wanted]
-        self._texts: dict[int, TextOf] = {}  # by group: the paragraphs of answers, each read once
+    `first`: the number of the first query in `lexical`. Shape of `queries`: (queries, 2, dim).
+    """
+    groups = context.index.groups
+    rankings = [_Ranking(each, len(groups), len(queries)) for each in wanted]
+    texts = [shared_texts(group.shards) for group in groups]  # the paragraphs of answers, each read once
+    depth = max(ranking.depth for ranking in rankings)
+    while open_in := _open(rankings, len(groups), len(queries)):
+        for number, some in open_in.items():
+            group = groups[number]
+            bonus = SummedBonus(lexical, [first + query for query in some], group.first) if lexical else None
+            part = SearchContext(group.shards, group.index, context.length_penalty)
+            batch = batch_spans(part, queries[some], depth, bonus, certain=True)
+            is_deepest = depth >= sum(len(shard) for shard in group.shards)
+            most = cache(partial(_most, group.shards))
+            for query, spans in zip(some, batch, strict=True):
+                for ranking in rankings:
+                    if ranking.may_grow(number, query):
+                        limit = None if is_deepest else most(ranking.unit)
+                        ranking.add(number, query, group.shards, spans, texts[number], limit)
+        depth *= DEEPER
+    return [ranking.answers() for ranking in rankings]
 
-    def answers(self) -> list[list[list[Answer]]]:
-        """The k best units of each kind for each query."""
-        depth = max(ranking.depth for ranking in self._rankings)
-        while open_in := self._open():
-            for group, queries in open_in.items():
-                self._deepen(group, queries, depth)
-            depth *= DEEPER
-        return [ranking.answers() for ranking in self._rankings]
 
-    def _open(self) -> dict[int, list[int]]:
-        """The queries, by group, for which that group may hold more of the best units."""
-        open_in: dict[int, list[int]] = {}
-        for group in range(len(self._groups)):
-            for query in range(len(self._queries)):
-                if any(ranking.may_grow(group, query) for ranking in self._rankings):
-                    open_in.setdefault(group, []).append(query)
-        return open_in
-
-    def _deepen(self, number: int, queries: list[int], depth: int) -> None:
-        """Search one group at this depth."""
-        group, deepest = self._groups[number], sum(len(shard) for shard in self._groups[number].shards)
-        bonus = None
-        if self._lexical:
-            bonus = SummedBonus(self._lexical, [self._first + query for query in queries], group.first)
-        context = SearchContext(group.shards, group.index, self._penalty)
-        batch = batch_spans(context, self._queries[queries], depth, bonus, certain=True)
-        most = cache(lambda unit: _most(group.shards, unit))
-        text_of = self._texts.setdefault(number, shared_texts(group.shards))
-        for query, spans in zip(queries, batch, strict=True):
-            for ranking in self._rankings:
-                if ranking.may_grow(number, query):
-                    limit = most(ranking.unit) if depth < deepest else None
-                    ranking.add(number, query, group.shards, spans, text_of, limit)
+def _open(rankings: Sequence[_Ranking], groups: int, queries: int) -> dict[int, list[int]]:
+    """The queries, by group, for which that group may hold more of the best units."""
+    open_in = {}
+    for group in range(groups):
+        some = [query for query in range(queries) if any(ranking.may_grow(group, query) for ranking in rankings)]
+        if some:
+            open_in[group] = some
+    return open_in
 
 
 def batch_spans(
