@@ -26,7 +26,7 @@ from kbq.tables.claims import Claim
 from kbq.tables.scoring import scores_of
 from kbq.tables.tables import read_table
 from kbq.tables.value_sets import ValueSets, read_value_sets
-from kbq.text.comparing import normalised
+from kbq.text.letters import normalised
 from kbq.text.markers import slot_of
 from kbq.tuning.triples import pages_of, read_triples
 

@@ -27,7 +27,7 @@ from service import Service, serving
 from kbq.dump.manifest import read_manifest
 from kbq.serve.matching import words_of
 from kbq.tables.tables import read_table
-from kbq.text.comparing import normalised
+from kbq.text.letters import normalised
 from kbq.text.markers import slot_of
 from kbq.words.spelling import edits
 

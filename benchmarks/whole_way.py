@@ -26,7 +26,7 @@ from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.kb import KnowledgeBase
 from kbq.sample_kb import ARTICLES
-from kbq.text.comparing import normalised
+from kbq.text.letters import normalised
 
 ROOT = Path(__file__).parents[1]
 PEOPLE = 24

@@ -12,7 +12,7 @@ import xxhash
 from kbq.array_types import Bools
 from kbq.dump.manifest import read_manifest
 from kbq.dump.shards import Shard
-from kbq.text.comparing import normalised
+from kbq.text.letters import normalised
 
 
 class PagePlace(NamedTuple):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kbq.array_types import Rows
 from kbq.dump.page_directory import PagePlace, Pages
 from kbq.dump.shards import Shard
-from kbq.text.comparing import normalised
+from kbq.text.letters import normalised
 from kbq.words.spelling import edits
 
 IDENTICAL, SAME_TITLE, SAME_WORDS, SIMILAR = 1.0, 0.99, 0.95, 0.9  # likeness; SIMILAR: at most, with other words

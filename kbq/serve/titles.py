@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kbq.dump.shards import Shard
-from kbq.text.comparing import normalised
+from kbq.text.letters import normalised
 
 
 class Title(NamedTuple):

@@ -11,7 +11,7 @@ from kbq.tables.relations import Relation
 from kbq.tables.slots import subject_of
 from kbq.tables.tables import Row, Table, texts_of
 from kbq.tables.values import agree
-from kbq.text.comparing import normalised
+from kbq.text.letters import normalised
 
 Verdict = Literal["agrees", "also said", "contradicts", "not found"]
 TextsOf: TypeAlias = Callable[[str], Sequence[str]]  # gives the paragraphs of a page by its id

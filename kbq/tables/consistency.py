@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kbq.tables.claims import Claim
-from kbq.text.comparing import normalised
+from kbq.text.letters import normalised
 from kbq.text.markers import relation_key
 
 FAMILY = frozenset({"spouse", "partner", "father", "mother", "child", "sibling"})

@@ -18,7 +18,7 @@ from kbq.tables.decisions import Decided
 from kbq.tables.relations import Relation
 from kbq.tables.slots import Slot
 from kbq.tables.values import normal_form
-from kbq.text.comparing import normalised
+from kbq.text.letters import normalised
 from kbq.text.markers import relation_key
 
 AROUND = 80  # characters on either side of a value that may say "about" or "BC"

@@ -10,7 +10,7 @@ from kbq.storage.rows import read_rows
 from kbq.tables.claims import Alternative, Claim, NormalForm
 from kbq.tables.relations import Relation
 from kbq.tables.slots import Slot, subject_of
-from kbq.text.comparing import normalised
+from kbq.text.letters import normalised
 
 Choice = Literal["accept", "reject", "undo"]
 Cell: TypeAlias = tuple[str, str]  # subject and relation

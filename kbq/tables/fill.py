@@ -25,7 +25,7 @@ from kbq.tables.slots import every_page
 from kbq.tables.slots_asked import Filling
 from kbq.tables.tables import Row, Table, is_formula, read_table, shown
 from kbq.tables.wikidata import read_ids
-from kbq.text.comparing import normalised
+from kbq.text.letters import normalised
 
 if TYPE_CHECKING:
     from kbq.asking import OpenKnowledgeBase

@@ -16,7 +16,7 @@ from kbq.storage.rows import empty_markers
 from kbq.tables.claims import Claim
 from kbq.tables.slots import refuse_missing, subject_of
 from kbq.tables.tables import Row, Table, read_table, texts_of
-from kbq.text.comparing import normalised
+from kbq.text.letters import normalised
 from kbq.text.markers import slot_of
 
 Names: TypeAlias = tuple[str, ...]  # of one value, each as good as the others

@@ -11,8 +11,7 @@ from functools import lru_cache
 from kbq.tables import dates
 from kbq.tables.claims import DateValue, QuantityValue, ValueType
 from kbq.tables.dates import date_of, date_of_cell
-from kbq.text.comparing import normalised
-from kbq.text.letters import seen
+from kbq.text.letters import normalised, seen
 
 LONGEST = 64  # characters of a text that may be a date or a quantity
 

@@ -10,7 +10,7 @@ from kbq.errors import KbqError
 from kbq.storage.lines import clean_text
 from kbq.storage.rows import read_rows
 from kbq.tables.claims import Claim
-from kbq.text.comparing import normalised
+from kbq.text.letters import normalised
 
 WIKIDATA = "http://www.wikidata.org"
 _SITE = r"(?:https?://www\.wikidata\.org/(?:wiki/(?:Property:)?|entity/|prop/(?:direct/)?))?"

@@ -163,7 +163,7 @@ def compact_sparta(folder: Path, manifest: Manifest, new: Sequence[ShardEntry], 
         owners.append((np.cumsum(left) - 1 + paragraphs)[of_sentences[postings.live]])
         sentences += int(postings.live.sum())
         paragraphs += int(left.sum())
-    passages, numbers, weights = (np.concatenate(column) for column in zip(*map(_columns, columns), strict=True))
+    passages, numbers, weights = (np.concatenate(column) for column in zip(*columns, strict=True))
     owner, first = np.concatenate(owners), 0
     for entry in new:
         begin, stop = np.searchsorted(owner, [first, first + entry.size.paragraphs])
@@ -174,10 +174,6 @@ def compact_sparta(folder: Path, manifest: Manifest, new: Sequence[ShardEntry], 
             sparta_folder(folder / entry.name, manifest), list(terms), entries, "weights", entry.seal, others
         )
         first += entry.size.paragraphs
-
-
-def _columns(entries: Entries) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    return entries.passages, entries.terms, entries.numbers
 
 
 def index_sparta(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kbq.tables.claims import Alternative, Claim, DateValue, Source
 from kbq.tables.decisions import read_decisions
 from kbq.tables.review import described, write_review
-from kbq.text.comparing import normalised
+from kbq.text.letters import normalised
 from kbq.tuning.triples import read_triples
 
 SOURCE = Source("1.0", "m0del", "kb-d1gest", "kbq fill people.csv", "2026-11-24T12:00:00Z")

@@ -13,8 +13,7 @@ from kbq.tables import dates
 from kbq.tables.claims import DateValue, QuantityValue, ValueType
 from kbq.tables.dates import date_of, date_of_cell, gregorian
 from kbq.tables.values import agree, keys_of, normal_form
-from kbq.text.comparing import normalised
-from kbq.text.letters import folded
+from kbq.text.letters import folded, normalised
 
 ORDERS = (
     "{d} {month} {y}",
