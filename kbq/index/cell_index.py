@@ -4,7 +4,7 @@ The hits that are rescored are chosen among all shards, so that they would depen
 take `groups` of shards, which depend on the size of the knowledge base only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
 from typing import NamedTuple
@@ -45,12 +45,12 @@ class CellIndex:
     """An approximate index: it may miss rows, but the scores of those that it finds are exact."""
 
     def __init__(
-        self, shards: Sequence[Shard], cells: Mapping[int, Cells], overfetch: int, whole: Whole | None = None
+        self, shards: Sequence[Shard], cells: Sequence[Cells | None], overfetch: int, whole: Whole | None = None
     ) -> None:
         """An index of all shards, or of some groups of them.
 
         Args:
-            cells: by shard number, of all shards with rows.
+            cells: of each shard; None: it has no rows.
             overfetch: hits to rescore per hit wanted.
             whole: the knowledge base; None: these are all shards.
         """
@@ -67,17 +67,12 @@ class CellIndex:
         groups = []
         for first in range(0, len(self._shards), step):
             shards = self._shards[first : first + step]
-            cells = {
-                number - first: self._cells[number]
-                for number in range(first, first + len(shards))
-                if number in self._cells
-            }
-            index = CellIndex(shards, cells, self._overfetch, self._whole)
+            index = CellIndex(shards, self._cells[first : first + step], self._overfetch, self._whole)
             groups.append(ShardGroup(first, shards, index))
         return groups
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
-        """All rows of the paragraphs with one of the k best starts or ends in the probed cells, or k best bonuses.
+        """Find all rows of paragraphs with one of the k best starts or ends in the probed cells, or k best bonuses.
 
         See `Index`. Whole paragraphs are taken, as their other good rows may be in cells that were not probed.
         """
@@ -117,7 +112,9 @@ class CellIndex:
         scores: Floats = np.empty((len(queries), 0), np.float32)
         shards: Rows = np.empty((len(queries), 0), np.int64)
         rows = shards
-        for number, cells in self._cells.items():  # at most `wanted` hits are kept, beside those of one shard
+        for number, cells in enumerate(self._cells):  # at most `wanted` hits are kept, beside those of one shard
+            if cells is None:
+                continue
             new_scores, new_rows = cells.search(queries, wanted)
             scores = np.hstack([scores, np.where(new_rows < 0, -np.inf, new_scores)])
             shards, rows = np.hstack([shards, np.full_like(new_rows, number)]), np.hstack([rows, new_rows])
@@ -168,26 +165,24 @@ def _with_best_bonuses(
     Also, for each query, a bonus that no other paragraph exceeds; of equal bonuses, all or none are taken. There must
     be more than k paragraphs.
     """
-    pairs = [_near_and_largest(bonus[number], of_shard, k + 1) for number, of_shard in enumerate(near)]
+    close, largest = [], []
+    for number, of_shard in enumerate(near):
+        table = bonus[number]
+        close.append([Paragraphs(numbers, own[numbers]) for numbers, own in zip(of_shard, table, strict=True)])
+        largest.append([_largest(own, k + 1) for own in table])
     limits = [
-        float(np.sort(np.concatenate([largest.bonus for largest in of_query]))[-k - 1])
-        for of_query in zip(*(largest for _, largest in pairs), strict=True)
+        float(np.sort(np.concatenate([best.bonus for best in of_query]))[-k - 1])
+        for of_query in zip(*largest, strict=True)
     ]
     selections = [
-        [_with_better(nearby, best, limit) for nearby, best, limit in zip(close, largest, limits, strict=True)]
-        for close, largest in pairs
+        [_with_better(*paragraphs) for paragraphs in zip(*of_shard, limits, strict=True)]
+        for of_shard in zip(close, largest, strict=True)
     ]
     return selections, limits
 
 
-def _near_and_largest(table: Floats, near: Sequence[Rows], count: int) -> tuple[list[Paragraphs], list[Paragraphs]]:
-    """For each query, the paragraphs of one shard near hits, and those with the largest bonus."""
-    close = [Paragraphs(numbers, bonus[numbers]) for numbers, bonus in zip(near, table, strict=True)]
-    return close, [_largest(bonus, count) for bonus in table]
-
-
 def _largest(bonus: Floats, count: int) -> Paragraphs:
-    """The `count` paragraphs of a shard with the largest bonus, in any order. Shape: (paragraphs,)."""
+    """Find the `count` paragraphs of a shard with the largest bonus, in any order. Shape: (paragraphs,)."""
     numbers = np.argpartition(-bonus, count - 1)[:count] if len(bonus) > count else np.arange(len(bonus))
     return Paragraphs(numbers, bonus[numbers])
 

@@ -207,7 +207,7 @@ def _open_cells(shards: Sequence[Shard], entry: IndexEntry, folders: dict[int, P
             f"the {entry.kind} index needs {size / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: "
             f"{tiny if entry.kind == 'compact' else ''}use --index disk, which stays on the disk, or --index exact"
         )
-    cells = {}
+    cells: list[Cells | None] = [None] * len(shards)
     for number, folder in folders.items():
         rotation = Rotation.open(folder / ROTATION).queries if codes.together else None
         shown = shards[number].shown_or_all()

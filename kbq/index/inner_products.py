@@ -220,9 +220,7 @@ def devices_for(shards: Sequence[Shard], device: torch.device) -> list[torch.dev
     sizes, working = [bytes_of(shard) for shard in shards], _working(shards)
     count, first = torch.cuda.device_count(), device.index or 0
     room: dict[torch.device, int] = {}
-    for number in range(
-        count
-    ):  # one more at a time, as a GPU that is queried reserves memory for this process for good
+    for number in range(count):  # one by one: a GPU that is queried reserves memory for this process for good
         gpu = torch.device("cuda", (first + number) % count)
         room[gpu] = _free(gpu) - working
         chosen = spread(sizes, room)
@@ -239,30 +237,21 @@ def bytes_of(shard: Shard) -> int:
 
 
 def spread(sizes: Sequence[int], room: Mapping[torch.device, int]) -> list[torch.device] | None:
-    """For each size in bytes, the device that has been given least and has room, so that all are equally busy.
+    """Choose a device with room for each size in bytes: of these the one given least, so that all are equally busy.
 
-    None: one does not fit anywhere, in whatever order they are tried here.
+    Where this leaves a size without room, each is given the first device that has some. None: neither way works.
     """
-    given, chosen = dict.fromkeys(room, 0), []
-    for size in sizes:
-        fitting = [device for device in room if room[device] - given[device] >= size]
-        if not fitting:
-            return first_fit(sizes, room)
-        chosen.append(min(fitting, key=given.__getitem__))
-        given[chosen[-1]] += size
-    return chosen
-
-
-def first_fit(sizes: Sequence[int], room: Mapping[torch.device, int]) -> list[torch.device] | None:
-    """For each size in bytes, the first device with enough `room` left; None if one does not fit anywhere."""
-    left, chosen = dict(room), []
-    for size in sizes:
-        device = next((device for device, bytes_left in left.items() if bytes_left >= size), None)
-        if device is None:
-            return None
-        left[device] -= size
-        chosen.append(device)
-    return chosen
+    for pick_first in (False, True):
+        given, chosen = dict.fromkeys(room, 0), []
+        for size in sizes:
+            fitting = [device for device in room if room[device] - given[device] >= size]
+            if not fitting:
+                break
+            chosen.append(fitting[0] if pick_first else min(fitting, key=given.__getitem__))
+            given[chosen[-1]] += size
+        else:
+            return chosen
+    return None
 
 
 def _working(shards: Sequence[Shard]) -> int:

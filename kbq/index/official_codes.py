@@ -48,7 +48,7 @@ class OfficialIndex(CellIndex):
     """One inverted file of the rows of all shards, which are therefore searched as one group."""
 
     def __init__(self, shards: Sequence[Shard], codes: Codes, cells: Cells) -> None:
-        super().__init__(shards, {}, overfetch=1, whole=Whole.of(shards))
+        super().__init__(shards, (), overfetch=1, whole=Whole.of(shards))
         self._codes, self._all_cells = codes, cells
         self._begins = np.cumsum([0, *(len(shard) for shard in shards)])  # the first row of each shard
 

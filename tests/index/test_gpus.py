@@ -18,7 +18,6 @@ from kbq.index.factory import open_index
 from kbq.index.inner_products import (
     bytes_of,
     devices_for,
-    first_fit,
     has_fast_int8,
     out_of_memory_refused,
     spread,
@@ -40,18 +39,6 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
         ([3, 3, 2], {ONE: 5, TWO: 5}, [ONE, TWO, ONE]),
         ([4, 1], {TWO: 4, ONE: 4}, [TWO, ONE]),
         ([3, 3, 3], {ONE: 5, TWO: 5}, None),
-    ],
-)
-def test_what_does_not_fit_on_one_goes_to_the_next(
-    sizes: list[int], free: dict[torch.device, int], chosen: list[torch.device] | None
-) -> None:
-    assert first_fit(sizes, free) == chosen
-
-
-@pytest.mark.parametrize(
-    ("sizes", "free", "chosen"),
-    [
-        ([3, 2], {ONE: 5}, [ONE, ONE]),
         ([2, 2, 2, 2], {ONE: 9, TWO: 9}, [ONE, TWO, ONE, TWO]),
         ([2, 2, 2, 2], {ONE: 3, TWO: 9}, [ONE, TWO, TWO, TWO]),  # of different sizes
         ([1, 1, 4, 4], {ONE: 5, TWO: 5}, [ONE, TWO, ONE, TWO]),
