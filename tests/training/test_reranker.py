@@ -166,9 +166,9 @@ def test_tokens_of_answers_compete_with_all_others_and_none(read: Callable[..., 
     assert token_share(query, [window]) == pytest.approx(1 / 7)
     assert token_share(query, [window], none=math.log(5)) == pytest.approx(1 / 11)
     assert token_share(query, [window], is_none=True) == pytest.approx(1 / 7)  # the answer occurs
-    window[1].logits[0, 4] = window[1].logits[1, 4] = math.log(4)
+    window.logits[0, 4] = window.logits[1, 4] = math.log(4)
     assert token_share(query, [window]) == pytest.approx(4 / 10)
-    window[1].logits[1, 4] = math.log(14)
+    window.logits[1, 4] = math.log(14)
     assert token_share(query, [window]) == pytest.approx(math.sqrt(4 / 10 * 14 / 20))
 
 
