@@ -165,20 +165,19 @@ def _with_best_bonuses(
     Also, for each query, a bonus that no other paragraph exceeds; of equal bonuses, all or none are taken. There must
     be more than k paragraphs.
     """
-    close, largest = [], []
-    for number, of_shard in enumerate(near):
-        table = bonus[number]
-        close.append([Paragraphs(numbers, own[numbers]) for numbers, own in zip(of_shard, table, strict=True)])
-        largest.append([_largest(own, k + 1) for own in table])
+    pairs = [_near_and_largest(bonus[number], of_shard, k + 1) for number, of_shard in enumerate(near)]
     limits = [
         float(np.sort(np.concatenate([best.bonus for best in of_query]))[-k - 1])
-        for of_query in zip(*largest, strict=True)
+        for of_query in zip(*(largest for _, largest in pairs), strict=True)
     ]
-    selections = [
-        [_with_better(*paragraphs) for paragraphs in zip(*of_shard, limits, strict=True)]
-        for of_shard in zip(close, largest, strict=True)
-    ]
+    selections = [[_with_better(*each) for each in zip(*of_shard, limits, strict=True)] for of_shard in pairs]
     return selections, limits
+
+
+def _near_and_largest(table: Floats, near: Sequence[Rows], count: int) -> tuple[list[Paragraphs], list[Paragraphs]]:
+    """For each query, the paragraphs of one shard near hits, and those with the largest bonus."""
+    close = [Paragraphs(numbers, bonus[numbers]) for numbers, bonus in zip(near, table, strict=True)]
+    return close, [_largest(bonus, count) for bonus in table]
 
 
 def _largest(bonus: Floats, count: int) -> Paragraphs:
