@@ -445,7 +445,7 @@ def test_all_bad_lines_of_a_corpus_are_named(run: Run, corpus: Path, model_folde
     corpus.write_text("{\n" + corpus.read_text("utf-8") + "[]\n", "utf-8")
     refused = run("build", corpus, tmp_path / "kb", "--format", "jsonl", "--model", model_folder)
     assert refused.status == 1
-    assert f"{corpus} has 2 bad lines: mend them, or leave them out with --skip-bad-lines" in refused.err
+    assert f"{corpus} has 2 bad lines: correct them, or leave them out with --skip-bad-lines" in refused.err
     assert f"{corpus}:1: not JSON" in refused.err
     assert "[]' is not a JSON object: write one object" in refused.err
     assert not (tmp_path / "kb").exists()
@@ -1277,7 +1277,7 @@ def test_what_cannot_be_read_is_not_called_damaged(
         refused = run("verify", folder)
         assert refused.status == 1
         assert f"{folder} may be whole, but 1 of its files cannot be read" in refused.err
-        assert f"{folder / name} cannot be read (Permission denied): ask for the right to read it" in refused.err
+        assert f"{folder / name} cannot be read (Permission denied): ask for permission to read it" in refused.err
 
 
 def test_predictions_from_some_pages_are_another_run(

@@ -11,7 +11,7 @@ from kbq.dump.damage import sentence
 from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shards import ShardEntry, deleted_file
 from kbq.errors import KnowledgeBaseError
-from kbq.storage.files import reading_problem
+from kbq.storage.files import reading_from
 from kbq.storage.folders import discard_folder, make_folder, remove_folder
 from kbq.storage.locks import writing_alone
 from kbq.storage.records import digest_of_bytes, read_record, write_record
@@ -34,12 +34,10 @@ def folder_of_copies(kb: Path) -> Path | None:
 
     Raises KnowledgeBaseError if the file that says so is damaged.
     """
-    try:
-        return Path(read_record(kb / PLACED, _Placed, FORMAT).folder)
-    except FileNotFoundError:
+    if not (kb / PLACED).exists():
         return None
-    except (OSError, ValueError) as error:
-        raise KnowledgeBaseError(reading_problem(kb / PLACED, error, "`kbq cluster place` writes it again")) from None
+    with reading_from(kb / PLACED, KnowledgeBaseError, "`kbq cluster place` writes it again"):
+        return Path(read_record(kb / PLACED, _Placed, FORMAT).folder)
 
 
 def remember_copies(kb: Path, folder: Path) -> None:

@@ -68,7 +68,7 @@ class BadLines:
         if self._problems[1:]:
             return CorpusError(
                 f"{self._corpus} has {self.count} bad lines{'' if all_read else ', or more'}: "
-                "mend them, or leave them out with --skip-bad-lines",
+                "correct them, or leave them out with --skip-bad-lines",
                 self._problems,
             )
         return CorpusError(self._problems[0])
@@ -85,7 +85,7 @@ def checked_pages(pages: Iterable[Page], known_ids: Iterable[str] = ()) -> Itera
         if not isinstance(page, Page) or not all(map(_is_paragraph, page.paragraphs)):
             raise CorpusError(f"page {count} is {page!r:.80}: give kbq.Page(id, title, paragraphs)")
         if not (isinstance(page.id, str) and page.id.strip() and isinstance(page.title, str)):
-            raise CorpusError(f"page {count} has the id {page.id!r} and the title {page.title!r}: give texts")
+            raise CorpusError(f"page {count} has the id {page.id!r} and the title {page.title!r}: both must be text")
         refuse_long_names(page)
         if not known.add(page.id):
             raise CorpusError(f"page id {page.id!r} is taken by an earlier page: give every page its own id")

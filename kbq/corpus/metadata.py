@@ -88,7 +88,7 @@ def _object(fields: Mapping[str, object], name: str, clean: Callable[[str], str]
     cleaned: dict[str, object] = {}
     for key, value in fields.items():
         if not isinstance(key, str):
-            raise CorpusError(f"{name or 'metadata'} has the field {key!r:.40}: name it by a text")
+            raise CorpusError(f"{name or 'metadata'} has the field {key!r:.40}: use text as its name")
         clean_key = clean(key)
         if clean_key in cleaned:
             raise CorpusError(f"{name or 'the page'} has two fields {clean_key!r:.40}: give each its own name")
@@ -104,7 +104,7 @@ def _value(value: object, name: str, clean: Callable[[str], str], depth: int) ->
     if isinstance(value, float) and math.isfinite(value):
         return value
     if depth > DEEPEST and isinstance(value, list | dict):
-        raise CorpusError(f"{name:.40}… is nested more than {DEEPEST} deep: write it flatter")
+        raise CorpusError(f"{name:.40}… is nested more than {DEEPEST} deep: flatten it")
     if isinstance(value, list):
         return [_value(item, f"{name}[{number}]", clean, depth + 1) for number, item in enumerate(value)]
     if isinstance(value, dict):

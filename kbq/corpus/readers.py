@@ -175,7 +175,7 @@ def _recognised(source: str, lines: Iterator[Line], columns: CorpusColumns) -> t
         return "jsonl", chain(head, lines)
     if source != "-" and SUFFIXES.get(without_compression(PurePath(source)).suffix.lower()) == "tsv":
         return "table", lines
-    raise CorpusError(f"{source_name(source)}: the first line {first!r:.60} is of no known format: {_CHOOSE}")
+    raise CorpusError(f"{source_name(source)}: the first line {first!r:.60} is not in a known format: {_CHOOSE}")
 
 
 def _kilt_page(fields: Fields) -> Page:

@@ -19,7 +19,7 @@ from kbq.dump.shards import Counts, ShardEntry, shard_name
 from kbq.dump.workers import StartEncoders, encode_blocks
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.model.model import Model
-from kbq.storage.files import reading_problem
+from kbq.storage.files import reading_from
 from kbq.storage.folders import make_folders, remove_empty_folder, remove_folder
 from kbq.storage.machine import give_memory_back
 from kbq.storage.records import read_record, write_record
@@ -181,10 +181,8 @@ def _read_state(folder: Path, model: Model, first_shard: int) -> BuildState:
     fresh = BuildState(model.config.phrase_fingerprint, first_shard)
     if not path.exists():
         return fresh
-    try:
+    with reading_from(path, KnowledgeBaseError, _how_to_restart(folder, first_shard)):
         state = read_record(path, BuildState, FORMAT)
-    except (OSError, ValueError) as error:
-        raise KnowledgeBaseError(reading_problem(path, error, _how_to_restart(folder, first_shard))) from None
     if state.first_shard != first_shard:  # left by a build that was killed after it was published
         return fresh
     if state.model != fresh.model:

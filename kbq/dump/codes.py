@@ -23,7 +23,7 @@ from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.arrays import open_array
 from kbq.dump.shards import PhraseLimit, Shard
 from kbq.errors import KnowledgeBaseError
-from kbq.storage.files import reading_problem
+from kbq.storage.files import reading_from
 from kbq.storage.machine import expect_random_access, map_file
 from kbq.storage.records import read_record
 
@@ -59,15 +59,13 @@ class Codes:
 
     def __init__(self, folder: Path) -> None:
         """Open the folder `official` of a knowledge base. Raises KnowledgeBaseError if a file is missing or damaged."""
-        try:
+        with reading_from(folder, KnowledgeBaseError, AGAIN):
             self.layout = layout = read_record(folder / LAYOUT, CodesLayout, FORMAT)
             self.lists, self.runs = open_array(folder / LISTS), open_array(folder / RUNS)
             self.path = folder / INDEX
             if (size := self.path.stat().st_size) != layout.bytes:
                 raise ValueError(f"index.faiss has {size:,} of {layout.bytes:,} bytes")
             self._bytes = map_file(self.path)
-        except (OSError, ValueError) as error:
-            raise KnowledgeBaseError(reading_problem(folder, error, AGAIN)) from None
         expect_random_access(self._bytes.ctypes.data, self._bytes.nbytes)
         self.rotation = self._floats(layout.rotation, layout.dim, layout.dim).copy()
         self.means = self._floats(layout.means, layout.lists, layout.dim)

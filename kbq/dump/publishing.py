@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kbq.dump.manifest import FORMAT, MANIFEST, STATE, Manifest, read_manifest
 from kbq.errors import KnowledgeBaseError
-from kbq.storage.files import reading_problem
+from kbq.storage.files import reading_from
 from kbq.storage.locks import writing_alone
 from kbq.storage.records import read_object, write_record
 from kbq.storage.seals import SEAL, read_seal
@@ -32,13 +32,11 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
         if part in manifest.seals:
             seals[part] = manifest.seals[part]
             continue
-        try:
+        with reading_from(folder / part / SEAL, KnowledgeBaseError, "build this index again"):
             seal = read_seal(folder / part)
             if seal.of != of_shards.get(part.partition("/")[0], ""):
                 raise ValueError("it was built from another shard")
             seals[part] = seal.digest
-        except (OSError, ValueError) as error:
-            raise KnowledgeBaseError(reading_problem(folder / part / SEAL, error, "build this index again")) from None
     manifest = dataclasses.replace(manifest, seals=seals)
     write_record(folder / MANIFEST, manifest, FORMAT)
     return manifest

@@ -22,7 +22,7 @@ from kbq.corpus.metadata import stored_metadata
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump.arrays import Texts, open_array, refuse_descending
 from kbq.errors import CorpusError, KnowledgeBaseError
-from kbq.storage.files import reading_problem
+from kbq.storage.files import reading_from
 from kbq.storage.machine import expect_random_access, prefetch
 from kbq.storage.records import Summed, digest_of_bytes
 from kbq.storage.seals import read_seal
@@ -104,7 +104,7 @@ class Shard:
         if not folder.is_dir():
             raise KnowledgeBaseError(f"shard {folder} is missing: restore it, or {REPAIR}")
         self.folder, self.limit, self.deleted_list, self._stay = folder, limit, deleted, stay
-        try:
+        with reading_from(folder, KnowledgeBaseError, REPAIR, "shard "):
             self.shape = self._open_vectors()  # rows and dimensions
             per_row = [open_array(folder / f"{name}.npy", dtype) for name, dtype in PER_ROW.items()]
             per_paragraph = [
@@ -116,8 +116,6 @@ class Shard:
             self.paragraph_rows, self.paragraph_numbers, self.paragraph_pages, self.paragraph_tokens = per_paragraph
             self._refuse_misfits()
             self.deleted = read_deleted(folder, deleted)
-        except (OSError, ValueError, MemoryError) as error:
-            raise KnowledgeBaseError(f"shard {reading_problem(folder, error, REPAIR)}") from None
         self.live: Bools | None = None  # whether each paragraph is of a page that is left; None: all are
         self.shown: Bools | None = None  # whether a search may answer with it; None: with all
         if len(self.deleted):
@@ -148,10 +146,8 @@ class Shard:
     @cached_property
     def seal(self) -> str:
         """The digest of the seal, which identifies all files. Raises KnowledgeBaseError if it is missing or damaged."""
-        try:
+        with reading_from(self.folder, KnowledgeBaseError, REPAIR, "shard "):
             return read_seal(self.folder).digest
-        except (OSError, ValueError) as error:
-            raise KnowledgeBaseError(f"shard {reading_problem(self.folder, error, REPAIR)}") from None
 
     def __len__(self) -> int:
         return self.shape[0]

@@ -25,7 +25,7 @@ from kbq.index.official_codes import PROBES
 from kbq.model.model import Model
 from kbq.model.official_checkpoint import AGAIN
 from kbq.search.changing import publish_encoded
-from kbq.storage.files import reading_problem
+from kbq.storage.files import reading_from
 from kbq.storage.folders import new_folder
 from kbq.storage.paths import as_path
 from kbq.storage.progress import Note, Report, Stage, silent, unheard
@@ -71,10 +71,8 @@ def import_index(
     load_h5py(), load_faiss()
     refuse_strange_files(source, "a dump", CorpusError, leads_within(source))
     path = source / name / INDEX
-    try:
+    with reading_from(path, CorpusError, f"{AGAIN}, or name another index with --name"):
         index = read_layout(path)
-    except (OSError, ValueError) as error:
-        raise CorpusError(reading_problem(path, error, f"{AGAIN}, or name another index with --name")) from None
     opened = opened_model(model, device)
     if index.layout.dim != opened.dim:
         raise CorpusError(

@@ -17,7 +17,7 @@ from kbq.importing.documents import OfficialDocument
 from kbq.importing.hdf5 import ENDS, KEPT, STARTS, is_number
 from kbq.importing.pickles import UnsafePickleError, pickled_items
 from kbq.model.official_checkpoint import AGAIN
-from kbq.storage.files import reading_problem
+from kbq.storage.files import reading_from
 
 METADATA = "meta_compressed.pkl"
 
@@ -27,15 +27,13 @@ def metadata_documents(path: Path) -> Iterator[OfficialDocument]:
 
     Raises CorpusError if it is missing or damaged, or asks to run something.
     """
-    try:
-        with path.open("rb") as file:
+    with reading_from(path, CorpusError, AGAIN), path.open("rb") as file:
+        try:
             for number, facts in pickled_items(file):
                 yield _document(number, facts, path)
-    except UnsafePickleError as error:
-        advice = "nothing of it was run; use a file from a source that you know"
-        raise CorpusError(f"{path} is not the metadata of a dump ({error}): {advice}") from None
-    except (OSError, ValueError) as error:
-        raise CorpusError(reading_problem(path, error, AGAIN)) from None
+        except UnsafePickleError as error:
+            advice = "nothing of it was run; use a file from a source that you know"
+            raise CorpusError(f"{path} is not the metadata of a dump ({error}): {advice}") from None
 
 
 def _document(number: Any, facts: Any, path: Path) -> OfficialDocument:

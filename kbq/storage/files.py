@@ -2,13 +2,15 @@
 
 import errno
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kbq.errors import KbqError, first_line
 
 CANNOT_READ = {  # what to do where a file may well be whole
-    errno.EACCES: "ask for the right to read it",
-    errno.EPERM: "ask for the right to read it",
+    errno.EACCES: "ask for permission to read it",
+    errno.EPERM: "ask for permission to read it",
     errno.EMFILE: "raise the limit (`ulimit -n`)",
     errno.ENFILE: "end other programs that hold files open",
     errno.ENOMEM: "end other programs, or use a machine with more memory",
@@ -31,6 +33,15 @@ def reading_problem(path: Path, error: Exception, otherwise: str) -> str:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return f"{path} is missing: {otherwise}"
     return f"{path} is damaged ({first_line(error)}): {otherwise}"
+
+
+@contextmanager
+def reading_from(path: Path, error: type[KbqError], otherwise: str, what: str = "") -> Iterator[None]:
+    """Turn errors in reading `path` into an error of kbq; see `reading_problem`. `what`: words before the path."""
+    try:
+        yield
+    except (OSError, ValueError, MemoryError) as problem:
+        raise error(what + reading_problem(path, problem, otherwise)) from None
 
 
 def pipe_name(path: Path) -> str:

@@ -38,7 +38,7 @@ def refuse_strange_files(
                 raise error(f"{path} {reason}, and {what} has none: put a copy in its place, or remove it")
     except OSError as problem:
         raise error(
-            f"{problem.filename} cannot be listed ({problem.strerror}): ask for the right to, or remove it"
+            f"{problem.filename} cannot be listed ({problem.strerror}): ask for permission, or remove it"
         ) from None
 
 

@@ -118,7 +118,7 @@ def open_to_grow(path: Path) -> BinaryIO:
             handle = os.open(name, os.O_RDWR | os.O_CREAT | NOT_FOLLOWED, 0o666, dir_fd=folder)
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise StrangeFileError(f"{path} is a link, and kbq writes into none: {_put_away(path)}") from None
+                raise StrangeFileError(f"{path} is a link, which kbq does not write into: {_put_away(path)}") from None
             raise
     facts = os.fstat(handle)
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:

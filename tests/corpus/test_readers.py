@@ -347,7 +347,7 @@ def nested(depth: int) -> str:
         ('"a": 1e999', "a is Infinity: write text, a finite number"),
         ('"\u00e9": 1, "e\u0301": 2', "the page has two fields 'é': give each its own name"),
         ('"a": {"\u00e9": 1, "e\u0301": 2}', "a has two fields 'é': give each its own name"),
-        (f'"a": {nested(51)}', "is nested more than 50 deep: write it flatter"),
+        (f'"a": {nested(51)}', "is nested more than 50 deep: flatten it"),
         (f'"a": {nested(900)}', "its lists are nested more than 100 deep"),
     ],
 )
@@ -367,7 +367,7 @@ def test_metadata_that_is_no_json_is_a_bad_line(field: str, problem: str, tmp_pa
     [
         ({"a": math.nan}, "page '1': a is NaN: write text, a finite number"),
         ({"a": (1, 2)}, "page '1': a is (1, 2): write text"),
-        ({"a": {1: "b"}}, "page '1': a has the field 1: name it by a text"),
+        ({"a": {1: "b"}}, "page '1': a has the field 1: use text as its name"),
         ({"a": ["\ud800"]}, "page '1': metadata contains '\\ud800', half of a character: leave it out"),
     ],
 )
@@ -466,9 +466,9 @@ BAD = [
     (
         "auto",
         "Rain falls.",
-        ": the first line 'Rain falls.' is of no known format: choose the format: kilt, jsonl, squad, dpr",
+        ": the first line 'Rain falls.' is not in a known format: choose the format: kilt, jsonl, squad, dpr",
     ),
-    ("auto", '{"id": 1}', ": the first line '{\"id\": 1}' is of no known format: choose the format: kilt"),
+    ("auto", '{"id": 1}', ": the first line '{\"id\": 1}' is not in a known format: choose the format: kilt"),
     ("auto", "", " contains no pages: check that it is the right file"),
     ("auto", "\n \n", " contains no pages"),
     ("kilt", "", " contains no pages"),

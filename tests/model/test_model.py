@@ -257,7 +257,7 @@ def test_what_is_not_of_the_model_may_change(model_folder: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("number", "message"),
     [
-        (errno.EACCES, r"cannot be read \(Permission denied\): ask for the right to read it"),
+        (errno.EACCES, r"cannot be read \(Permission denied\): ask for permission to read it"),
         (errno.EMFILE, r"cannot be read \(Too many open files\): raise the limit \(`ulimit -n`\)"),
     ],
 )

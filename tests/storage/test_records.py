@@ -112,7 +112,7 @@ def test_the_digest_of_a_seal_stands_for_the_files(tmp_path: Path) -> None:
         (OSError(errno.EMFILE, "Too many open files"), "kb cannot be read (Too many open files): raise the limit"),
         (
             PermissionError(errno.EACCES, "Permission denied"),
-            "kb cannot be read (Permission denied): ask for the right",
+            "kb cannot be read (Permission denied): ask for permission",
         ),
         (FileNotFoundError(errno.ENOENT, "No such file"), "kb is missing: build it again"),
         (ValueError("odd header"), "kb is damaged (odd header): build it again"),

@@ -75,7 +75,7 @@ def test_a_folder_that_cannot_be_listed_but_entered_is_refused(folder: Path, mon
         raise PermissionError(13, "Permission denied", path)
 
     monkeypatch.setattr(os, "scandir", denied)
-    assert refused(folder).endswith("model cannot be listed (Permission denied): ask for the right to, or remove it")
+    assert refused(folder).endswith("model cannot be listed (Permission denied): ask for permission, or remove it")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert refused(folder) == ""
 

@@ -84,7 +84,7 @@ def pipe(path: Path, precious: Path) -> None:
 @pytest.mark.parametrize(
     ("leave", "message"),
     [
-        (symlinked, "grown.npy is a link, and kbq writes into none: put a copy in its place, or remove grown.npy"),
+        (symlinked, "grown.npy is a link, which kbq does not write into: put a copy in its place, or remove grown.npy"),
         (dangling, "grown.npy is a link"),
         (second_name, "grown.npy has another name, too, and kbq would write into it"),
         (pipe, "grown.npy is not a file"),
