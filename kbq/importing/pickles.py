@@ -20,6 +20,7 @@ IGNORED = {"PROTO", "FRAME"}
 TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 DTYPE = "numpy dtype"  # the only thing that may be named
 INTEGERS = "i4", "i8"  # what it may be called with
+MARK, DTYPE_NAME = object(), object()  # where a tuple or items begin; the name of the type, which is only to be called
 ROOM, DICT = 2**28, 500  # bytes to keep of what may be mentioned again, and what a dict counts as
 
 
@@ -41,14 +42,6 @@ class _Bounded:
         if size > self._left:
             raise ValueError(f"the pickle says that a value has {size:,} bytes, more than the file")
         return self._file.read(size)
-
-
-class _Mark:
-    """Where a tuple, or the items of a dict, begin."""
-
-
-class _DtypeName:
-    """The name `numpy.dtype`, which is not the type itself until it is called with a plain description."""
 
 
 def pickled_items(file: IO[bytes]) -> Iterator[tuple[Any, Any]]:
@@ -87,7 +80,7 @@ class _Machine:
         elif name in CONSTANTS:
             stack.append(CONSTANTS[name])
         elif name == "MARK":
-            stack.append(_Mark())
+            stack.append(MARK)
         elif name == "EMPTY_DICT":
             stack.append({})
             self.outer = stack[-1] if self.outer is None else self.outer
@@ -128,7 +121,7 @@ class _Machine:
 
     def _above_mark(self) -> list[Any]:
         place = len(self.stack) - 1
-        while not isinstance(self.stack[place], _Mark):
+        while self.stack[place] is not MARK:
             place -= 1
         values = self.stack[place + 1 :]
         del self.stack[place:]
@@ -141,10 +134,10 @@ class _Machine:
             asked = argument if name == "GLOBAL" else " ".join([stack.pop(-2), stack.pop()])
             if asked != DTYPE:
                 raise UnsafePickleError(f"the pickle asks for {asked.replace(' ', '.')}, which could run code")
-            stack.append(_DtypeName())
+            stack.append(DTYPE_NAME)
         elif name == "REDUCE":
             description, called = stack.pop(), stack.pop()
-            if not isinstance(called, _DtypeName) or description[0] not in INTEGERS:
+            if called is not DTYPE_NAME or description[0] not in INTEGERS:
                 raise UnsafePickleError("the pickle calls something")
             stack.append(np.dtype(description[0]))
         elif name == "BUILD":
