@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from kbq.commands.application import new_spelling
+from kbq.commands.application import instead
 from kbq.commands.terminal import note, print_error
 from kbq.errors import KbqError, first_line
 from kbq.storage.paths import own
@@ -22,7 +22,7 @@ from kbq.storage.writing import ADVICE
 from kbq.text.visible import visible
 
 UsageError: Any = typer.BadParameter.__base__
-# Of writing to no file that has a name.
+# Errors of writing that name no file.
 OF_OUTPUT = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE, errno.EBADF}
 
 
@@ -46,9 +46,9 @@ def main() -> None:
 
 
 def _open_standard_files() -> None:
-    """Have the first three descriptors open, or a file of kbq would get one, and whatever a library prints.
+    """Open the first three descriptors if they are closed, or a file of kbq would get one, and whatever is printed.
 
-    What is written to a standard output that was closed fails, as it does on a full disk.
+    Writing to a standard output that was closed fails, as it does on a full disk.
     """
     while (descriptor := os.open(os.devnull, os.O_RDONLY)) < 3:
         pass
@@ -58,22 +58,22 @@ def _open_standard_files() -> None:
 
 
 def _status_of(app: Callable[..., int | None]) -> int:
-    """Run the commands; returns the exit status."""
+    """Run the commands; return the exit status."""
     try:
         status = app(standalone_mode=False) or 0
     except UsageError as error:
-        hint = new_spelling(sys.argv[1:])
+        hint = instead(sys.argv[1:], error.message, error.ctx)
         error.message = visible(f"{error.message.rstrip('.')}: {hint}" if hint else error.message)
         error.show()
         return 2
     except KbqError as error:
         print_error(error)
         return 2 if error.is_usage else 1
-    except OSError as error:  # what reads and writes files says it itself
+    except OSError as error:  # files that kbq reads and writes have errors of their own
         if error.filename is None and error.errno in OF_OUTPUT:
             _give_up_output(error)
         else:
-            advice = ADVICE.get(error.errno or 0, "look after it and try again")
+            advice = ADVICE.get(error.errno or 0, "repair it and try again")
             print_error(
                 KbqError(f"{error.filename or 'the system'} cannot be used ({error.strerror or error}): {advice}")
             )
@@ -92,7 +92,7 @@ def _status_of(app: Callable[..., int | None]) -> int:
 
 
 def _output_status() -> int:
-    """Write what is left of standard output; 1 if it cannot be written, which is said."""
+    """Flush standard output; return 1, and say so, if it cannot be written."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -103,14 +103,14 @@ def _output_status() -> int:
 
 
 def _give_up_output(error: OSError) -> None:
-    """Say why standard output cannot be written; nothing if its reader has ended, like `head`."""
+    """Say why standard output cannot be written, unless its reader has ended, like `head`."""
     if error.errno == errno.EBADF:
-        print_error(KbqError("standard output is closed, so what is to be printed is lost: send it to a file"))
+        print_error(KbqError("standard output is closed, so the output is lost: send it to a file"))
     elif error.errno != errno.EPIPE:
         print_error(
             KbqError(f"standard output cannot be written ({error.strerror}): free disk space, or send it elsewhere")
         )
-    with suppress(OSError):  # it is no file
+    with suppress(OSError):  # it is not a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest, which Python writes at the end
 
 

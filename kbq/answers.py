@@ -37,9 +37,9 @@ JOINER = "\u200d"  # between the parts of an emoji
 class CorpusColumns:
     """The names that a corpus gives to the columns, or the fields, that hold a page."""
 
-    id: Annotated[str, Option("Of tables and jsonl: what holds the ids of pages.")] = "id"
-    title: Annotated[str, Option("Of tables and jsonl: what holds their titles.")] = "title"
-    text: Annotated[str, Option("Of tables and jsonl: what holds their texts.")] = "text"
+    id: Annotated[str, Option("For tables and jsonl: the column of page ids.")] = "id"
+    title: Annotated[str, Option("For tables and jsonl: the column of titles.")] = "title"
+    text: Annotated[str, Option("For tables and jsonl: the column of texts.")] = "text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ class SearchOptions:
 
     k: Annotated[int, Option("How many answers.", least=1, flag="-k")] = K
     unit: Annotated[
-        Unit | None, Option("What one answer is. Without it phrases; of bm25 and sparta without --reader, paragraphs.")
+        Unit | None,
+        Option("What one answer is: by default a phrase; with bm25 or sparta and no --reader, a paragraph."),
     ] = None
     backend: Annotated[
         Backend,
@@ -63,31 +64,29 @@ class SearchOptions:
     ] = "auto"
     bm25_weight: Annotated[
         float | None,
-        Option("Of hybrid: what a point of BM25 adds to a phrase's score.", 0, MOST_WEIGHT, "8; default model: 4"),
+        Option("With hybrid: what a point of BM25 adds to a phrase's score.", 0, MOST_WEIGHT, "8; default model: 4"),
     ] = None
     sparta_weight: Annotated[
         float | None,
-        Option("Of hybrid: what a point of SPARTA adds to a phrase's score.", 0, MOST_WEIGHT, "4; default model: 2"),
+        Option("With hybrid: what a point of SPARTA adds to a phrase's score.", 0, MOST_WEIGHT, "4; default model: 2"),
     ] = None
     reader: Annotated[
         str | None,
-        Option(
-            "Reads answers in the paragraphs found: `default`, or a question-answering checkpoint (folder, hub name)."
-        ),
+        Option("A reader of the paragraphs found: `default`, or a question-answering checkpoint (folder or hub name)."),
     ] = None
-    depth: Annotated[int, Option("Of --reader: paragraphs that it reads for a query.", least=1)] = DEPTH
+    depth: Annotated[int, Option("With --reader: how many paragraphs it reads for each query.", least=1)] = DEPTH
     retrieval_weight: Annotated[
-        float, Option("Of --reader: what a point of the search adds to its score.", 0, MOST_WEIGHT)
+        float, Option("With --reader: what a point of the search adds to its score.", 0, MOST_WEIGHT)
     ] = RETRIEVAL_WEIGHT
     rerank: Annotated[
         int | None,
         Option(
-            "Phrases of a query that the model's own reader judges again; 0: none.", 0, None, "10 where the model can"
+            "How many phrases of each query the model's reader judges again; 0: none.", 0, None, "10 if the model can"
         ),
     ] = None
     min_probability: Annotated[float, Option("Leave out answers that are less likely to be right.", 0, 1)] = 0.0
     calibration: Annotated[
-        str | None, Option("What `kbq calibrate` wrote, instead of the model's own.", metavar="FILE")
+        str | None, Option("File from `kbq calibrate`, instead of the model's own calibration.", metavar="FILE")
     ] = None
 
     def __post_init__(self) -> None:

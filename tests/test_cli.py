@@ -112,14 +112,14 @@ def test_an_output_that_takes_no_more_is_said_and_a_reader_that_has_ended_is_not
     told = subprocess.run(closed, stderr=subprocess.PIPE, text=True, env=environment)
     assert (told.returncode, told.stderr) == (
         1,
-        "error: standard output is closed, so what is to be printed is lost: send it to a file\n",
+        "error: standard output is closed, so the output is lost: send it to a file\n",
     )
 
 
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (OSError(12, "Cannot allocate memory"), "the system cannot be used (Cannot allocate memory): look after it"),
+        (OSError(12, "Cannot allocate memory"), "the system cannot be used (Cannot allocate memory): repair it and"),
         (PermissionError(13, "Permission denied", "x/y"), "x/y cannot be used (Permission denied): choose a folder"),
     ],
 )
@@ -589,7 +589,7 @@ def test_a_recall_that_was_not_reached_is_said(
     monkeypatch.setattr("kbq.description.index_facts", lambda *_: facts)
     told = run("index", "vectors", kb_folder, "--kind", kind, *options)
     assert told.status == 0
-    assert f"all of its cells together do not find 99.00%: {way_out}" in told.err
+    assert f"even all of its cells do not find 99.00%: {way_out}" in told.err
 
 
 def test_index_and_query_with_it(run: Run, kb_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -641,7 +641,7 @@ def test_merge_kb(run: Run, kb_folder: Path, corpus: Path, model_folder: Path, t
         assert run("build", tmp_path / f"{name}.jsonl", tmp_path / name, "--model", model_folder, *options).status == 0
     merged = run("merge-kb", tmp_path / "some", tmp_path / "a", tmp_path / "dense")
     assert merged.status == 0
-    assert f"not all of them have words: add these with `kbq index bm25 {tmp_path / 'some'}`" in merged.err
+    assert f"not all of them have an index of words: add one with `kbq index bm25 {tmp_path / 'some'}`" in merged.err
     merged = run("merge-kb", tmp_path / "both", tmp_path / "a", tmp_path / "b")
     assert merged.status == 0
     assert merged.err == ""

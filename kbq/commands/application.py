@@ -1,4 +1,4 @@
-"""Application: help by topic and in whole clauses, and the new spelling of what was called otherwise before."""
+"""Application: help by topic and in whole clauses, and what to type instead of a command line that is wrong."""
 
 from __future__ import annotations
 
@@ -11,6 +11,33 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 RENAMED = {"--second-look": "--rerank"}  # options: what was typed, and what it is called now, for one version
+KB_AND_OUT = "the knowledge base goes after --kb, and what is written after --out"
+ONE_AT_A_TIME = "give one at a time"
+ONE_FOLDER = "put several files into one folder, and give that"
+EXTRA = {  # what to do about an argument too many, by command
+    "build": ONE_FOLDER,
+    "update": ONE_FOLDER,
+    "sync": ONE_FOLDER,
+    "augment": "the file to write goes after --out",
+    "calibrate": KB_AND_OUT,
+    "finetune": KB_AND_OUT,
+    "predict": KB_AND_OUT,
+    "compact": ONE_AT_A_TIME,
+    "verify": ONE_AT_A_TIME,
+    "info": ONE_AT_A_TIME,
+    "explain": "put quotes around a query of several words",
+    "pages": "put quotes around several words",
+    "fill": "the columns to fill go after --relations",
+    "evaluate-table": "a column to score goes after --relation",
+    "evaluate": "predictions of a second system go after --compare",
+    "errors": "the knowledge base goes after --kb",
+    "validate": "the KILT file goes after --inputs, the knowledge base after --kb",
+    "merge": "predictions go after --answers and --provenance, the file to write after --out",
+    "index vectors": "the kind of index goes after --kind, a file of queries after --queries",
+    "import checkpoint": "the folder of the model goes after --out",
+    "import index": "the folder of the index goes after --name",
+    "cluster place": "the cluster goes after --ray, the folder on each node after --to",
+}
 
 
 class Commands(TyperGroup):
@@ -30,7 +57,7 @@ class Commands(TyperGroup):
 
 
 def summary(text: str, room: int) -> str:
-    """The first sentence of a help, without its last clauses where it would take more than `room` characters.
+    """Return the first sentence of a help, without its last clauses if it would take more than `room` characters.
 
     >>> summary("Tune the query encoder on triples; the knowledge base stays as it is. It takes minutes.", 60)
     'Tune the query encoder on triples'
@@ -41,11 +68,22 @@ def summary(text: str, room: int) -> str:
     return sentence[: max((end for end in ends if end <= room), default=ends[0])]
 
 
-def new_spelling(typed: Sequence[str]) -> str:
-    """Say what options are called now that are typed by their old names; empty where there are none.
+def instead(typed: Sequence[str], message: str, context: Any) -> str:
+    """Say what to type instead of a command line that is wrong, if that is known.
 
-    >>> new_spelling(["query", "Marie Curie [SEP] spouse", "--second-look=3"])
+    >>> instead(["query", "Marie Curie [SEP] spouse", "--second-look=3"], "No such option: --second-look", None)
     '--second-look is called --rerank now'
     """
     old = dict.fromkeys(word.split("=", 1)[0] for word in typed)
-    return "; ".join(f"{option} is called {RENAMED[option]} now" for option in old if option in RENAMED)
+    renamed = "; ".join(f"{option} is called {RENAMED[option]} now" for option in old if option in RENAMED)
+    if renamed or context is None:
+        return renamed
+    if message.startswith("Got unexpected extra argument"):
+        return EXTRA.get(_name(context), "")
+    is_of_group = context.parent is not None and message.startswith("No such command")
+    return f"choose from {', '.join(context.command.commands)}" if is_of_group and "Did you mean" not in message else ""
+
+
+def _name(context: Any) -> str:
+    """Return the name of a command, such as "index vectors"."""
+    return f"{_name(context.parent)} {context.info_name}".strip() if context.parent else ""

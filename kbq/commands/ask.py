@@ -9,22 +9,20 @@ import typer
 
 from kbq.answers import CONTEXT, WORDS_ALONE, CorpusColumns, SearchOptions, WordBackend
 from kbq.commands import printing
-from kbq.commands.asking import note_unknown, note_untuned, open_kb, read_queries, refuse_idle, typed_lines
+from kbq.commands.asking import AskedKb, note_unknown, note_untuned, read_queries, refuse_idle, typed_lines
 from kbq.commands.options import (
     ASK,
     Device,
     Evidence,
-    IndexName,
     Json,
-    Kb,
-    PageIds,
+    MovedModel,
     Ray,
-    TunedModel,
     fields_of,
     output_path,
     refuse_given,
     takes,
 )
+from kbq.commands.progress import build_progress
 from kbq.commands.terminal import Styled, note, print_answers_json, print_error, show, tell
 from kbq.dump.options import BuildOptions
 from kbq.errors import KbqError
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase
 
 app = typer.Typer()
-BUILD, COLUMNS, SEARCH = BuildOptions(), CorpusColumns(), SearchOptions()
+BUILD, COLUMNS, SEARCH, KB = BuildOptions(), CorpusColumns(), SearchOptions(), AskedKb()
 
 
 @app.command(rich_help_panel=ASK)
@@ -49,21 +47,22 @@ def build(
     columns: CorpusColumns = COLUMNS,
     model: Annotated[
         str | None,
-        typer.Option(show_default="default; of --append that of KB", help="`default`, a model folder, or a hub name."),
+        typer.Option(
+            show_default="default; with --append, that of KB", help="`default`, a model folder, or a hub name."
+        ),
     ] = None,
     options: BuildOptions = BUILD,
     ray: Ray = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Make a knowledge base from a corpus. A build that was killed resumes."""
+    """Make a knowledge base from a corpus. A killed build resumes."""
     if options.sparta is None:
         refuse_given(context, "without --sparta", ("terms",))
     if options.append:
         refuse_given(context, "with --append", ("bm25",))
     if ray is not None:
         refuse_given(context, "with --ray", ("workers",))
-    from kbq.commands.progress import build_progress
     from kbq.kb import KnowledgeBase
     from kbq.storage.files import folder_bytes
 
@@ -84,20 +83,17 @@ def build(
 
 @app.command(rich_help_panel=ASK)
 @takes(SearchOptions)
+@takes(AskedKb)
 def query(
     click: typer.Context,
     texts: Annotated[
-        list[str] | None,
-        typer.Argument(help='"subject [SEP] relation" or a question; several give several answers.'),
+        list[str] | None, typer.Argument(help='"subject [SEP] relation", or a question; any number of them.')
     ] = None,
-    kb: Kb = None,
-    file: Annotated[str | None, typer.Option("--file", "-f", help="One query per line; - for standard input.")] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", help="File with one query per line; - for standard input.")
+    ] = None,
+    asked: AskedKb = KB,
     options: SearchOptions = SEARCH,
-    pages: PageIds = None,
-    model: TunedModel = None,
-    index: IndexName = None,
-    ray: Ray = None,
-    device: Device = "auto",
     context: Evidence = CONTEXT,
     as_json: Json = False,
 ) -> None:
@@ -106,15 +102,14 @@ def query(
     if not as_json:
         refuse_given(click, "without --json", ("context",))
     is_typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
-    asked = [] if is_typed else read_queries(texts or [], file)
-    opened = open_kb(kb, model, device, index, ray)
-    opened = opened if pages is None else opened.with_pages(pages)
-    opened.check(options)
+    queries = [] if is_typed else read_queries(texts or [], file)
+    kb = asked.open()
+    kb.check(options)
     evidence = context if as_json else None
-    _answer(asked, opened, options, evidence)
+    _answer(queries, kb, options, evidence)
     for line in typed_lines() if is_typed else ():
         try:
-            _answer(read_queries([line], None), opened, options, evidence)
+            _answer(read_queries([line], None), kb, options, evidence)
         except KbqError as error:
             print_error(error)
 
@@ -122,9 +117,9 @@ def query(
 def _answer(
     queries: "Sequence[tuple[str, str]]", kb: "KnowledgeBase", options: SearchOptions, evidence: int | None
 ) -> None:
-    """Print the answers of queries, given with their places, as soon as they are found; then, what may be mistyped.
+    """Print the answers to queries, given with their places, as they are found; then name what may be mistyped.
 
-    `evidence`: characters on either side of an answer, as JSON; None: as lines for a person.
+    `evidence`: characters on either side of an answer, as JSON; None: lines for a person.
     """
     places, texts = [place for place, _ in queries], [text for _, text in queries]
     results = kb.ask(texts, options, places, spell=True)
@@ -162,18 +157,18 @@ def _print_answers(result: "Result", options: SearchOptions) -> None:
 def explain(
     click: typer.Context,
     text: Annotated[str, typer.Argument(help="A query.")],
-    kb: Kb = None,
+    kb: Annotated[Path | None, typer.Option(help="A knowledge base; by default the bundled sample.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many paragraphs.")] = 3,
-    backend: Annotated[WordBackend, typer.Option(help="Whose terms.")] = "bm25",
-    model: Annotated[str | None, typer.Option(help="The knowledge base's model, if that has moved.")] = None,
+    backend: Annotated[WordBackend, typer.Option(help="Which index of words.")] = "bm25",
+    model: MovedModel = None,
     context: Evidence = CONTEXT,
     as_json: Json = False,
 ) -> None:
-    """Say which terms of a query found the best paragraphs, and how much each adds to their scores."""
+    """Show which terms of a query found the best paragraphs, and how much each adds to their scores."""
     if not as_json:
         refuse_given(click, "without --json", ("context",))
     ((_, asked),) = read_queries([text], None)
-    explained = open_kb(kb, model, "cpu").explain(asked, k, backend)
+    explained = AskedKb(kb, model=model, device="cpu").open().explain(asked, k, backend)
     if as_json:
         paragraphs = (answer.to_dict(context) | {"terms": terms} for answer, terms in explained)
         print_answers_json({"query": asked, "backend": backend}, paragraphs)
@@ -188,13 +183,13 @@ def explain(
 def info(
     context: typer.Context,
     folder: Annotated[
-        Path, typer.Argument(help="A knowledge base, a model, a reader…; `default` is the model that ships.")
+        Path, typer.Argument(help="A knowledge base, a model, a reader…; `default` is the bundled model.")
     ],
-    speed: Annotated[bool, typer.Option("--speed", help="Time searches with each index, and exact.")] = False,
+    speed: Annotated[bool, typer.Option("--speed", help="Time searches with each index, and exact search.")] = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Say what is in a knowledge base, a model or another network."""
+    """Describe a knowledge base, a model or another network."""
     if not speed:
         refuse_given(context, "without --speed", ("device",))
     from kbq.description import describe, describe_indexes

@@ -1,63 +1,76 @@
-"""Asking: what commands that ask a knowledge base have in common: which it is, their queries, what may be mistyped."""
+"""Asking: what commands that ask a knowledge base share: which it is, their queries, and what may be mistyped."""
 
 import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kbq.answers import WORDS_ALONE, Backend
 from kbq.commands import printing
-from kbq.commands.options import refuse_given
+from kbq.commands.options import Device, IndexName, Ray, TunedModel, refuse_given
+from kbq.commands.progress import build_progress
 from kbq.commands.terminal import Styled, note, show
 from kbq.errors import QueryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from kbq.answers import IndexKind
     from kbq.dump.shards import Counts
     from kbq.kb import KnowledgeBase
 
+HELP = 'ask for a property, such as "Marie Curie [SEP] place of birth", or a question; ↑ brings back earlier queries'
 
-USES_SAMPLE = "no --kb is given, so the bundled sample is used"
 
+@dataclass(frozen=True, slots=True)
+class AskedKb:
+    """The knowledge base that a command asks, and what searches it."""
 
-def open_kb(
-    folder: Path | None,
-    model: str | None = None,
-    device: str = "auto",
-    index: "IndexKind | None" = None,
-    ray: str | None = None,
-) -> "KnowledgeBase":
-    """A knowledge base, or the bundled sample where no folder is given."""
-    from kbq.kb import KnowledgeBase
+    kb: Annotated[Path | None, typer.Option(help="A knowledge base; by default the bundled sample.")] = None
+    pages: Annotated[
+        Path | None, typer.Option(help="Answer only from these pages: a file of page ids, one per line.")
+    ] = None
+    model: TunedModel = None
+    index: IndexName = None
+    ray: Ray = None
+    device: Device = "auto"
 
-    if folder is not None:
-        return KnowledgeBase.open(folder, model, index=index, ray=ray, device=device)
-    return KnowledgeBase.sample(model, index=index, ray=ray, device=device, building=_building)
+    def open(self) -> "KnowledgeBase":
+        """Open it; the bundled sample is built on first use."""
+        from kbq.kb import KnowledgeBase
+
+        if self.kb is None:
+            kb = KnowledgeBase.sample(
+                self.model, index=self.index, ray=self.ray, device=self.device, building=_building
+            )
+        else:
+            kb = KnowledgeBase.open(self.kb, self.model, index=self.index, ray=self.ray, device=self.device)
+        return kb if self.pages is None else kb.with_pages(self.pages)
+
+    def note_sample(self) -> None:
+        """Say so if the bundled sample is asked."""
+        if self.kb is None:
+            note("no --kb is given, so the bundled sample is used")
 
 
 @contextmanager
 def _building(folder: Path) -> "Iterator[Callable[[Counts], None]]":
-    from kbq.commands.progress import build_progress
-
     note(f"building the sample knowledge base, once, in {folder}")
     with build_progress("building") as (report, _):
         yield report
 
 
 def refuse_idle(context: typer.Context, backend: Backend, reader: str | None) -> None:
-    """Refuse options of a reader, or of an index, where there is none that is used."""
+    """Refuse options of a reader, or of an index, if none is used."""
     if reader is None:
         refuse_given(context, "without --reader", ("depth", "retrieval_weight"))
     if backend in WORDS_ALONE:
         refuse_given(context, f"with --backend {backend}", ("index", "ray"))
 
 
-def read_queries(texts: "Sequence[str]", source: str | None) -> list[tuple[str, str]]:
-    """The queries given directly (their place is empty) and those of a file ("file:line"); blank lines are skipped.
+def read_queries(texts: Sequence[str], source: str | None) -> list[tuple[str, str]]:
+    """Return the queries that are given, with an empty place, and those of a file, with "file:line".
 
     Raises:
         QueryError: there is none, or some are malformed (all of them are named).
@@ -84,14 +97,11 @@ def read_queries(texts: "Sequence[str]", source: str | None) -> list[tuple[str, 
     return queries
 
 
-HELP = 'ask for a property, such as "Marie Curie [SEP] place of birth", or a question; ↑ has what was asked before'
-
-
-def typed_lines() -> "Iterator[str]":
-    """What a person types at a prompt, until Ctrl-D or Ctrl-C."""
+def typed_lines() -> Iterator[str]:
+    """Yield what a person types at a prompt, until Ctrl-D or Ctrl-C."""
     note("type a query, help, or Ctrl-D to end")
-    with suppress(ImportError):  # it has no place on Windows
-        import readline  # noqa: F401 - lines are edited, and ↑ has the one before
+    with suppress(ImportError):  # Windows lacks it
+        import readline  # noqa: F401 - edits lines, and keeps earlier ones
     while True:
         show(Styled("query: ", dim=True), err=True, nl=False)
         try:
@@ -105,13 +115,13 @@ def typed_lines() -> "Iterator[str]":
             yield line
 
 
-def note_unknown(words: "Sequence[str]") -> None:
+def note_unknown(words: Sequence[str]) -> None:
     """Name words that no page has: they may be mistyped."""
     if words:
         note(f"nowhere in the knowledge base, so maybe mistyped: {printing.some(words)}")
 
 
-def note_untuned(relations: "Sequence[str]") -> None:
+def note_untuned(relations: Sequence[str]) -> None:
     """Name relations that the query encoder was not tuned on."""
     if relations:
         note(f"the query encoder was not tuned on {len(relations)} of the relations: {printing.some(relations)}")

@@ -7,30 +7,31 @@ from typing import Annotated
 import typer
 
 from kbq.commands.application import Commands
-from kbq.commands.options import MAINTAIN, IndexName, Json
+from kbq.commands.options import MAINTAIN, IndexName, Json, Kb
+from kbq.commands.progress import stage_progress
 from kbq.commands.terminal import tell
 from kbq.errors import ClusterError
 
 app = typer.Typer()
 cluster = typer.Typer(
-    cls=Commands, help="Look at the machines of a Ray cluster, and give them shards.", no_args_is_help=True
+    cls=Commands, help="Check the machines of a Ray cluster, and give them shards.", no_args_is_help=True
 )
 app.add_typer(cluster, name="cluster", rich_help_panel=MAINTAIN)
 
 
 @cluster.callback()
 def _cluster() -> None:
-    """Look at the machines of a Ray cluster, and give them shards."""
+    """Check the machines of a Ray cluster, and give them shards."""
 
 
 @cluster.command("check")
 def check(
     address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The head of the cluster.")],
-    kb: Annotated[Path | None, typer.Argument(help="A knowledge base: open its shards on the nodes, too.")] = None,
+    kb: Annotated[Path | None, typer.Argument(help="A knowledge base whose shards the nodes should open.")] = None,
     index: IndexName = None,
     as_json: Json = False,
 ) -> None:
-    """Say which nodes there are, whether they compute as this machine does, and which shards each can open."""
+    """List the nodes, and say whether they compute as this machine does and which shards each can open."""
     from kbq.cluster.checking import check
 
     report = check(address, kb, index)
@@ -50,17 +51,16 @@ def check(
 
 @cluster.command("place")
 def place(
-    kb: Annotated[Path, typer.Argument(help="A knowledge base.")],
+    kb: Kb,
     ray: Annotated[str, typer.Option(metavar="HOST:PORT", help="The head of the cluster.")],
-    to: Annotated[Path, typer.Option(help="A folder on each node's own disk; it is made where it is missing.")],
+    to: Annotated[Path, typer.Option(help="A folder on each node's own disk, created if it is missing.")],
     as_json: Json = False,
 ) -> None:
-    """Copy to each node's own disk the shards that it searches; searches with --ray read them there from then on.
+    """Copy the shards that each node searches to its own disk, where searches with --ray then read them.
 
-    What is there already is compared, not copied. A copy that is not as the knowledge base is now is never read.
+    Files that are there already are compared, not copied. A copy of an older knowledge base is never read.
     """
     from kbq.cluster.placing import place
-    from kbq.commands.progress import stage_progress
 
     with stage_progress("placing") as report:
         copies = place(ray, kb, to, report)

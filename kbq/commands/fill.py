@@ -1,9 +1,8 @@
 """Fill: `kbq fill`, and what scores a filled table."""
 
 import dataclasses
-import shlex
-import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,39 +12,24 @@ import typer
 from typer.core import TyperCommand
 
 from kbq.answers import RankWords, SearchOptions
-from kbq.commands.asking import USES_SAMPLE, open_kb
-from kbq.commands.options import (
-    FILL,
-    Device,
-    IndexName,
-    Json,
-    Kb,
-    PageIds,
-    Ray,
-    TunedModel,
-    fields_of,
-    output_path,
-    refuse_given,
-    takes,
-)
-from kbq.commands.terminal import note, print_file, tell
+from kbq.commands.asking import AskedKb
+from kbq.commands.options import FILL, Device, Json, TunedModel, fields_of, output_path, refuse_given, takes
+from kbq.commands.progress import filling_progress
+from kbq.commands.terminal import note, print_file, tell, typed_command
 from kbq.tables.options import FillOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kbq.tables.tables import Table
+    from kbq.tables.tables import FillCounts, Table
 
 app = typer.Typer()
-FILL_OPTIONS, SEARCH = FillOptions(), SearchOptions()
-
-
+FILL_OPTIONS, SEARCH, KB = FillOptions(), SearchOptions(), AskedKb()
 RANKING = ("backend", *RankWords.__annotations__, "calibration")  # options of a search that a table has, too
 PRINTED = "-"  # instead of the name of a file
+NAMED = 10  # rows that cannot be asked for
 
 
-def spread(words: "Sequence[str]", option: str) -> list[str]:
-    """A command line in which each of the values behind an option has it in front.
+def spread(words: Sequence[str], option: str) -> list[str]:
+    """Return a command line in which each of the values behind an option has it in front.
 
     >>> spread(["t.csv", "--relations", "born", "died", "--out", "o.csv"], "--relations")
     ['t.csv', '--relations', 'born', '--relations', 'died', '--out', 'o.csv']
@@ -74,24 +58,25 @@ def _output(path: Path | None) -> Path | None:
 
 @app.command(cls=FillCommand, rich_help_panel=FILL)
 @takes(FillOptions)
+@takes(AskedKb)
 @takes(SearchOptions, *RANKING)
 def fill(
     context: typer.Context,
     table: Annotated[
         str | None,
-        typer.Argument(help="CSV, TSV, JSON lines, Parquet or XLSX; - is standard input.", show_default=False),
+        typer.Argument(help="CSV, TSV, JSON lines, Parquet or XLSX; - for standard input.", show_default=False),
     ] = None,
     relations: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME…",
-            help="Columns to fill, a file relations.toml, or known ones: @people; several, up to the next option.",
+            help="Columns to fill, a file relations.toml, or known relations such as @people, up to the next option.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            callback=_output, help="The filled table; its suffix says the format. - prints it, and keeps nothing."
+            callback=_output, help="The filled table, in the format of its suffix; - prints it and keeps nothing."
         ),
     ] = None,
     subjects_from_kb: Annotated[
@@ -103,23 +88,18 @@ def fill(
         typer.Option(
             metavar="TEXT,…",
             show_default="NA,N/A,NaN,null,-,…",
-            help="What cells without a value hold, in a list with commas; an empty list: only nothing is empty.",
+            help="Texts that stand for no value, with commas between them; with none, only empty cells are empty.",
         ),
     ] = None,
-    kb: Kb = None,
-    pages: PageIds = None,
-    model: TunedModel = None,
+    asked: AskedKb = KB,
     search: SearchOptions = SEARCH,
-    index: IndexName = None,
-    ray: Ray = None,
-    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Fill the empty cells of a table with what the text says, where that is likely enough. A killed run goes on.
+    """Fill the empty cells of a table with what the text says, if it is likely enough. A killed run resumes.
 
-    Beside filled.csv, filled.claims.jsonl has every value with its probability and its place in the text, and what was
-    asked is kept: another threshold, another format such as filled.html, decisions, or one more column or row ask
-    only for what is not there.
+    Beside filled.csv, filled.claims.jsonl has every value with its probability and its place in the text, and the
+    answers are kept: another threshold, another format such as filled.html, decisions, or one more column or row ask
+    only for what is missing.
     """
     if (table is None) != subjects_from_kb:
         taken = next((name for name in relations or () if Path(name).suffix), None)
@@ -133,24 +113,27 @@ def fill(
         refuse_given(context, "with --out -", ("force",))
         if as_json:
             raise typer.BadParameter("has no place beside a printed table: leave it out", param_hint="--json")
-    from kbq.commands.progress import filling_progress
-
     if empty is not None:
         options = replace(options, empty=tuple(filter(None, (text.strip() for text in empty.split(",")))))
-    if kb is None:
-        note(USES_SAMPLE)
-    verb = "checking" if options.check else "filling"
-    opened = open_kb(kb, model, device, index, ray)
-    opened = opened if pages is None else opened.with_pages(pages)
-    with TemporaryDirectory() as folder, filling_progress(f"{verb} {table or opened.folder}") as report:
+    asked.note_sample()
+    kb, verb = asked.open(), "checking" if options.check else "filling"
+    with TemporaryDirectory() as folder, filling_progress(f"{verb} {table or kb.folder}") as report:
         written = Path(folder, f"table.{options.format or 'csv'}") if str(out) == PRINTED else out
         words = {name: getattr(search, name) for name in RANKING}
-        filled = opened.fill(
-            table, relations or (), written, command=shlex.join(["kbq", *sys.argv[1:]]), note=note, report=report,
+        filled = kb.fill(
+            table, relations or (), written, command=typed_command(), note=note, report=report,
             **fields_of(options), **words,
         )  # fmt: skip
         printed = written.read_bytes() if written and written != out else None
-    counts = filled.counts
+    _note_left_out(filled.counts, out)
+    if printed is not None:
+        print_file(printed)
+        return
+    tell(dataclasses.asdict(filled.counts) | {"out": out and str(out)}, as_json, *_lines(filled, out, options.check))
+
+
+def _note_left_out(counts: "FillCounts", out: Path | None) -> None:
+    """Say what could not be asked for, or not be written as it is."""
     for problem in counts.unasked[:NAMED]:
         note(f"{problem}; its cells stay as they are")
     if len(counts.unasked) > NAMED:
@@ -161,17 +144,9 @@ def fill(
         lacking = f"; {counts.lacking:,} names have no Q-number: see {out}.ids-todo.tsv" if counts.lacking else ""
         said = f"{counts.commands:,} commands are written, {counts.left_out:,} claims cannot be: {out}.left-out.jsonl"
         note(f"{said} says why{lacking}")
-    if printed is not None:
-        print_file(printed)
-        return
-    tell(dataclasses.asdict(counts) | {"out": out and str(out)}, as_json, *_lines(filled, out, options.check))
-
-
-NAMED = 10  # rows that cannot be asked for
 
 
 def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
-    """What a person is told."""
     counts = filled.counts
     asked = f"{counts.cells:,} cells of {counts.rows:,} rows"
     if counts.seconds is not None:
@@ -191,7 +166,7 @@ def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
 
 
 def _by_relation(filled: "Table") -> list[str]:
-    """Of several relations: how many cells were filled, how likely they are right, and how many have only a guess."""
+    """Say of each of several relations how many cells were filled, how likely they are right, and how many were not."""
     accepted: dict[str, dict[str, float | None]] = {}
     guesses: Counter[str] = Counter()
     for claim in filled.claims:
@@ -209,7 +184,7 @@ def _by_relation(filled: "Table") -> list[str]:
 
 
 def _duration(seconds: float) -> str:
-    """A time in words.
+    """Return a time in words.
 
     >>> _duration(0.2), _duration(90), _duration(600), _duration(7200)
     ('a second', '90 seconds', '10 minutes', '2.0 hours')
@@ -227,10 +202,10 @@ def evaluate_table(
     relations: Annotated[
         list[str] | None, typer.Option("--relation", help="A column to score in tables; repeat it. By default all.")
     ] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print the table as CSV.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the scores as CSV.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Score a filled table against one that is right: precision, recall and F1 of the values of each cell."""
+    """Score a filled table against a gold table: precision, recall and F1 of the values of each cell."""
     from kbq.tables.scoring import evaluate_table as evaluate
 
     scores = evaluate(filled, gold, subject, relations or ())
@@ -245,26 +220,24 @@ def list_relations(
         typer.Argument(metavar="NAME…", help="Presets such as @people, or known relations; by default all."),
     ] = None,
     kb: Annotated[
-        Path | None, typer.Option(help="Ask it for each of them of some pages, and print first what it answers best.")
+        Path | None, typer.Option(help="Ask this knowledge base for each relation, and print the best answered first.")
     ] = None,
-    pages: Annotated[int, typer.Option(min=1, max=1000, help="With --kb: of so many pages.")] = 12,
+    pages: Annotated[int, typer.Option(min=1, max=1000, help="With --kb: how many pages to ask about.")] = 12,
     model: TunedModel = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Print known relations with wordings, types and P-numbers: a file relations.toml to choose from, and to change."""
-    from kbq.tables.known import as_toml, known_relations, preset, probed, relations_of
+    """Print known relations with wordings, types and P-numbers, as a file relations.toml to choose from and to edit."""
+    from kbq.tables.relations import as_toml, known_relations, preset
 
-    chosen = relations_of(f"@{name.removeprefix('@')}" for name in names) if names else preset("")
-    found, comments = [*chosen], list[str]()
+    found = list(dict.fromkeys(relation for name in names or [""] for relation in preset(name)))
+    comments: list[str] = []
     if kb is not None:
-        from kbq.commands.progress import filling_progress
+        from kbq.tables.fill import best_known
 
         with filling_progress(f"asking {kb}") as report:
-            opened = open_kb(kb, model, device)
-            ranked = probed(opened, opened.fill, chosen, pages, report)
-        found = [relation for relation, _ in ranked]
-        comments = [f"{share.likely:.0%} of {share.pages} pages have a likely value" for _, share in ranked]
-    known = {one.relation.name: one.groups for one in known_relations()}
-    rows = [dataclasses.asdict(relation) | {"groups": known[relation.name]} for relation in found]
+            ranked = best_known(AskedKb(kb, model=model, device=device).open(), found, pages, report)
+        found = [relation for relation, _, _ in ranked]
+        comments = [f"{likely:.0%} of {asked} pages have a likely value" for _, likely, asked in ranked]
+    rows = [dataclasses.asdict(relation) | {"groups": known_relations()[relation]} for relation in found]
     tell({"relations": rows}, as_json, *as_toml(found, comments).splitlines())

@@ -1,8 +1,6 @@
 """Importing: `kbq import checkpoint`, `dump` and `index`, for what DensePhrases published."""
 
 import dataclasses
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,20 +9,21 @@ import typer
 from kbq.commands import printing
 from kbq.commands.application import Commands
 from kbq.commands.options import MAINTAIN, Device, Json, output_path
-from kbq.commands.terminal import note, tell
+from kbq.commands.progress import build_progress
+from kbq.commands.terminal import note, tell, typed_command
 
 if TYPE_CHECKING:
     from kbq.importing.dump import Imported
 
 app = typer.Typer()
 importing = typer.Typer(
-    cls=Commands, help="Read what DensePhrases published: checkpoints, phrase dumps, indexes.", no_args_is_help=True
+    cls=Commands, help="Import what DensePhrases published: checkpoints, phrase dumps, indexes.", no_args_is_help=True
 )
 app.add_typer(importing, name="import", rich_help_panel=MAINTAIN)
 Dump = Annotated[Path, typer.Argument(help="The official folder dump/.")]
 NewKb = Annotated[Path, typer.Argument(callback=output_path, help="Folder of the new knowledge base.")]
-Checkpoint = Annotated[str, typer.Option(help="The checkpoint that the vectors were made with, or a model made of it.")]
-Words = Annotated[bool, typer.Option("--bm25/--no-bm25", help="Index the words, too.")]
+Checkpoint = Annotated[str, typer.Option(help="The checkpoint that made the vectors, or a model made of it.")]
+Words = Annotated[bool, typer.Option("--bm25/--no-bm25", help="Also index the words.")]
 
 
 @importing.command()
@@ -32,17 +31,17 @@ def checkpoint(
     source: Annotated[str, typer.Argument(help="A folder, or a hub name such as princeton-nlp/densephrases-multi.")],
     out: Annotated[Path, typer.Option(callback=output_path, help="Folder of the new model.")],
     vocabulary: Annotated[
-        str | None, typer.Option(help="Folder or hub name with the word pieces, where the checkpoint has none.")
+        str | None, typer.Option(help="Folder or hub name with the word pieces, if the checkpoint lacks them.")
     ] = None,
     base: Annotated[
-        str | None, typer.Option(help="The model that the checkpoint was tuned from, where it only encodes queries.")
+        str | None, typer.Option(help="The model that the checkpoint was tuned from, if it only encodes queries.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a model of a checkpoint. Its vectors are those of the official code."""
+    """Make a model of a checkpoint. It gives the vectors of the official code."""
     from kbq.importing.checkpoint import import_checkpoint
 
-    made = import_checkpoint(source, out, vocabulary=vocabulary, base=base, command=shlex.join(["kbq", *sys.argv[1:]]))
+    made = import_checkpoint(source, out, vocabulary=vocabulary, base=base, command=typed_command())
     what = f"a query encoder for the model {made.base}" if made.base else "a model"
     tell(
         dataclasses.asdict(made) | {"folder": str(made.folder)},
@@ -55,8 +54,7 @@ def checkpoint(
 def dump(
     dump: Dump, kb: NewKb, model: Checkpoint, bm25: Words = True, device: Device = "auto", as_json: Json = False
 ) -> None:
-    """Make a knowledge base of a phrase dump. Its vectors stay as they are; a killed run resumes."""
-    from kbq.commands.progress import build_progress
+    """Make a knowledge base of a phrase dump. Its vectors stay as they are. A killed run resumes."""
     from kbq.importing.dump import import_dump
 
     with build_progress(f"importing {kb}") as (report, report_stage):
@@ -76,27 +74,18 @@ def index(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Make a knowledge base of an index alone. Its codes stay where they are; a killed run resumes."""
-    from kbq.commands.progress import build_progress
+    """Make a knowledge base of an index alone. Its codes stay where they are. A killed run resumes."""
     from kbq.importing.index import import_index
 
     with build_progress(f"importing {kb}") as (report, report_stage):
         imported = import_index(
-            dump,
-            kb,
-            model,
-            name,
-            bm25=bm25,
-            device=device,
-            report=report,
-            report_stage=report_stage,
-            note=note,
+            dump, kb, model, name, bm25=bm25, device=device, report=report, report_stage=report_stage, note=note
         )
     _tell(imported, as_json)
 
 
 def _tell(imported: "Imported", as_json: bool) -> None:
-    """Say what a knowledge base holds, and which tokens of the dump are not in its text."""
+    """Say what a knowledge base holds, and how many tokens of the dump its text lacks."""
     from kbq.storage.files import folder_bytes
 
     counts, misfits, size = imported.manifest.counts, imported.misfits, folder_bytes(imported.folder)

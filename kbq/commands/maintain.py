@@ -1,7 +1,7 @@
-"""Maintain: `kbq update`, `sync`, `delete`, `compact`, `verify`, `index vectors`, `bm25`, `sparta`, and `merge-kb`."""
+"""Maintain: `kbq update`, `sync`, `delete`, `compact`, `verify`, `index`, `merge-kb` and `pages`."""
 
-import dataclasses
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +10,21 @@ import typer
 from kbq.answers import CorpusColumns, WantedKind
 from kbq.commands import printing
 from kbq.commands.application import Commands
-from kbq.commands.options import MAINTAIN, Device, Json, Ray, TunedModel, option_of, output_path, refuse_given, takes
+from kbq.commands.asking import read_queries
+from kbq.commands.options import (
+    MAINTAIN,
+    Device,
+    Json,
+    Kb,
+    MovedModel,
+    Ray,
+    TunedModel,
+    option_of,
+    output_path,
+    refuse_given,
+    takes,
+)
+from kbq.commands.progress import build_progress, stage_progress
 from kbq.commands.terminal import note, tell
 from kbq.dump.options import TERMS, BuildOptions
 from kbq.errors import KbqError
@@ -24,74 +38,57 @@ index = typer.Typer(
     cls=Commands, help="Build an index of vectors or of words; nothing is encoded again.", no_args_is_help=True
 )
 app.add_typer(index, name="index", rich_help_panel=MAINTAIN)
-PublishedKb = Annotated[Path, typer.Argument(help="A knowledge base.")]
-
-Corpus = Annotated[str, typer.Argument(help="A file or folder, or - for standard input.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")]
-Moved = Annotated[str | None, typer.Option(help="The knowledge base's model, if that has moved.")]
 BUILD, COLUMNS = BuildOptions(), CorpusColumns()
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A knowledge base, and the corpus that it is to follow."""
+
+    kb: Kb
+    corpus: Annotated[str, typer.Argument(help="A file or folder, or - for standard input.")]
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False
+    model: MovedModel = None
+    device: Device = "auto"
+    as_json: Json = False
 
 
 @app.command(rich_help_panel=MAINTAIN)
 @takes(BuildOptions, "format", "skip_bad_lines", "workers")
 @takes(CorpusColumns)
-def update(
-    kb: PublishedKb,
-    corpus: Corpus,
-    columns: CorpusColumns = COLUMNS,
-    options: BuildOptions = BUILD,
-    dry_run: DryRun = False,
-    model: Moved = None,
-    device: Device = "auto",
-    as_json: Json = False,
-) -> None:
-    """Add pages that are new and replace those that have changed, by their ids; others are not encoded again."""
-    _update(kb, corpus, replace(options, columns=columns), model, device, as_json, False, dry_run)
+@takes(Update)
+def update(wanted: Update, columns: CorpusColumns = COLUMNS, options: BuildOptions = BUILD) -> None:
+    """Add new pages and replace changed ones, by their ids; the others are not encoded again."""
+    _update(wanted, replace(options, columns=columns), delete_missing=False)
 
 
 @app.command(rich_help_panel=MAINTAIN)
 @takes(BuildOptions, "format", "workers")
 @takes(CorpusColumns)
-def sync(
-    kb: PublishedKb,
-    corpus: Corpus,
-    columns: CorpusColumns = COLUMNS,
-    options: BuildOptions = BUILD,
-    dry_run: DryRun = False,
-    model: Moved = None,
-    device: Device = "auto",
-    as_json: Json = False,
-) -> None:
-    """Do what update does and delete the pages that the corpus lacks."""
-    _update(kb, corpus, replace(options, columns=columns), model, device, as_json, True, dry_run)
+@takes(Update)
+def sync(wanted: Update, columns: CorpusColumns = COLUMNS, options: BuildOptions = BUILD) -> None:
+    """Update, and delete the pages that the corpus lacks."""
+    _update(wanted, replace(options, columns=columns), delete_missing=True)
 
 
-def _update(
-    kb: Path,
-    corpus: str,
-    options: BuildOptions,
-    model: str | None,
-    device: str,
-    as_json: bool,
-    delete_missing: bool,
-    dry_run: bool,
-) -> None:
-    from kbq.commands.progress import build_progress
+def _update(wanted: Update, options: BuildOptions, delete_missing: bool) -> None:
     from kbq.dump.manifest import read_manifest
     from kbq.dump.workers import processes
     from kbq.model.model import model_of
     from kbq.search.changing import update
 
+    kb, dry_run = wanted.kb, wanted.dry_run
     manifest, start_encoders = read_manifest(kb), processes(options.workers)
     with build_progress(f"updating {kb}") as (report, report_stage):
         after, changes, bad_lines = update(
-            corpus, kb, lambda: model_of(kb, manifest.model, model, device), options, delete_missing=delete_missing,
-            dry_run=dry_run, start_encoders=start_encoders, report=report, report_stage=report_stage, note=note,
+            wanted.corpus, kb, lambda: model_of(kb, manifest.model, wanted.model, wanted.device), options,
+            delete_missing=delete_missing, dry_run=dry_run, start_encoders=start_encoders, report=report,
+            report_stage=report_stage, note=note,
         )  # fmt: skip
     would = "would be " if dry_run else ""
     tell(
         {"kb": str(kb), "dry_run": dry_run, **asdict(changes), "bad_lines": bad_lines, **after.counts.facts},
-        as_json,
+        wanted.as_json,
         f"{kb}: {changes}",
         f"{changes.added:,} pages {would}added, {changes.replaced:,} replaced, {changes.deleted:,} deleted, "
         f"{changes.unchanged:,} as they were",
@@ -101,18 +98,20 @@ def _update(
 
 @app.command(rich_help_panel=MAINTAIN)
 def delete(
-    kb: PublishedKb,
+    kb: Kb,
     pages: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of pages.")] = None,
-    file: Annotated[str | None, typer.Option("--file", "-f", help="One id per line; - for standard input.")] = None,
-    missing_ok: Annotated[bool, typer.Option("--missing-ok", help="Leave out ids that are not there.")] = False,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", help="File with one id per line; - for standard input.")
+    ] = None,
+    missing_ok: Annotated[bool, typer.Option("--missing-ok", help="Ignore ids that do not exist.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Delete pages: no answer comes from them any more. Their bytes stay until compact."""
+    """Delete pages: no answer comes from them any more. Their bytes stay until `kbq compact`."""
     from kbq.dump.changes import delete, page_ids
 
     ids = [*(page_ids(Path(file)) if file is not None else ()), *(page_ids(pages) if pages else ())]
     if not ids:
-        raise typer.BadParameter("there is none: name pages, or give a --file with one id per line", param_hint="ID")
+        raise typer.BadParameter("no id is given: name pages, or give a --file with one id per line", param_hint="ID")
     manifest, changes = delete(kb, list(dict.fromkeys(ids)), missing_ok)
     facts = {"kb": str(kb), "deleted": changes.deleted, **manifest.counts.facts}
     tell(facts, as_json, f"{kb}: {changes.deleted:,} pages deleted, {manifest.counts.pages:,} are left")
@@ -121,16 +120,15 @@ def delete(
 
 @app.command(rich_help_panel=MAINTAIN)
 def compact(
-    kb: PublishedKb,
+    kb: Kb,
     threshold: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Leave shards with at most this share of deleted pages.")
+        float, typer.Option(min=0.0, max=1.0, help="Leave shards alone that have at most this share of deleted pages.")
     ] = 0.0,
-    model: Moved = None,
+    model: MovedModel = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Remove the bytes of deleted pages for good, and join small shards; nothing is encoded again."""
-    from kbq.commands.progress import stage_progress
     from kbq.dump.manifest import read_manifest
     from kbq.model.model import model_of
     from kbq.search.changing import compact
@@ -151,14 +149,13 @@ def compact(
 
 @app.command(rich_help_panel=MAINTAIN)
 def verify(
-    folder: Annotated[Path, typer.Argument(help="A knowledge base, or a model; `default` is the model that ships.")],
-    repair: Annotated[bool, typer.Option("--repair", help="Build damaged indexes and words again.")] = False,
-    model: Moved = None,
+    folder: Annotated[Path, typer.Argument(help="A knowledge base, or a model; `default` is the bundled model.")],
+    repair: Annotated[bool, typer.Option("--repair", help="Rebuild damaged indexes, of vectors and of words.")] = False,
+    model: MovedModel = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Compare every file with its digest, and name those that are damaged."""
-    from kbq.commands.progress import stage_progress
+    """Compare each file with its digest, and name damaged ones."""
     from kbq.search.verifying import verify
 
     with stage_progress(f"verifying {folder}") as report:
@@ -185,30 +182,28 @@ def _suggest_compacting(kb: Path, manifest: "Manifest") -> None:
 @index.command("vectors")
 def index_vectors(
     context: typer.Context,
-    kb: PublishedKb,
+    kb: Kb,
     kind: Annotated[
         WantedKind,
-        typer.Option(help="Bytes a vector (dimension 384): disk 400, read from the disk; compact 80, tiny 45."),
+        typer.Option(help="Bytes per vector (of 384 dimensions): disk 400, on the disk; compact 80 and tiny 45."),
     ] = "auto",
     recall: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Share of the ten best phrases that it must find.")
     ] = 0.99,
     queries: Annotated[
         str | None,
-        typer.Option(help="File of queries like those to come, one a line; else slots of its own pages."),
+        typer.Option(help="File of typical queries, one per line; by default slots of its own pages."),
     ] = None,
     filter: Annotated[
         float | None,
-        typer.Option(help="Index only tokens with a filter logit above this; the model's own: kbq info."),
+        typer.Option(help="Index only tokens with a filter logit above this; `kbq info` shows the model's own."),
     ] = None,
     model: TunedModel = None,
     ray: Ray = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Build an index of the vectors, which is used from now on; others stay."""
-    from kbq.commands.asking import read_queries
-    from kbq.commands.progress import stage_progress
+    """Build an index of the vectors, to be used from now on; others stay."""
     from kbq.description import index_facts
     from kbq.dump.manifest import read_manifest
     from kbq.index.factory import Build, build_missing, chosen_kind
@@ -230,17 +225,16 @@ def index_vectors(
         spec = IndexSpec(kind, recall, texts, filter)
         manifest = add_index(kb, model_of(kb, manifest.model, model, device), spec, report, build)
     facts = index_facts(kb, manifest, manifest.index)
-    tell({"kb": str(kb), **dataclasses.asdict(facts)}, as_json, f"{kb}: {printing.index_line(facts)}")
+    tell({"kb": str(kb), **asdict(facts)}, as_json, f"{kb}: {printing.index_line(facts)}")
     if facts.recall < facts.target:
         more = {"tiny": "compact, disk or exact", "compact": "disk or exact"}.get(facts.kind, "exact")
-        advice = f"choose --kind {more} for that" if filter is None else "its --filter hides the others"
-        note(f"all of its cells together do not find {facts.target:.2%}: {advice}")
+        advice = f"choose --kind {more} for that" if filter is None else "its --filter hides the rest"
+        note(f"even all of its cells do not find {facts.target:.2%}: {advice}")
 
 
 @index.command("bm25")
-def bm25(kb: PublishedKb, as_json: Json = False) -> None:
+def bm25(kb: Kb, as_json: Json = False) -> None:
     """Index the words, for the backends bm25 and hybrid."""
-    from kbq.commands.progress import stage_progress
     from kbq.words.bm25 import index_bm25
 
     with stage_progress(f"indexing {kb}") as report:
@@ -250,14 +244,13 @@ def bm25(kb: PublishedKb, as_json: Json = False) -> None:
 
 @index.command("sparta")
 def sparta(
-    kb: PublishedKb,
-    model: Annotated[Path, typer.Argument(help="A SPARTA model, made by kbq train sparta.")],
+    kb: Kb,
+    model: Annotated[Path, typer.Argument(help="A SPARTA model, from `kbq train sparta`.")],
     terms: option_of(BuildOptions, "terms") = TERMS,  # type: ignore[valid-type]
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Add the word weights that a SPARTA model has learned, for the backends sparta and hybrid."""
-    from kbq.commands.progress import stage_progress
+    """Index the word weights of a SPARTA model, for the backends sparta and hybrid."""
     from kbq.words.sparta import index_sparta
 
     with stage_progress(f"indexing {kb}") as report:
@@ -272,7 +265,6 @@ def merge_kb(
     as_json: Json = False,
 ) -> None:
     """Join knowledge bases built with the same model, by linking their files."""
-    from kbq.commands.progress import stage_progress
     from kbq.dump.manifest import read_manifest
     from kbq.dump.merging import merge
 
@@ -285,30 +277,26 @@ def merge_kb(
         f"{out}: {counts.pages:,} pages, {counts.rows:,} token vectors, in {len(manifest.shards)} shards",
     )
     if any(read_manifest(kb).bm25 for kb in kbs) and not manifest.bm25:
-        note(f"not all of them have words: add these with `kbq index bm25 {out}`")
+        note(f"not all of them have an index of words: add one with `kbq index bm25 {out}`")
     if any(read_manifest(kb).sparta for kb in kbs):
-        note(f"learned impacts stay behind, their models may differ: kbq index sparta {out} MODEL")
+        note(f"learned impacts are left out, as their models may differ: add them with `kbq index sparta {out} MODEL`")
 
 
 @app.command("pages", rich_help_panel=MAINTAIN)
 def list_pages(
-    kb: Annotated[Path, typer.Argument(help="The knowledge base.")],
-    words: Annotated[str, typer.Argument(help="Only pages whose title has these letters.")] = "",
+    kb: Kb,
+    words: Annotated[str, typer.Argument(help="Only pages whose title contains this text.")] = "",
     where: Annotated[
         list[str] | None, typer.Option(metavar="FIELD=VALUE", help="Only pages with this metadata; repeat it.")
     ] = None,
-    by: Annotated[
-        str | None, typer.Option(metavar="FIELD", help="Count pages by a field of their metadata instead.")
-    ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="So many at most; 0: all.")] = 0,
+    by: Annotated[str | None, typer.Option(metavar="FIELD", help="Instead, count pages by a metadata field.")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="List at most this many; 0: all.")] = 0,
     as_json: Json = False,
 ) -> None:
     """List the pages of a knowledge base: the id and the title of each, with a tab between them.
 
-    The ids are a file for --pages: kbq pages KB --where language=en | cut -f1 > ids.txt
+    Make a file for --pages of the ids: kbq pages KB --where language=en | cut -f1 > ids.txt
     """
-    from itertools import islice
-
     import numpy as np
 
     from kbq.dump.facets import Facets

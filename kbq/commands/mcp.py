@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from kbq.commands.asking import open_kb
+from kbq.commands.asking import AskedKb
 from kbq.commands.options import SERVE, Device, IndexName, TunedModel
 from kbq.commands.serve import NEEDS_SERVE
 from kbq.errors import KbqError
@@ -15,12 +15,14 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=SERVE)
 def mcp(
-    kb: Annotated[Path | None, typer.Argument(metavar="[KB]", help="A folder; without one the bundled sample.")] = None,
+    kb: Annotated[
+        Path | None, typer.Argument(metavar="[KB]", help="A knowledge base; by default the bundled sample.")
+    ] = None,
     model: TunedModel = None,
     index: IndexName = None,
     device: Device = "auto",
 ) -> None:
-    """Give a language model tools that look up facts: an MCP server on standard input and output."""
+    """Give a language model tools to look up facts: an MCP server on standard input and output."""
     try:
         from kbq.serve.knowledge_bases import Folder, ServedKb
         from kbq.serve.tools import serve_stdio
@@ -29,4 +31,4 @@ def mcp(
             raise
         raise KbqError(f"kbq mcp {NEEDS_SERVE}") from None
     name = "sample" if kb is None else kb.resolve().name
-    serve_stdio(ServedKb(name, Folder(kb or open_kb(None).folder, model or "", index, device)))
+    serve_stdio(ServedKb(name, Folder(kb or AskedKb().open().folder, model or "", index, device)))

@@ -8,26 +8,21 @@ import typer
 
 from kbq.answers import TOP_PAGES, WORDS_ALONE, SearchOptions
 from kbq.commands import printing
-from kbq.commands.asking import USES_SAMPLE, note_untuned, open_kb, refuse_idle
+from kbq.commands.asking import AskedKb, note_untuned, refuse_idle
 from kbq.commands.options import (
     MEASURE,
-    Device,
     Gold,
     Guess,
-    IndexName,
     Json,
-    Kb,
-    PageIds,
     PagesOf,
-    Ray,
     Strict,
     TaskName,
-    TunedModel,
     fields_of,
     numbers,
     output_path,
     takes,
 )
+from kbq.commands.progress import counting_progress
 from kbq.commands.terminal import note, print_json, show, tell
 from kbq.errors import MOST_PROBLEMS
 
@@ -36,45 +31,36 @@ if TYPE_CHECKING:
     from kbq.kilt.task import Task
 
 app = typer.Typer()
-SEARCH = SearchOptions()
+SEARCH, KB = SearchOptions(), AskedKb()
 OF_THE_TASK = ("k", "unit")
 
 
 @app.command(rich_help_panel=MEASURE)
 @takes(SearchOptions, without=OF_THE_TASK)
+@takes(AskedKb)
 def predict(
     context: typer.Context,
     inputs: Annotated[Path, typer.Argument(help="KILT records, plain or compressed.")],
     task: Annotated[str, typer.Option(help="trex, nq, aidayago2…, a family (slot_filling…), or a task file.")],
     out: Annotated[Path, typer.Option(callback=output_path, help="The prediction file.")],
-    kb: Kb = None,
-    model: TunedModel = None,
+    asked: AskedKb = KB,
     options: SearchOptions = SEARCH,
-    pages: PageIds = None,
-    top_pages: Annotated[int, typer.Option(min=1, help="Pages of each provenance.")] = TOP_PAGES,
-    with_text: Annotated[bool, typer.Option("--with-text", help="Write each page's paragraph too.")] = False,
-    index: IndexName = None,
-    ray: Ray = None,
-    device: Device = "auto",
+    top_pages: Annotated[int, typer.Option(min=1, help="Pages in each provenance.")] = TOP_PAGES,
+    with_text: Annotated[bool, typer.Option("--with-text", help="Also write each page's paragraph.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Predict KILT records. A run that was killed resumes."""
+    """Predict KILT records. A killed run resumes."""
     refuse_idle(context, options.backend, options.reader)
-    from kbq.commands.progress import counting_progress
     from kbq.kilt.task import Task
 
     chosen = Task.load(task)
-    if kb is None:
-        note(USES_SAMPLE)
+    asked.note_sample()
     if options.backend in WORDS_ALONE and options.reader is None and chosen.answer == "phrase":
         note(f"with --backend {options.backend} answers are whole paragraphs: --reader reads phrases in them")
-    opened = open_kb(kb, model, device, index, ray)
-    opened = opened if pages is None else opened.with_pages(pages)
+    kb = asked.open()
     with counting_progress(f"predicting {out}") as report:
         words = {name: value for name, value in fields_of(options).items() if name not in OF_THE_TASK}
-        outcome = opened.predict(
-            inputs, chosen, out, top_pages=top_pages, with_text=with_text, report=report, **words
-        )  # fmt: skip
+        outcome = kb.predict(inputs, chosen, out, top_pages=top_pages, with_text=with_text, report=report, **words)
     note_untuned(outcome.untuned_relations)
     tell(
         dataclasses.asdict(outcome) | {"out": str(out)},
@@ -90,54 +76,54 @@ def evaluate(
     file: Guess,
     gold: Gold,
     task: TaskName = None,
-    by: Annotated[str, typer.Option(help="Scores by group: relation, evidence-sets or meta.KEY.")] = "",
-    ci: Annotated[bool, typer.Option("--ci", help="95 % confidence intervals, by bootstrap.")] = False,
+    by: Annotated[str, typer.Option(help="Also score by group: relation, evidence-sets or meta.KEY.")] = "",
+    ci: Annotated[bool, typer.Option("--ci", help="Add 95 % confidence intervals, by bootstrap.")] = False,
     compare: Annotated[
-        list[Path] | None, typer.Option(help="Predictions of a second system, tested in pairs; repeat it for more.")
+        list[Path] | None, typer.Option(help="Predictions of a second system, for paired tests; repeat it for more.")
     ] = None,
     diagnosis: Annotated[
-        bool, typer.Option("--diagnosis", help="How often answer and pages are right, and the best that is possible.")
+        bool, typer.Option("--diagnosis", help="Say how often answers and pages are right, and the best possible.")
     ] = False,
     calibration: Annotated[
-        bool, typer.Option("--calibration", help="How well probabilities tell right from wrong answers.")
+        bool, typer.Option("--calibration", help="Say how well probabilities tell right from wrong answers.")
     ] = False,
     plots: Annotated[
-        Path | None, typer.Option(callback=output_path, help="Draw the calibration into this folder.")
+        Path | None, typer.Option(callback=output_path, help="Draw the calibration in this folder.")
     ] = None,
     per_item: Annotated[
-        Path | None, typer.Option(callback=output_path, help="Write every query's scores here, as JSON lines.")
+        Path | None, typer.Option(callback=output_path, help="Write each query's scores to this file, as JSON lines.")
     ] = None,
     ks: Annotated[str, typer.Option(help="Depths of the retrieval scores.")] = "1,5,10,20,100",
     rank_keys: Annotated[
-        str, typer.Option(help="What retrieval counts as one page: page, section, paragraph, title, or keys k1,k2.")
+        str, typer.Option(help="What counts as one page in retrieval: page, section, paragraph, title, or keys k1,k2.")
     ] = "page",
     missing: Annotated[
-        Literal["error", "zero", "skip"], typer.Option(help="How a query without prediction counts; official: error.")
+        Literal["error", "zero", "skip"], typer.Option(help="How a query without a prediction counts; official: error.")
     ] = "error",
     empty_provenance: Annotated[
         Literal["count", "ignore"], typer.Option(help="How empty gold provenance counts; official: count.")
     ] = "count",
     coupled: Annotated[
-        bool, typer.Option("--coupled", help="Add KILT-accuracy-coupled: pages must be those of the answer given.")
+        bool, typer.Option("--coupled", help="Add KILT-accuracy-coupled: the pages must be those of the given answer.")
     ] = False,
     top_1: Annotated[bool, typer.Option("--top-1", help="Add recall@1 and success_rate@1.")] = False,
     no_rouge: Annotated[bool, typer.Option("--no-rouge", help="Leave out ROUGE-L, the slowest score.")] = False,
-    measures: Annotated[str, typer.Option(help='Measures of ir-measures, where installed, such as "RR nDCG@10".')] = "",
+    measures: Annotated[str, typer.Option(help='Measures of ir-measures, if installed, such as "RR nDCG@10".')] = "",
     trec_run: Annotated[
-        Path | None, typer.Option(callback=output_path, help="Write the predicted pages here, as a TREC run.")
+        Path | None, typer.Option(callback=output_path, help="Write the predicted pages to this file, as a TREC run.")
     ] = None,
     trec_qrels: Annotated[
-        Path | None, typer.Option(callback=output_path, help="Write the gold pages here, as TREC qrels.")
+        Path | None, typer.Option(callback=output_path, help="Write the gold pages to this file, as TREC qrels.")
     ] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print the last of the tables as CSV.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the last table as CSV.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Score KILT predictions exactly as the leaderboard does. Tables are scored by `kbq evaluate-table`."""
+    """Score KILT predictions exactly as the leaderboard does. `kbq evaluate-table` scores tables."""
     from kbq.kilt.evaluation import PartlyScoredError
     from kbq.kilt.evaluation import evaluate as evaluate_predictions
 
     if as_csv and as_json:
-        raise typer.BadParameter("is another way to print than --json: leave one of them out", param_hint="--csv")
+        raise typer.BadParameter("excludes --json: leave one of them out", param_hint="--csv")
     refusal = None
     try:
         evaluation = evaluate_predictions(
@@ -146,7 +132,7 @@ def evaluate(
             empty_provenance=empty_provenance, coupled=coupled, top_1=top_1, rouge=not no_rouge, measures=measures,
             trec_run=trec_run, trec_qrels=trec_qrels,
         )  # fmt: skip
-    except PartlyScoredError as error:  # what could be scored is printed all the same
+    except PartlyScoredError as error:  # the scores that there are get printed
         evaluation, refusal = error.evaluation, error
     for line in evaluation.notes:
         note(line)
@@ -167,13 +153,13 @@ def errors(
     gold: Gold,
     task: TaskName = None,
     kb: PagesOf = None,
-    kind: Annotated[str | None, typer.Option(help="Show this kind only, such as page-right-answer-wrong.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Show only this kind, such as page-right-answer-wrong.")] = None,
     sample: Annotated[int, typer.Option(min=0, help="How many examples of each kind.")] = 3,
     as_json: Json = False,
 ) -> None:
-    """Say why predictions are wrong, with examples; with --kb also the texts of their pages.
+    """Say why predictions are wrong, with examples and, with --kb, the texts of their pages.
 
-    Answers are compared letter by letter; with a --task that ranks by EM, after KILT's normalisation.
+    Answers are compared letter by letter or, with a --task that ranks by EM, after KILT's normalisation.
     """
     from kbq.kilt.error_kinds import find_errors
 
@@ -195,13 +181,13 @@ def validate(
     kb: PagesOf = None,
     strict: Strict = False,
     fix: Annotated[
-        Path | None, typer.Option(callback=output_path, help="Repair the form, write it here, and check that.")
+        Path | None, typer.Option(callback=output_path, help="Repair the format, write the file here, and check that.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Check KILT predictions without gold. Exit status 1: the leaderboard would refuse or misread them.
 
-    Page ids must be integers with --strict, or where those in the inputs are; without either, others are a warning.
+    Page ids must be integers with --strict, or if those in the inputs are; otherwise, others only give a warning.
     """
     from kbq.kilt.validation import check
 
@@ -228,7 +214,7 @@ def merge(
     out: Annotated[Path, typer.Option(callback=output_path, help="The new prediction file.")],
     as_json: Json = False,
 ) -> None:
-    """Combine one system's answers with another one's pages."""
+    """Combine one system's answers with another's pages."""
     from kbq.kilt.submission import merge as merge_files
 
     count = merge_files(answers, provenance, out)
@@ -248,7 +234,7 @@ def passages(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Score retrieved texts by whether they contain an answer: top-k accuracy, MRR@20, P@20."""
+    """Score retrieved passages by whether they contain an answer: top-k accuracy, MRR@20, P@20."""
     from kbq.kilt.passages import evaluate_passages
 
     scores = evaluate_passages(file, gold, numbers(ks, "--ks"), export)
@@ -258,11 +244,11 @@ def passages(
 @app.command(rich_help_panel=MEASURE)
 def submit(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="One prediction file for each task.")],
-    tasks: Annotated[str, typer.Option("--tasks", "--task", help="Their tasks in the same order: trex,nq.")],
-    out: Annotated[Path, typer.Option(callback=output_path, help="Folder of the upload-ready files.")],
+    tasks: Annotated[str, typer.Option("--tasks", "--task", help="Their tasks, in the same order: trex,nq.")],
+    out: Annotated[Path, typer.Option(callback=output_path, help="Folder for the files to upload.")],
     inputs: Annotated[
         list[Path] | None,
-        typer.Option(help="Their official input files in the same order; repeat it for each."),
+        typer.Option(help="Their official input files, in the same order; repeat it for each."),
     ] = None,
     strict: Strict = False,
     as_json: Json = False,

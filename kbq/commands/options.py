@@ -1,26 +1,24 @@
 """Options of commands: those of a record, as `kbq.options` declares them, and some that only commands share."""
 
-import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+from typer.models import ParameterInfo
 
 from kbq.answers import IndexKind
 from kbq.options import Declared, declared
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ASK, FILL, SERVE, TEACH = "Ask", "Fill", "Serve", "Teach"  # panels of the help
 MEASURE, MAINTAIN = "Measure (KILT)", "Maintain"
 
 
 def output_path(path: Path | None) -> Path | None:
-    """What is written is a plain file, or a folder, with a name."""
+    """Refuse a name that cannot be that of a new file or folder."""
     if path is not None and str(path) == "-":
         raise typer.BadParameter("- stands for standard input: give a name to write to")
     if path is not None and path.suffix.lower() in (".gz", ".xz", ".bz2"):
@@ -29,51 +27,43 @@ def output_path(path: Path | None) -> Path | None:
 
 
 Evidence = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        help="Of --json: characters of the paragraph on either side of an answer; 1000000000 prints whole paragraphs.",
-    ),
+    int, typer.Option(min=0, help="With --json: characters of the paragraph on either side of an answer.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
-A_READER = "`default`, or a question-answering checkpoint (folder, hub name)"
+A_READER = "`default`, or a question-answering checkpoint (folder or hub name)"
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:n.")]
 Ray = Annotated[
     str | None,
-    typer.Option(
-        metavar="HOST:PORT", help="The head of a Ray cluster whose machines do the work; `local` starts one here."
-    ),
+    typer.Option(metavar="HOST:PORT", help="Head of a Ray cluster that does the work; `local` starts one here."),
 ]
-Kb = Annotated[Path | None, typer.Option(help="A knowledge base; without it the bundled sample is used.")]
+Kb = Annotated[Path, typer.Argument(help="A knowledge base.")]
 TunedModel = Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")]
+MovedModel = Annotated[str | None, typer.Option(help="The knowledge base's model, if it has moved.")]
 Guess = Annotated[Path, typer.Argument(metavar="FILE", help="KILT predictions, plain or compressed.")]
 Gold = Annotated[Path, typer.Argument(metavar="GOLD", help="The KILT file with the answers, plain or compressed.")]
 TaskName = Annotated[
     str | None, typer.Option("--task", help="trex, nq, aidayago2…, a family (slot_filling…), or a task file.")
 ]
 PagesOf = Annotated[Path | None, typer.Option("--kb", help="The knowledge base that the pages come from.")]
-PageIds = Annotated[
-    Path | None, typer.Option("--pages", help="File of page ids, one a line: answer from these pages only.")
-]
-IndexName = Annotated[IndexKind | None, typer.Option(help="Without it, the index built last is used.")]
+IndexName = Annotated[IndexKind | None, typer.Option(help="The index to search; by default the one built last.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Page ids must be integers, as on the leaderboard.")]
 
 
-def takes(record: Any, *names: str, without: "Sequence[str]" = ()) -> Callable[[Callable[..., None]], Any]:
+def takes(record: Any, *names: str, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Any]:
     """Give a command the options of a record, in place of its parameter of that type.
 
     Args:
         names: the options; by default all.
-        without: options that the command has not.
+        without: options that the command lacks.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         parameters = inspect.signature(command).parameters.values()
         (place,) = (one.name for one in parameters if one.annotation is record)
-        options = [one for one in declared(record) if one.name in (names or (one.name,)) and one.name not in without]
+        options = [one for one in _parameters(record) if one.name in (names or (one.name,)) and one.name not in without]
         expanded: list[inspect.Parameter] = []
         for one in parameters:
-            expanded += [*map(_parameter, options)] if one.name == place else [one.replace(kind=one.KEYWORD_ONLY)]
+            expanded += options if one.name == place else [one.replace(kind=one.KEYWORD_ONLY)]
 
         @functools.wraps(command)
         def run(**given: Any) -> None:
@@ -87,15 +77,24 @@ def takes(record: Any, *names: str, without: "Sequence[str]" = ()) -> Callable[[
     return decorate
 
 
-def _parameter(one: Declared) -> inspect.Parameter:
-    """An option as the parameter of a command."""
-    return inspect.Parameter(
-        one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=typer_option(one)
-    )
+def _parameters(record: Any) -> list[inspect.Parameter]:
+    """Return the options of a record as parameters of a command."""
+    types = {one.name: typer_option(one) for one in declared(record)}
+    for name, hint in get_type_hints(record, include_extras=True).items():
+        if any(isinstance(note, ParameterInfo) for note in get_args(hint)):  # of a record that only commands have
+            types[name] = hint
+    required, kind = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(
+            one.name, kind, default=required if one.default is MISSING else one.default, annotation=types[one.name]
+        )
+        for one in fields(record)
+        if one.name in types
+    ]
 
 
 def typer_option(one: Declared) -> Any:
-    """The type of a command's parameter for an option."""
+    """Return the type of a command's parameter for an option."""
     option = one.option
     flags = [option.flag or f"--{one.name.replace('_', '-')}"] if option.flag or one.type is bool else []
     return Annotated[
@@ -112,17 +111,17 @@ def typer_option(one: Declared) -> Any:
 
 
 def fields_of(record: Any) -> dict[str, Any]:
-    """The fields of a record by their names, those of its own records unopened."""
-    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    """Return the fields of a record by their names, those of its own records unopened."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def option_of(record: Any, name: str) -> Any:
-    """The type of a command's parameter for one option of a record."""
+    """Return the type of a command's parameter for one option of a record."""
     return next(typer_option(one) for one in declared(record) if one.name == name)
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:
-    """The numbers of a list such as 1,5,20."""
+    """Read a list of numbers such as 1,5,20."""
     try:
         found = tuple(int(number) for number in text.split(","))
         if min(found) < 1:
@@ -132,8 +131,8 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
         raise typer.BadParameter(f"{text!r} is not a list of numbers like 1,5,20", param_hint=option) from None
 
 
-def refuse_given(context: typer.Context, option: str, others: "Sequence[str]") -> None:
-    """Refuse options that would be ignored: wrong usage."""
+def refuse_given(context: typer.Context, option: str, others: Sequence[str]) -> None:
+    """Refuse options that would be ignored."""
     for name in others:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":

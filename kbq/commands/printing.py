@@ -1,4 +1,4 @@
-"""Rendering: answers, facts and outcomes as lines for the person at the terminal, and hits as JSON."""
+"""Printing: answers, facts and outcomes become lines for the person at the terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from kbq.description import IndexFacts, IndexSpeed
     from kbq.kilt.error_kinds import ErrorCase
     from kbq.training.encoders import TrainingOutcome
-    from kbq.training.examples import Repairs
     from kbq.training.generator import GeneratorOutcome
     from kbq.training.reader import ReaderOutcome
     from kbq.training.sparta import SpartaOutcome
@@ -35,10 +34,10 @@ NAMED = 3  # names shown of a longer list
 
 
 def answer_lines(rank: int, hit: Answer, beside_judged: bool = False) -> list[Line]:
-    """A hit with its place, and the text that it stands in.
+    """Show an answer with its place, and the text around it.
 
     Args:
-        beside_judged: others have probabilities, beside which a score would mislead.
+        beside_judged: other answers have probabilities, beside which a score would mislead.
     """
     value = "not judged" if beside_judged and hit.probability is None else worth(hit)
     place = f"page {hit.page_id}, paragraph {hit.paragraph}, characters {hit.start}-{hit.end}"
@@ -48,13 +47,13 @@ def answer_lines(rank: int, hit: Answer, beside_judged: bool = False) -> list[Li
 
 
 def guess_lines(hit: Answer) -> list[Line]:
-    """That there is no answer, and the best guess in grey."""
+    """Say that there is no answer, and show the best guess in grey."""
     guess = f"best guess: {shortened(hit.text)}, {worth(hit)}, {shortened(hit.title)}, page {hit.page_id}"
     return [("     no answer  ", Styled(f"({guess})", dim=True))]
 
 
 def worth(hit: Answer) -> str:
-    """The chance that an answer is right or, where that is not known, its score.
+    """Return the probability of an answer or, if that is unknown, its score.
 
     >>> from dataclasses import replace
     >>> from kbq.answers import Answer
@@ -66,7 +65,7 @@ def worth(hit: Answer) -> str:
 
 
 def explanation_lines(hit: Answer, parts: Mapping[str, float]) -> list[str]:
-    """A paragraph, and what each term of the query adds to its score, the largest first."""
+    """Show a paragraph, and what each term of the query adds to its score, largest first."""
     terms = sorted(parts.items(), key=lambda part: -part[1])
     return [
         f"{hit.score:.2f}  {shortened(hit.title)}  (page {hit.page_id}, paragraph {hit.paragraph})",
@@ -76,7 +75,7 @@ def explanation_lines(hit: Answer, parts: Mapping[str, float]) -> list[str]:
 
 
 def excerpt(hit: Answer) -> tuple[str, Styled, str]:
-    """The unit, or what stands near the phrase: what comes before, the phrase, and what comes after."""
+    """Return the unit, or the text near the phrase, in three parts: before the phrase, the phrase, and behind it."""
     start, end = hit.start, hit.end
     first = max(hit.unit[0] if hit.unit[0] < start else 0, start - AROUND)
     last = min(hit.unit[1] if hit.unit[1] > end else len(hit.context), end + AROUND)
@@ -87,7 +86,7 @@ def excerpt(hit: Answer) -> tuple[str, Styled, str]:
 
 
 def case_lines(case: ErrorCase) -> list[Line]:
-    """A wrong prediction beside the gold record, and an empty line."""
+    """Show a wrong prediction beside the gold record, and an empty line."""
     gold = " | ".join(f"{page.title} ({page.page_id})" for page in case.gold_places)
     rank = "not found" if case.found is None else f"complete at rank {case.rank}" if case.rank else "not all found"
     lines = {
@@ -107,7 +106,7 @@ def case_lines(case: ErrorCase) -> list[Line]:
 
 
 def fact(value: object) -> str:
-    """A fact on one line; the whole story of a training is for --json."""
+    """Return a fact on one line; the whole story of a training is for --json."""
     if not isinstance(value, dict):
         return f"{value:,}" if type(value) is int else str(value)  # True is an int, too
     if any(isinstance(part, dict | list) for part in value.values()):
@@ -116,7 +115,7 @@ def fact(value: object) -> str:
 
 
 def index_line(facts: IndexFacts) -> str:
-    """What an index costs and finds."""
+    """Say how large an index is, and how much it finds."""
     if facts.kind == "exact":
         return "exact, compares every vector: nothing is missed"
     probes = f"{facts.probes:,} probe{'s' * (facts.probes > 1)}"
@@ -130,7 +129,7 @@ def index_line(facts: IndexFacts) -> str:
 
 
 def speed_line(speed: IndexSpeed) -> str:
-    """How fast an index is."""
+    """Say how fast an index is."""
     return f"{speed.kind}, {speed.together:,.4g} searches per second 64 at a time, {speed.alone:,.4g} one at a time"
 
 
@@ -138,7 +137,7 @@ def speed_line(speed: IndexSpeed) -> str:
 
 
 def encoder_lines(out: Path, outcome: TrainingOutcome) -> list[str]:
-    """What `kbq train encoders` made."""
+    """Say what `kbq train encoders` made."""
     scores = outcome.scores
     vectors = min(outcome.filter, key=lambda point: abs(point.kept - scores.kept)).vectors
     return [
@@ -146,35 +145,31 @@ def encoder_lines(out: Path, outcome: TrainingOutcome) -> list[str]:
         f"reading, passage given    EM {scores.gold_em:.1f}  F1 {scores.gold_f1:.1f}  ({scores.queries:,} queries)",
         f"reading, all passages     EM {scores.open_em:.1f}  F1 {scores.open_f1:.1f}",
         f"gold passage found        first {scores.open_passage:.1f}  in the top 5 {scores.open_passage_5:.1f}",
-        f"the filter keeps {scores.kept:.0f} % of the tokens, {vectors:.0f} vectors of a passage (its curve: --json)",
-        *_queries_left_out(outcome.too_long, outcome.surplus),
-        *_answers_left_out(outcome.repairs),
+        f"the filter keeps {scores.kept:.0f} % of the tokens, {vectors:.0f} vectors per passage (its curve: --json)",
+        *_left_out(outcome),
     ]
 
 
 def reader_lines(out: Path, outcome: ReaderOutcome) -> list[str]:
-    """What `kbq train reader` made."""
+    """Say what `kbq train reader` made."""
     scores = f"EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)"
-    left_out = _queries_left_out(outcome.too_long, outcome.surplus)
-    return [_steps(out, outcome), f"reading, passage given    {scores}", *left_out, *_answers_left_out(outcome.repairs)]
+    return [_steps(out, outcome), f"reading, passage given    {scores}", *_left_out(outcome)]
 
 
 def generator_lines(out: Path, outcome: GeneratorOutcome) -> list[str]:
-    """What `kbq train generator` made."""
+    """Say what `kbq train generator` made."""
     score = f"{outcome.perplexity:.1f}  ({outcome.dev_queries:,} questions)"
-    steps = _steps(out, outcome, "questions")
-    left_out = _queries_left_out(outcome.too_long, 0)
-    return [steps, f"perplexity                {score}", *left_out, *_answers_left_out(outcome.repairs)]
+    return [_steps(out, outcome, "questions"), f"perplexity                {score}", *_left_out(outcome)]
 
 
 def sparta_lines(out: Path, outcome: SpartaOutcome) -> list[str]:
-    """What `kbq train sparta` made."""
+    """Say what `kbq train sparta` made."""
     left_out = f"{outcome.left_out:,} left out: their answer is not within a sentence"
-    return [f"{_steps(out, outcome)}; {left_out}", *_answers_left_out(outcome.repairs)]
+    return [f"{_steps(out, outcome)}; {left_out}", *_left_out(outcome)]
 
 
 def finetuning_lines(outcome: FinetuningOutcome) -> list[str]:
-    """What `kbq finetune` made, and which answers can never be found."""
+    """Say what `kbq finetune` made, and which answers can never be found."""
     reach, before, after = outcome.reach, outcome.scores[0], max(outcome.scores)
     unnamed = f", of {reach.unnamed:,} no page is named" if reach.unnamed else ""
     nowhere = f"; answers of {reach.nowhere:,} of these do not occur in it" if reach.nowhere else ""
@@ -203,13 +198,9 @@ def finetuning_lines(outcome: FinetuningOutcome) -> list[str]:
 
 
 def calibration_lines(outcome: CalibrationOutcome) -> list[str]:
-    """What `kbq calibrate` made; the scores are of relations that were left out."""
-    scores = {
-        "AUROC": outcome.auroc,
-        "Brier": outcome.brier,
-        "ECE": outcome.ece,
-        "by chance": outcome.ece_of_chance,
-    }
+    """Say what `kbq calibrate` made; the scores are of relations that were left out."""
+    errors = {"Brier": outcome.brier, "ECE": outcome.ece, "by chance": outcome.ece_of_chance}
+    scores = {"AUROC": outcome.auroc} | errors
     figures = "  ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None)
     thresholds = [
         f"of answers above {threshold:.2f}, {float(precision):.0%} are right"
@@ -227,36 +218,32 @@ def calibration_lines(outcome: CalibrationOutcome) -> list[str]:
 
 
 def _steps(out: Path, outcome: Any, unit: str = "queries") -> str:
-    """A line on what was trained, and on how much."""
     return f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} {unit}"
 
 
-def _queries_left_out(too_long: int, surplus: int) -> list[str]:
-    """A line on queries that were not learned from, if there are any."""
-    if not (too_long or surplus):
-        return []
-    return [f"queries left out: {too_long:,} cannot be used, {surplus:,} beyond the limit of a passage"]
-
-
-def _answers_left_out(repairs: Repairs) -> list[str]:
-    """A line on answers that were not where their file says, if there are any."""
-    if not (repairs.moved or repairs.lost or repairs.doubtful):
-        return []
-    left_out = f"{repairs.lost:,} not in their passage, {repairs.doubtful:,} at a doubtful place"
-    return [f"answers left out: {left_out}; {repairs.moved:,} moved to the nearest place"]
+def _left_out(outcome: Any) -> list[str]:
+    """Count the queries and answers that nothing was learned from, if there are any."""
+    too_long, surplus = getattr(outcome, "too_long", 0), getattr(outcome, "surplus", 0)
+    lines, repairs = [], outcome.repairs
+    if too_long or surplus:
+        lines.append(f"queries left out: {too_long:,} cannot be used, {surplus:,} beyond the limit of a passage")
+    if repairs.moved or repairs.lost or repairs.doubtful:
+        left_out = f"{repairs.lost:,} not in their passage, {repairs.doubtful:,} at a doubtful place"
+        lines.append(f"answers left out: {left_out}; {repairs.moved:,} moved to the nearest place")
+    return lines
 
 
 # Parts of lines
 
 
 def shortened(text: str, width: int = AROUND) -> str:
-    """A text on one line, of at most `width` characters."""
-    line = " ".join(text.split(None, width)[:width])  # with a blank between, as many words are too long already
+    """Return a text on one line, of at most `width` characters."""
+    line = " ".join(text.split(None, width)[:width])  # with blanks between them, as many words are too long already
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def unknown_word(query_id: str, word: str, meant: str | None) -> str:
-    """A word that does not occur, with the line of its query, if that has one, and what may have been meant.
+    """Return a word that does not occur, with the line of its query, if known, and what may have been meant.
 
     >>> unknown_word("queries.txt:2", "plase", "place"), unknown_word("", "Qqz", None)
     ('plase (queries.txt:2, did you mean place?)', 'Qqz')
@@ -266,10 +253,10 @@ def unknown_word(query_id: str, word: str, meant: str | None) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first names of a list that may be long."""
+    """Return the first names of a list that may be long."""
     return f"{', '.join(names[:NAMED])}{' …' if len(names) > NAMED else ''}"
 
 
 def size(count: int) -> str:
-    """A number of bytes."""
+    """Return a number of bytes with its unit."""
     return f"{count / 1e6:,.1f} MB" if count < 1e9 else f"{count / 1e9:,.2f} GB"

@@ -1,22 +1,11 @@
-"""Progress: bars on standard error for what takes long; a line now and then where that is no terminal."""
+"""Progress: bars on standard error for work that takes long; a line now and then where that is no terminal."""
 
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Protocol
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from kbq.storage.progress import Report
 from kbq.text.visible import visible
@@ -25,44 +14,37 @@ if TYPE_CHECKING:
     from kbq.dump.shards import Counts
     from kbq.training.engine import StepReport
 
-
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
-TEXT = TextColumn("{task.description}", markup=False)
+Show = Callable[..., None]  # called with a text and, if they are known, how much is done, and of how much
 
 
 @contextmanager
-def build_progress(title: str) -> Iterator[tuple[Callable[["Counts"], None], Report]]:
-    """Shows pages, tokens and tokens per second of this run; then the stages that follow."""
-    begun = time.monotonic()
-    before: list[Counts] = []  # what an earlier, killed run had done
-
-    with _bar(title, TEXT, BarColumn(), TimeElapsedColumn()) as show:
+def build_progress(title: str) -> "Iterator[tuple[Callable[[Counts], None], Report]]":
+    """Show pages, tokens and tokens per second of this run, then the stages that follow."""
+    speed = _Speed()
+    with _bar(title) as show:
 
         def report(counts: "Counts") -> None:
-            if not before:
-                before.append(counts)
-            speed = (counts.tokens - before[0].tokens) / max(1e-9, time.monotonic() - begun)
-            show(f"{counts.pages:,} pages, {counts.tokens:,} tokens, {speed:,.0f} tokens/s")
+            per_second = speed.of(counts.tokens)
+            show(f"{counts.pages:,} pages, {counts.tokens:,} tokens, {per_second:,.0f} tokens/s")
 
         yield report, _staged(show)
 
 
 @contextmanager
 def stage_progress(title: str) -> Iterator[Report]:
-    """Shows one stage after another, and how much of each is done."""
-    with _counted_bar(title) as show:
+    """Show one stage after another, and how much of each is done."""
+    with _bar(title) as show:
         yield _staged(show)
 
 
 @contextmanager
-def training_progress(
-    title: str,
-) -> Iterator[tuple[Callable[["StepReport"], None], Callable[[int, int], None]]]:
-    """Shows steps, moving averages, the dev score and tokens per second; before that, how much a reader has read."""
+def training_progress(title: str) -> "Iterator[tuple[Callable[[StepReport], None], Callable[[int, int], None]]]":
+    """Show steps, moving averages, the dev score and tokens per second; before that, how much a reader has read."""
     begun, done = 0.0, 0
     averages: dict[str, float] = {}
 
-    with _counted_bar(title) as show:
+    with _bar(title) as show:
 
         def report(step: "StepReport") -> None:
             nonlocal done, begun
@@ -84,52 +66,53 @@ def training_progress(
 
 @contextmanager
 def augmenting_progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Shows how many paragraphs are read, and how many questions are kept."""
-    with _bar(title, SpinnerColumn(), TEXT, TimeElapsedColumn()) as show:
+    """Show how many paragraphs are read, and how many questions are kept."""
+    with _bar(title, is_counted=False) as show:
         yield lambda paragraphs, questions: show(f"{paragraphs:,} paragraphs, {questions:,} questions")
 
 
 @contextmanager
 def counting_progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Shows how many things of a known number are done."""
-    with _counted_bar(title) as show:
+    """Show how many things of a known number are done."""
+    with _bar(title) as show:
         yield lambda done, total: show(f"{done:,} of {total:,}", done, total)
 
 
 @contextmanager
 def filling_progress(title: str) -> Iterator[Callable[[int, int, int], None]]:
-    """Shows cells, cells per second of this run, and how many are filled."""
-    begun = time.monotonic()
-    before: list[int] = []  # what an earlier, killed run had done
-
-    with _counted_bar(title) as show:
+    """Show cells, cells per second of this run, and how many are filled."""
+    speed = _Speed()
+    with _bar(title) as show:
 
         def report(done: int, total: int, filled: int) -> None:
-            if not before:
-                before.append(done)
-            speed = (done - before[0]) / max(1e-9, time.monotonic() - begun)
-            show(f"{done:,} of {total:,} cells, {filled:,} filled, {speed:,.1f} cells/s", done, total)
+            show(f"{done:,} of {total:,} cells, {filled:,} filled, {speed.of(done):,.1f} cells/s", done, total)
 
         yield report
 
 
-class _Show(Protocol):
-    """Shows a text, and how much of how much is done where that is known."""
+class _Speed:
+    """How much a second this run does, apart from what an earlier, killed run had done."""
 
-    def __call__(self, text: str, done: int | None = None, total: int | None = None) -> None: ...
+    def __init__(self) -> None:
+        self._begun, self._before = time.monotonic(), -1
+
+    def of(self, done: int) -> float:
+        self._before = done if self._before < 0 else self._before
+        return (done - self._before) / max(1e-9, time.monotonic() - self._begun)
 
 
-def _staged(show: _Show) -> Report:
+def _staged(show: Show) -> Report:
     return lambda stage, done, total: show(f"{stage}: {done:,} of {total:,}", done, total)
 
 
-def _counted_bar(title: str) -> AbstractContextManager[_Show]:
-    return _bar(title, TEXT, BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-
-
 @contextmanager
-def _bar(title: str, *columns: ProgressColumn) -> Iterator[_Show]:
-    """A bar with the title before every text; where there is no terminal plain lines, not too many, for logs."""
+def _bar(title: str, is_counted: bool = True) -> Iterator[Show]:
+    """Show a bar with the title before every text; where there is no terminal plain lines, not too many, for logs."""
+    from rich.console import Console  # on demand: the help does without
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    text, elapsed = TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    columns = [text, BarColumn(), elapsed, TimeRemainingColumn()] if is_counted else [SpinnerColumn(), text, elapsed]
     is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     last = time.monotonic()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kbq.answers import IndexKind
-from kbq.commands.asking import open_kb
+from kbq.commands.asking import AskedKb
 from kbq.commands.options import SERVE, Device, IndexName, Json, Ray
 from kbq.commands.terminal import note, tell
 from kbq.errors import KbqError
@@ -24,22 +24,22 @@ NEEDS_SERVE = "needs further packages: pip install '.[serve]' in the checkout of
 def serve(
     kbs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KB", help="Folders, or NAME=FOLDER; without one the bundled sample."),
+        typer.Argument(metavar="KB", help="Folders, or NAME=FOLDER; by default the bundled sample."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; others than this machine need a key.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen at; other machines need a key.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8000,
     public_url: Annotated[
-        str, typer.Option(help="By which others reach the service, such as https://kbq.example.", show_default=False)
+        str, typer.Option(help="Where others reach the service, such as https://kbq.example.", show_default=False)
     ] = "",
     allow_origin: Annotated[
-        list[str] | None, typer.Option(help="Whose scripts may call the API from a browser; repeat it.")
+        list[str] | None, typer.Option(help="Origin whose scripts may call the API in a browser; repeat it.")
     ] = None,
     api_key_file: Annotated[
-        Path | None, typer.Option(help="Keys, one a line; all but /healthz and /readyz need one.")
+        Path | None, typer.Option(help="File with one key per line; all but /healthz and /readyz need one.")
     ] = None,
-    queue: Annotated[int, typer.Option(min=1, max=100_000, help="Queries that wait at most; more are refused.")] = 256,
+    queue: Annotated[int, typer.Option(min=1, max=100_000, help="How many queries may wait; more are refused.")] = 256,
     seconds: Annotated[
-        float, typer.Option(min=0.1, max=3600, help="Time for a request to be answered; and to end, when told to.")
+        float, typer.Option(min=0.1, max=3600, help="Time to answer a request, and to shut down.")
     ] = 30.0,
     model: Annotated[
         list[str] | None,
@@ -50,9 +50,9 @@ def serve(
     device: Device = "auto",
     decisions: Annotated[
         Path | None,
-        typer.Option(help="A folder that keeps what people decide on the page, NAME.decisions.jsonl for each KB."),
+        typer.Option(help="Folder for decisions that people make on the page, NAME.decisions.jsonl for each KB."),
     ] = None,
-    log_queries: Annotated[bool, typer.Option("--log-queries", help="Log the text of queries, too.")] = False,
+    log_queries: Annotated[bool, typer.Option("--log-queries", help="Also log the text of queries.")] = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -83,10 +83,10 @@ def serve(
 def _folders(
     kbs: Sequence[str], models: Sequence[str], index: IndexKind | None, device: str, ray: str | None
 ) -> "dict[str, Folder]":
-    """The folders to serve, by name; the sample where there is none."""
+    """Return the folders to serve by name, by default the sample."""
     from kbq.serve.knowledge_bases import Folder
 
-    paths = dict(map(_named, kbs)) if kbs else {"sample": str(open_kb(None).folder)}
+    paths = dict(map(_named, kbs)) if kbs else {"sample": str(AskedKb().open().folder)}
     if kbs and len(paths) < len(kbs):
         raise typer.BadParameter("two have one name: write NAME=FOLDER", param_hint="KB")
     tuned = dict(map(_named, models))
@@ -99,7 +99,7 @@ def _folders(
 
 
 def _named(text: str) -> tuple[str, str]:
-    """A name and a folder, whose own name is taken where there is none.
+    """Return a name and a folder, whose own name is the default.
 
     >>> _named("people=kbs/p"), _named("kbs/places"), _named("kbs/a=b")
     (('people', 'kbs/p'), ('places', 'kbs/places'), ('a=b', 'kbs/a=b'))

@@ -1,10 +1,10 @@
 """Teach: fine-tune a query encoder, train networks, and make examples to train them on."""
 
 import dataclasses
-import shlex
-import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -22,29 +22,37 @@ from kbq.commands.options import (
     refuse_given,
     takes,
 )
-from kbq.commands.terminal import note, tell
+from kbq.commands.progress import augmenting_progress, counting_progress, training_progress
+from kbq.commands.terminal import note, tell, typed_command
 from kbq.training.settings import GeneratorSettings, ReaderSettings, RunSettings, TrainingSettings
 from kbq.tuning.settings import FinetuningSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 RANKING = ("backend", *RankWords.__annotations__)  # options of a search that calibrating has, too
 app = typer.Typer()
 FINETUNING, SEARCH = FinetuningSettings(), SearchOptions()
 ENCODERS, READER, GENERATOR, SPARTA = TrainingSettings(), ReaderSettings(), GeneratorSettings(), RunSettings()
 train = typer.Typer(
-    cls=Commands, help="Train networks from reading comprehension. A killed run resumes.", no_args_is_help=True
+    cls=Commands, help="Train networks on reading comprehension. A killed run resumes.", no_args_is_help=True
 )
 app.add_typer(train, name="train", rich_help_panel=TEACH)
 
-Examples = Annotated[
-    list[Path], typer.Argument(help="SQuAD JSON, QED, or JSON lines of passages with questions.", show_default=False)
+Encoder = Annotated[
+    str, typer.Option(help="What to start from: a BERT-like encoder (folder or hub name), or a kbq model.")
 ]
-Out = Annotated[Path, typer.Option(callback=output_path, help="Folder of the new network.")]
-Encoder = Annotated[str, typer.Option(help="Start from: a BERT-like encoder (folder, hub name) or a kbq model.")]
-Dev = Annotated[Path | None, typer.Option(help="Examples to score on; without them a twentieth is set aside.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """Examples, and the network that learns from them."""
+
+    examples: Annotated[
+        list[Path],
+        typer.Argument(help="SQuAD JSON, QED, or JSON lines of passages with questions.", show_default=False),
+    ]
+    out: Annotated[Path, typer.Option(callback=output_path, help="Folder of the new network.")]
+    dev: Annotated[Path | None, typer.Option(help="Examples to score on; by default a twentieth is set aside.")] = None
+    device: Device = "auto"
+    as_json: Json = False
 
 
 @app.command(rich_help_panel=TEACH)
@@ -58,12 +66,11 @@ def finetune(
     ],
     kb: Annotated[Path, typer.Option(help="The knowledge base whose query encoder learns.")],
     out: Annotated[Path, typer.Option(callback=output_path, help="Folder of the new query encoder.")],
-    task: Annotated[str, typer.Option(help="A task's name, a family such as entity_linking, or a task file.")] = (
-        "slot_filling"
-    ),
-    examples: Annotated[int, typer.Option(min=0, help="Queries to tune on, each relation its share; 0: all.")] = 0,
+    task: Annotated[str, typer.Option(help="A task, a family such as entity_linking, or a file.")] = "slot_filling",
+    examples: Annotated[int, typer.Option(min=0, help="Queries to tune on, with each relation's share; 0: all.")] = 0,
     dev: Annotated[
-        Path | None, typer.Option(help="To score on; else a tenth is set aside, with subjects and pages of its own.")
+        Path | None,
+        typer.Option(help="Triples to score on; by default a tenth is set aside, with subjects and pages of its own."),
     ] = None,
     settings: FinetuningSettings = FINETUNING,
     model: Annotated[str | None, typer.Option(help="A query encoder to start from.")] = None,
@@ -71,14 +78,13 @@ def finetune(
     as_json: Json = False,
 ) -> None:
     """Tune the query encoder on triples; the knowledge base stays as it is. A killed run resumes."""
-    from kbq.commands.progress import training_progress
     from kbq.kb import KnowledgeBase
     from kbq.tuning import finetune as tuning
 
     opened = KnowledgeBase.open(kb, model, device=device)
     with training_progress(f"tuning {out}") as (report, _):
         outcome = tuning.finetune(
-            opened, triples, out, settings, task=task, dev=dev, examples=examples, command=_command(), note=note,
+            opened, triples, out, settings, task=task, dev=dev, examples=examples, command=typed_command(), note=note,
             report=report,
         )  # fmt: skip
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.finetuning_lines(outcome))
@@ -89,10 +95,10 @@ def finetune(
 def calibrate(
     triples: Annotated[
         Path,
-        typer.Argument(help="KILT lines, or a table as of kbq finetune; without an object, nothing is right."),
+        typer.Argument(help="KILT lines, or a table as for `kbq finetune`; without an object, no answer is right."),
     ],
     kb: Annotated[Path, typer.Option(help="The knowledge base that is asked.")],
-    out: Annotated[Path, typer.Option(callback=output_path, help="The calibration, a file.")],
+    out: Annotated[Path, typer.Option(callback=output_path, help="File of the calibration.")],
     hidden: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Share of the queries asked again without their pages.")
     ] = 0.3,
@@ -101,30 +107,27 @@ def calibrate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Learn how likely answers are to be right, from triples whose objects are known; 200 are enough to be useful."""
-    from kbq.commands.progress import counting_progress
+    """Learn how likely answers are to be right, from triples with known objects; 200 are enough to be useful."""
     from kbq.kb import KnowledgeBase
 
     opened = KnowledgeBase.open(kb, model, device=device)
     with counting_progress(f"calibrating {out}") as report:
         words = {name: getattr(options, name) for name in RANKING}
-        outcome = opened.calibrate(triples, out, hidden=hidden, command=_command(), report=report, **words)
+        outcome = opened.calibrate(triples, out, hidden=hidden, command=typed_command(), report=report, **words)
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.calibration_lines(outcome))
 
 
 @app.command("merge-models", rich_help_panel=TEACH)
 def merge_models(
-    models: Annotated[
-        list[str], typer.Argument(help="Query encoders that were tuned from the same model.", show_default=False)
-    ],
+    models: Annotated[list[str], typer.Argument(help="Query encoders tuned from the same model.", show_default=False)],
     out: Annotated[Path, typer.Option(callback=output_path, help="Folder of the new query encoder.")],
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Make one query encoder of several that were tuned apart; it has learned the relations of all of them."""
+    """Merge query encoders that were tuned apart into one that knows the relations of all."""
     from kbq.tuning.merge_models import merge_models as merge
 
-    outcome = merge(models, out, device=device, command=_command())
+    outcome = merge(models, out, device=device, command=typed_command())
     count = len(outcome.relations)
     tell(
         dataclasses.asdict(outcome) | {"out": str(out)},
@@ -136,154 +139,124 @@ def merge_models(
 
 @train.command()
 @takes(TrainingSettings)
+@takes(Training)
 def encoders(
     context: typer.Context,
-    examples: Examples,
-    out: Out,
+    training: Training,
     init: Encoder,
-    dev: Dev = None,
     settings: TrainingSettings = ENCODERS,
     two_query_encoders: Annotated[
-        bool, typer.Option("--two-query-encoders", help="As in the paper; else one with two heads.")
+        bool, typer.Option("--two-query-encoders", help="As in the paper; by default one with two heads.")
     ] = False,
     weights: Annotated[WeightType, typer.Option(help="How weights are stored.")] = "float32",
     truecase: Annotated[
-        bool, typer.Option("--truecase", help="Of a cased encoder: give queries in lower case their capital letters.")
+        bool, typer.Option("--truecase", help="With a cased encoder: restore capital letters in lower-case queries.")
     ] = False,
-    distill: Annotated[
-        str, typer.Option(help=f"A reader with the same tokenizer to learn from, too: {A_READER}.")
-    ] = "",
-    device: Device = "auto",
-    as_json: Json = False,
+    distill: Annotated[str, typer.Option(help=f"Also learn from a reader with the same tokenizer: {A_READER}.")] = "",
 ) -> None:
     """Train a model: its phrase encoder and its query encoder."""
     if not distill:
         refuse_given(context, "without --distill", ("distill_weight", "temperature"))
-    from kbq.commands.progress import training_progress
     from kbq.model.model_folder import ModelConfig
     from kbq.training.encoders import train_encoders
 
     config = ModelConfig(shared_query_encoder=not two_query_encoders)
-    with training_progress(f"training {out}") as (on_step, on_reading):
-        outcome = train_encoders(
-            examples, out, init, dev=dev, distill=distill, settings=settings, config=config, truecase=truecase,
-            weights=weights, device=device, command=_command(), on_step=on_step, on_reading=on_reading,
-        )  # fmt: skip
-    tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.encoder_lines(out, outcome))
+    _train(
+        train_encoders, printing.encoder_lines, training, init, settings, dev=training.dev, distill=distill,
+        config=config, truecase=truecase, weights=weights,
+    )  # fmt: skip
 
 
 @train.command()
 @takes(ReaderSettings)
+@takes(Training)
 def reader(
-    examples: Examples,
-    out: Out,
+    training: Training,
     init: Encoder,
-    dev: Dev = None,
     settings: ReaderSettings = READER,
     distill: Annotated[
-        str, typer.Option(help="A larger reader with the same tokenizer to learn from, too: folder or hub name.")
+        str, typer.Option(help="Also learn from a larger reader with the same tokenizer: folder or hub name.")
     ] = "",
-    device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
-    """Train a reader, which sees question and passage together: for --reader and --distill."""
-    from kbq.commands.progress import training_progress
+    """Train a reader, which reads question and passage together: for --reader and --distill."""
     from kbq.training.reader import train_reader
 
-    with training_progress(f"training {out}") as (on_step, on_reading):
-        outcome = train_reader(
-            examples, out, init, dev=dev, distill=distill, settings=settings, device=device, command=_command(),
-            on_step=on_step, on_reading=on_reading,
-        )  # fmt: skip
-    tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.reader_lines(out, outcome))
+    _train(train_reader, printing.reader_lines, training, init, settings, dev=training.dev, distill=distill)
 
 
 @train.command()
 @takes(GeneratorSettings)
+@takes(Training)
 def generator(
-    examples: Examples,
-    out: Out,
+    training: Training,
     init: Annotated[
-        str, typer.Option(help="Start from: a BERT-like encoder, a kbq model or a sequence-to-sequence checkpoint.")
+        str,
+        typer.Option(help="What to start from: a BERT-like encoder, a kbq model or a sequence-to-sequence checkpoint."),
     ],
-    dev: Dev = None,
     settings: GeneratorSettings = GENERATOR,
-    device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
     """Train a generator, which writes questions for `kbq augment`."""
     from kbq.training.generator import train_generator
 
-    _train(train_generator, printing.generator_lines, examples, out, init, settings, device, as_json, dev=dev)
+    _train(train_generator, printing.generator_lines, training, init, settings, dev=training.dev)
 
 
 @train.command()
 @takes(RunSettings)
+@takes(Training, without=("dev",))
 def sparta(
-    examples: Examples,
-    out: Out,
-    init: Annotated[
-        str, typer.Option(help="Start from: a BERT-like encoder (folder, hub name), a kbq model or a SPARTA model.")
-    ],
-    marked: Annotated[
-        bool, typer.Option("--marked", help="Encode every sentence on its own, as in the paper.")
-    ] = False,
+    training: Training,
+    init: Annotated[str, typer.Option(help="What to start from: a BERT-like encoder, a kbq model or a SPARTA model.")],
+    marked: Annotated[bool, typer.Option("--marked", help="Encode each sentence on its own, as in the paper.")] = False,
     settings: RunSettings = SPARTA,
-    device: Device = "auto",
-    as_json: Json = False,
 ) -> None:
-    """Train a SPARTA model, which gives words weights: for `kbq index sparta`."""
+    """Train a SPARTA model, which gives weights to words: for `kbq index sparta`."""
     from kbq.training.sparta import train_sparta
 
-    _train(train_sparta, printing.sparta_lines, examples, out, init, settings, device, as_json, marked=marked)
+    _train(train_sparta, printing.sparta_lines, training, init, settings, marked=marked)
 
 
 def _train(
-    library_function: "Callable[..., Any]",
-    lines: "Callable[[Path, Any], Sequence[str]]",
-    examples: list[Path],
-    out: Path,
+    train: Callable[..., Any],
+    lines: Callable[[Path, Any], Sequence[str]],
+    training: Training,
     init: str,
     settings: Any,
-    device: str,
-    as_json: bool,
     **more: Any,
 ) -> None:
-    from kbq.commands.progress import training_progress
-
-    with training_progress(f"training {out}") as (on_step, _):
-        outcome = library_function(
-            examples, out, init, settings=settings, device=device, command=_command(), on_step=on_step, **more
-        )
-    tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *lines(out, outcome))
-
-
-def _command() -> str:
-    """The command as it was typed."""
-    return shlex.join(["kbq", *sys.argv[1:]])
+    """Train a network and print what `lines` says of the outcome."""
+    out, device = training.out, training.device
+    with training_progress(f"training {out}") as (on_step, on_reading):
+        if "distill" in more:
+            more["on_reading"] = on_reading
+        outcome = train(
+            training.examples, out, init, settings=settings, device=device, command=typed_command(), on_step=on_step,
+            **more,
+        )  # fmt: skip
+    tell(dataclasses.asdict(outcome) | {"out": str(out)}, training.as_json, *lines(out, outcome))
 
 
 @app.command(rich_help_panel=TEACH)
 def augment(
     context: typer.Context,
     corpus: Annotated[
-        str, typer.Argument(help="A file or folder; with --triples also a knowledge base, searched for each triple.")
+        str, typer.Argument(help="A file or folder or, with --triples, a knowledge base to search for each triple.")
     ],
     out: Annotated[Path, typer.Option(callback=output_path, help="File of the new examples, for `kbq train`.")],
-    generator: Annotated[str, typer.Option(help="A sequence-to-sequence checkpoint that writes questions.")] = "",
-    reader: Annotated[str, typer.Option(help=f"Questions that it answers differently are dropped: {A_READER}.")] = "",
+    generator: Annotated[str, typer.Option(help="A sequence-to-sequence checkpoint, to write questions.")] = "",
+    reader: Annotated[str, typer.Option(help=f"Drop questions that this answers differently: {A_READER}.")] = "",
     triples: Annotated[
-        Path | None, typer.Option(help="Make slot queries of these instead: KILT lines, or CSV/TSV/JSONL as finetune.")
+        Path | None, typer.Option(help="Instead, make slot queries of triples, as for `kbq finetune`.")
     ] = None,
     format: Annotated[CorpusFormat, typer.Option(help="Format of the corpus.")] = "auto",
     entities: Annotated[
-        str, typer.Option(help="What is asked for: `written` (names and numbers), or a spaCy pipeline's entities.")
+        str, typer.Option(help="What to ask for: `written` (names and numbers), or a spaCy pipeline's entities.")
     ] = "written",
     prompt: Annotated[
-        str | None, typer.Option(help="What the generator reads: {before}, {answer}, {after}, {title}.")
+        str | None, typer.Option(help="What the generator reads, with {before}, {answer}, {after} and {title}.")
     ] = None,
-    beams: Annotated[int, typer.Option(min=1, help="Of the generator's search.")] = 1,
-    each: Annotated[int, typer.Option(min=1, help="Questions of a paragraph, at most.")] = 5,
+    beams: Annotated[int, typer.Option(min=1, help="Beams of the generator's search.")] = 1,
+    each: Annotated[int, typer.Option(min=1, help="At most this many questions on a paragraph.")] = 5,
     depth: Annotated[int, typer.Option(min=1, help="Paragraphs that a knowledge base finds for a triple.")] = 5,
     backend: option_of(SearchOptions, "backend") = "auto",  # type: ignore[valid-type]
     seed: option_of(RunSettings, "seed") = 0,  # type: ignore[valid-type]
@@ -304,7 +277,6 @@ def augment(
         else:
             refuse_given(context, f"with {corpus}, which is not a knowledge base", ("depth", "backend", "device"))
     from kbq.augmentation import augment as augmentation
-    from kbq.commands.progress import augmenting_progress
     from kbq.training.generator import PROMPT
 
     with augmenting_progress(f"reading {corpus}") as report:

@@ -4,6 +4,7 @@ Results go to standard output (with --json nothing else does), notes, errors and
 """
 
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,14 +26,13 @@ class Styled(str):
     style: dict[str, Any]
 
     def __new__(cls, text: str, **style: Any) -> Self:
-        """A text with its style."""
         styled = super().__new__(cls, text)
         styled.style = style
         return styled
 
 
 def show(*lines: "Line", err: bool = False, nl: bool = True) -> None:
-    """Print lines for a person, each on one line, with nothing in them that a terminal obeys but their own styles."""
+    """Print lines for a person, each on one line; a terminal obeys nothing in them but their own styles."""
     for line in lines:
         typer.echo("".join(map(_shown, [line] if isinstance(line, str) else line)), err=err, nl=nl)
 
@@ -55,7 +55,7 @@ def tell(document: "Mapping[str, object]", as_json: bool, *lines: "Line") -> Non
 
 
 def print_json(document: "Mapping[str, object]") -> None:
-    """Print one JSON document on a line; what a terminal would obey is escaped, which JSON reads as the same."""
+    """Print one JSON document on a line; escapes, which JSON reads as the same, replace what a terminal would obey."""
     typer.echo(visible_json(document))
 
 
@@ -68,11 +68,16 @@ def print_answers_json(document: "Mapping[str, object]", answers: "Iterable[Mapp
 
 
 def print_file(content: bytes) -> None:
-    """Print what would be a file: as it is for a program; what a terminal would obey is escaped."""
+    """Print the content of a file: as it is for a program; at a terminal, what that would obey is escaped."""
     if sys.stdout.isatty():
         show(*content.decode("utf-8", "replace").splitlines())
     else:
         typer.echo(content, nl=False)
+
+
+def typed_command() -> str:
+    """Return the command as it was typed."""
+    return shlex.join(["kbq", *sys.argv[1:]])
 
 
 def note(text: str) -> None:
@@ -81,7 +86,7 @@ def note(text: str) -> None:
 
 
 def print_error(error: KbqError) -> None:
-    """Print an error with its single problems, on standard error."""
+    """Print an error with its problems, on standard error."""
     for problem in error.problems[:MOST_PROBLEMS]:
         note(problem)
     if len(error.problems) > MOST_PROBLEMS:

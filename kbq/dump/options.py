@@ -21,17 +21,17 @@ TERMS = 500  # kept for each sentence: in the paper, 500 reach an MRR of 0.77, a
 class BuildOptions:
     """How a knowledge base is built; an update has some of it. Raises KnowledgeBaseError for invalid values."""
 
-    format: Annotated[CorpusFormat, Option("What the corpus looks like.")] = "auto"
+    format: Annotated[CorpusFormat, Option("Format of the corpus.")] = "auto"
     columns: CorpusColumns | None = None  # what a table, or jsonl, calls the columns of ids, titles and texts
-    index: Annotated[WantedKind, Option("auto: exact up to about 2 million kept tokens, then compact.")] = "auto"
-    bm25: Annotated[
-        bool, Option("Index the words, too. Not with --append: it does as before.", flag="--bm25/--no-bm25")
-    ] = True
-    sparta: Annotated[Path | None, Option("A SPARTA model: add its impacts of words, as kbq index sparta does.")] = None
-    terms: Annotated[int, Option("Strongest SPARTA impacts kept of each sentence.", least=1)] = TERMS
+    index: Annotated[WantedKind, Option("auto: exact up to about 2 million kept tokens, compact above.")] = "auto"
+    bm25: Annotated[bool, Option("Also index the words; --append does as the build did.", flag="--bm25/--no-bm25")] = (
+        True
+    )
+    sparta: Annotated[Path | None, Option("A SPARTA model whose impacts to add, as `kbq index sparta` does.")] = None
+    terms: Annotated[int, Option("How many of each sentence's SPARTA impacts to keep.", least=1)] = TERMS
     append: Annotated[bool, Option("Add to an existing knowledge base.")] = False
     skip_bad_lines: Annotated[bool, Option("Report bad lines and go on.")] = False
-    workers: Annotated[int, Option("Processes that encode, each with one thread, on GPUs by turns.", 1, 256)] = 1
+    workers: Annotated[int, Option("Processes that encode, each with one thread; they take turns on GPUs.", 1, 256)] = 1
 
     def __post_init__(self) -> None:
         check(self, KnowledgeBaseError)

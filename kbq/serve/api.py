@@ -31,9 +31,9 @@ from kbq.serve.bounds import (
 from kbq.serve.metrics import TYPE
 from kbq.serve.problems import DESCRIBED, RefusedError, document
 from kbq.serve.services import Services, WithServices
+from kbq.tables.cells import subject_of
 from kbq.tables.options import FillOptions
 from kbq.tables.relations import Relation, relation_named
-from kbq.tables.slots import subject_of
 
 LINES = "application/x-ndjson"
 Text = Annotated[str, Field(min_length=1, max_length=LONGEST)]

@@ -25,7 +25,7 @@ from kbq.serve.page_list import PageList, listed
 from kbq.serve.problems import RefusedError, without_paths
 from kbq.serve.titles import Title, TitlePrefixes
 from kbq.storage.machine import give_memory_back
-from kbq.tables.known import USUAL, preset
+from kbq.tables.relations import USUAL, preset
 
 if TYPE_CHECKING:
     from kbq.answers import IndexKind

@@ -9,7 +9,6 @@ from kbq.search.search import BATCH
 from kbq.serve.batcher import Batcher
 from kbq.serve.knowledge_bases import ServedKb
 from kbq.tables.claims import Claim
-from kbq.tables.consistency import consistent
 from kbq.tables.deciding import Decider
 from kbq.tables.options import MIN_PROBABILITY
 from kbq.tables.slots import Slot
@@ -58,9 +57,8 @@ class SlotFiller:
             if pages:
                 said = [[answer for answer in each if answer.page_id == pages[number]] for each in said]
             claims.append(decider.claims(slot, said))
-        relations = {slot.relation.name: slot.relation for slot in slots}
         every = list(chain.from_iterable(claims))
-        kept = iter(consistent(every, lambda claim: decider.accepts(claim, relations[claim.relation])))
+        kept = iter(decider.consistent(every, [slot.relation for slot in slots]))
         return [[next(kept) for _ in found] for found in claims]
 
     async def _answers(self, texts: Sequence[str]) -> list[list[Answer]]:

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 from kbq.answers import LOOKS, SearchOptions
 from kbq.serve.problems import OverloadedError
 from kbq.serve.turns import CLIENT
-from kbq.tables.kept import Kept
-from kbq.tables.known import relations_of
+from kbq.tables.cells import subject_of
+from kbq.tables.filling import Filling
 from kbq.tables.rdf import fact
-from kbq.tables.relations import Relation
-from kbq.tables.slots import subject_of
-from kbq.tables.slots_asked import Filling
+from kbq.tables.relations import Relation, relations_of
+from kbq.tables.run import Kept
 from kbq.tables.tables import Row, Table
 
 if TYPE_CHECKING:

@@ -29,9 +29,10 @@ from kbq.serve.metrics import Metrics
 from kbq.serve.services import Services
 from kbq.serve.slot_filling import SlotFiller
 from kbq.serve.views import web_address
+from kbq.tables.cells import subject_of
 from kbq.tables.claims import Claim
 from kbq.tables.relations import relation_named
-from kbq.tables.slots import Slot, subject_of
+from kbq.tables.slots import Slot
 
 MCP = "/mcp"  # the address
 MOST_SUBJECTS, MOST_CELLS = 50, 200  # of a table

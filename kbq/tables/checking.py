@@ -1,20 +1,21 @@
-"""Checking: values that a table has are compared with what the text says: agrees, also said, contradicts, not found."""
+"""Checking: the values in a table are compared with the text, which agrees, also says, contradicts, or is silent."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, get_args
 
 from kbq.dump.page_directory import PageValue, Titles
 from kbq.tables import dates
+from kbq.tables.cells import subject_of, texts_of
 from kbq.tables.claims import Claim, DateValue
 from kbq.tables.dates import date_of_cell
 from kbq.tables.relations import Relation
-from kbq.tables.slots import subject_of
-from kbq.tables.tables import Row, Table, texts_of
+from kbq.tables.tables import Row, Table
 from kbq.tables.values import agree
 from kbq.text.letters import normalised
 
 Verdict = Literal["agrees", "also said", "contradicts", "not found"]
-TextsOf: TypeAlias = Callable[[str], Sequence[str]]  # gives the paragraphs of a page by its id
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+TextsOf = Callable[[str], Sequence[str]]  # gives the paragraphs of a page by its id
 EVIDENCE = ("value", "probability", "page_id", "title", "paragraph", "start", "end", "sentence")
 COLUMNS = ("subject", "relation", "present", "verdict", *EVIDENCE)
 
@@ -28,11 +29,11 @@ def checked(
     texts: TextsOf,
     markers: Collection[str] = (),
 ) -> list[Row]:
-    """A row for each value that is present: its verdict, and what the text says, with its place.
+    """Return a row for each value in the table: its verdict, and what the text says, with its place.
 
     Args:
         claims: by subject and relation.
-        markers: that stand for an empty cell.
+        markers: texts that stand for an empty cell.
     """
     rows: list[Row] = []
     for row in table.rows:
@@ -41,20 +42,18 @@ def checked(
             said = claims.get((name, relation.name), ())
             for present in texts_of(row.get(relation.name), markers) if said else ():
                 verdict, claim = _judged(present, relation, said, titles, texts)
-                evidence = {key: getattr(claim, key) for key in EVIDENCE} if claim else dict.fromkeys(EVIDENCE)
-                rows.append(
-                    {"subject": name, "relation": relation.name, "present": present, "verdict": verdict} | evidence
-                )
+                judged = {"subject": name, "relation": relation.name, "present": present, "verdict": verdict}
+                rows.append(judged | {key: getattr(claim, key, None) for key in EVIDENCE})
     return rows
 
 
 def _judged(
     present: str, relation: Relation, claims: Sequence[Claim], titles: Titles, texts: TextsOf
 ) -> tuple[Verdict, Claim | None]:
-    """The verdict on a value, and the claim that it rests on.
+    """Return the verdict on a value, and the claim that it rests on.
 
-    A value that stands on the page beside the one that was found may be as right ("actress and inventor"), so it is
-    contradicted only where the page does not have it; where several values are right, none contradicts.
+    A value on the same page as the one that was found may be as right ("actress and inventor"), so only a value that
+    the page lacks is contradicted; where several values may be right, none contradicts.
     """
     accepted = [claim for claim in claims if claim.accepted]
     for claim in accepted:
@@ -71,19 +70,16 @@ def _judged(
 
 
 def _stands(value: str, texts: Sequence[str]) -> bool:
-    """Whether some text has the words of a value, one after the other."""
+    """Whether a text has the words of a value, one after the other."""
     words = f" {normalised(value)} "
     return any(words in f" {normalised(text)} " for text in texts)
 
 
-VERDICTS = get_args(Verdict)
-
-
 def is_same(present: str, claim: Claim, titles: Titles) -> bool:
-    """Whether a value is that of a claim: by its text, its page, its quantity, or its date, one perhaps more exact."""
+    """Whether a claim has a value: the same text, page or quantity, or a date that agrees as far as both go."""
     if agree(present, claim.value):
         return True
-    if isinstance(claim.normal, DateValue):  # which may rest on what stands around the value
+    if isinstance(claim.normal, DateValue):  # which may rest on the words around the value
         own = date_of_cell(present)
         return own is not None and dates.agree(own, claim.normal)
     return isinstance(claim.normal, PageValue) and titles.page(present) == claim.normal

@@ -1,11 +1,8 @@
-"""Claims: what the text says of a subject and a relation, with its probability and the place where it is said.
-
-A file of claims is JSON lines, one claim a line.
-"""
+"""Claims: what the text says of a subject and a relation, with probability and place; a file has one a line."""
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -14,7 +11,6 @@ import msgspec
 
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
-from kbq.storage.lines import read_json_lines
 from kbq.storage.records import as_record, digest_of_bytes
 from kbq.storage.writing import replacing, writing_to
 from kbq.tables.options import Dates
@@ -26,10 +22,9 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class DateValue(msgspec.Struct, frozen=True, tag_field="type", tag="date", omit_defaults=True):
-    """A date in EDTF (ISO 8601 where that has a form for it). Precision: 11 day, 10 month, 9 year, 8 decade, 7 century.
+    """A date in EDTF (ISO 8601 if that can express it). Precision: 11 day, 10 month, 9 year, 8 decade, 7 century.
 
-    A Julian date has the year, month and day of that calendar, as the text has.
-    Source of the numbers of precisions: Wikibase's data model.
+    A Julian date has the year, month and day of that calendar, as in the text. Source of precisions: Wikibase.
     """
 
     edtf: str
@@ -38,7 +33,7 @@ class DateValue(msgspec.Struct, frozen=True, tag_field="type", tag="date", omit_
 
 
 class QuantityValue(msgspec.Struct, frozen=True, tag_field="type", tag="quantity"):
-    """A number as decimal digits, and its unit as it is in the text ("" without one)."""
+    """A number as decimal digits, and its unit as in the text; "": none."""
 
     number: str
     unit: str
@@ -63,7 +58,7 @@ class Alternative:
 
     @classmethod
     def of(cls, claim: "Claim") -> Self:
-        """A claim as another value."""
+        """Turn a claim into an alternative."""
         return cls(*(getattr(claim, name) for name in cls.__slots__))
 
 
@@ -94,25 +89,25 @@ class Claim:
 
     @property
     def parts(self) -> tuple[str, str, str]:
-        """The sentence: what is before the value, the value, and what is behind it."""
+        """The sentence: the text before the value, the value, and the text behind it."""
         start, end = self.start - self.sentence_start, self.end - self.sentence_start
         return self.sentence[:start], self.sentence[start:end], self.sentence[end:]
 
     @property
     def digest(self) -> str:
-        """The same for the same value from the same place, in every run."""
+        """A name that is the same for the same value from the same place, in every run."""
         parts = (self.subject, self.relation, self.value, self.page_id, self.paragraph, self.start, self.end)
         return digest_of_bytes(repr(parts).encode("utf-8", "backslashreplace"))
 
     def to_dict(self) -> dict[str, Any]:
-        """The claim as a line of a file has it: flat, without what there is none of."""
+        """Return the claim as a line of a file, without fields that are empty."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
         may_lack = ("normal", "by_hand", "alternatives", "metadata")
         return {name: value for name, value in fields.items() if value or name not in may_lack}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """The claim that `to_dict` gave.
+        """Return the claim that `to_dict` gave.
 
         Raises:
             ValueError: a field is missing, unknown or of another type, or the value is not at its place.
@@ -128,7 +123,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What claims come from; written beside them, and into formats that record provenance."""
+    """What claims come from, for formats that record provenance."""
 
     kbq_version: str
     model: str  # its digest
@@ -138,11 +133,11 @@ class Source:
 
 
 def written(claim: Claim, dates: Dates) -> str:
-    """A value as a table has it.
+    """Return a value as a table shows it.
 
     Args:
-        dates: `text`, as the source has them; `edtf`; or `iso`, which has no form for decades and "circa": these stay,
-            as do dates of the Julian calendar, which neither has.
+        dates: `text`, as in the source; `edtf`; or `iso`, which cannot express decades and "circa": these stay, as do
+            Julian dates, which neither can express.
     """
     if dates == "text" or not isinstance(claim.normal, DateValue) or claim.normal.julian:
         return tidy(claim.value)
@@ -157,19 +152,6 @@ def write_claims(path: Path, claims: Iterable[Claim]) -> None:
         KbqError: it cannot be written.
     """
     write_lines(path, (json.dumps(claim.to_dict(), ensure_ascii=False) for claim in claims))
-
-
-def read_claims(path: Path) -> Iterator[Claim]:
-    """Stream the claims of a file.
-
-    Raises:
-        KbqError: it cannot be read, or a line is no claim.
-    """
-    for number, fields in read_json_lines(str(path)):
-        try:
-            yield Claim.from_dict(fields)
-        except ValueError as error:
-            raise KbqError(f"{path}:{number}: {error}: give a file of claims as `kbq fill` writes it") from None
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

@@ -31,7 +31,7 @@ WORDS_BEFORE = re.compile(rf"(?:{WORD}[ \u00a0])*{WORD}\Z")
 
 
 def conjuncts(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """Characters [start, end) of all items of the list that a phrase is, or is an item of; of a phrase alone, itself.
+    """Return characters [start, end) of all items of the list that a phrase is, or is in; of no list, its own.
 
     >>> text = "She was an actress, inventor and film producer."
     >>> [text[slice(*place)] for place in conjuncts(text, 11, 18)]
@@ -46,7 +46,7 @@ def conjuncts(text: str, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def _within(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """The items of a phrase that is itself a list; else the phrase."""
+    """Return the items of a phrase that is itself a list; else the phrase."""
     places, begin = [], start
     for separator in SEPARATOR.finditer(text, start, end):
         places.append((begin, separator.start()))

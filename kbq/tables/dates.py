@@ -1,12 +1,14 @@
-"""Dates: the text of a date, with what stands around it, becomes a date of its precision, or has no normal form.
+"""Dates: the text of a date, with the words around it, becomes a date of its precision, or has no normal form.
 
 The grammar is strict: a text is a date only if it is one as a whole, and can be read in one way; no form says more than
-the text does. English orders are taken for granted. Dates before 15 October 1582 are of the Julian calendar.
+the text does. English order is assumed. Dates before 15 October 1582 are of the Julian calendar.
 """
 
 import calendar
 import re
 from functools import lru_cache
+
+import numpy as np
 
 from kbq.tables.claims import DateValue
 from kbq.text.letters import folded, seen
@@ -101,12 +103,12 @@ _ERA_BEHIND = re.compile(r"\s?(B\.? ?C\.?(?: ?E\.?)?)(?![A-Za-z])")
 
 
 def date_of(text: str, before: str = "", behind: str = "", is_date: bool = False) -> DateValue | None:
-    """The date that a text is.
+    """Return the date that a text is.
 
     Args:
-        before: what stands before it: "c." makes it approximate, "before" leaves no date of it.
-        behind: what stands behind it: "BC" belongs to the year, "(?)" is a doubt.
-        is_date: whether it is a date is certain: years below 1000 need no era.
+        before: the text before it: "c." makes it approximate, "before" makes it no date.
+        behind: the text behind it: "BC" belongs to the year, "(?)" is a doubt.
+        is_date: it is certainly a date, so that years below 1000 need no era.
 
     >>> date_of("1265"), date_of("1265", "was born c. "), date_of("1265", "before "), date_of("1903/4")
     (DateValue(edtf='1265', precision=9, julian=True), DateValue(edtf='1265~', precision=9, julian=True), None, \
@@ -133,7 +135,7 @@ DateValue(edtf='190X', precision=8, julian=False))
 
 @lru_cache(2**14)
 def date_of_cell(text: str) -> DateValue | None:
-    """The date of a cell of a table, which may be as computers write it: ISO, EDTF, or a number."""
+    """Return the date in a cell of a table, which may be as computers write it: ISO, EDTF, or a number."""
     text = " ".join(seen(text).split())
     if number := _FLOAT.fullmatch(text):
         text = number[1]
@@ -145,7 +147,7 @@ def date_of_cell(text: str) -> DateValue | None:
 
 
 def agree(one: DateValue, other: DateValue) -> bool:
-    """Whether two dates are the same as far as both are said; approximate ones are taken for what they are near."""
+    """Whether two dates are the same as far as both go; an approximate one counts as the date it is near."""
     first, second = sorted((one.edtf.rstrip("~?"), other.edtf.rstrip("~?")), key=lambda edtf: len(edtf.rstrip("X")))
     if "X" in first:
         return second.startswith(first.rstrip("X"))
@@ -153,13 +155,13 @@ def agree(one: DateValue, other: DateValue) -> bool:
 
 
 def gregorian(date: DateValue) -> str:
-    """The EDTF of a date in the calendar that EDTF has; of a Julian one, only a day has another."""
+    """Return a date in EDTF's calendar, the Gregorian: only a Julian day changes."""
     found = re.fullmatch(r"(-?[0-9]{4})-([0-9]{2})-([0-9]{2})([~?]?)", date.edtf)
     if not date.julian or not found:
         return date.edtf
-    number = _day_number(int(found[1]), int(found[2]), int(found[3]), is_julian=True)
-    year, month, day = _of_day_number(number)
-    return f"{_year(year)}-{month:02}-{day:02}{found[4]}"
+    day = _gregorian_day(int(found[1]), int(found[2]), int(found[3]), is_julian=True)
+    year = 1970 + int(day.astype("datetime64[Y]").astype(int))  # NumPy writes -43 as -043
+    return f"{_year(year)}{str(day)[-6:]}{found[4]}"
 
 
 def _read(text: str, is_date: bool) -> DateValue | None:
@@ -184,7 +186,7 @@ def _read(text: str, is_date: bool) -> DateValue | None:
 
 
 def _of_two(text: str) -> DateValue | None:
-    """What two years have in common: 1368/69 is in the 1360s."""
+    """Return what two years have in common: 1368/69 is in the 1360s."""
     found = _TWO_YEARS.fullmatch(text)
     if not found:
         return None
@@ -210,14 +212,14 @@ def _of_edtf(text: str) -> DateValue | None:
 
 
 def _of_elsewhere(text: str) -> DateValue | None:
-    """A date with a month of another language."""
+    """Return a date with a month of another language."""
     found = _ELSEWHERE.fullmatch(text)
     month = _MONTHS_ELSEWHERE.get(folded(found["name"])) if found else None
     return _day_or_longer(int(found["year"]), month, int(found["day"] or 0)) if found and month else None
 
 
 def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
-    """A date whose parts a grammar has told apart."""
+    """Return a date whose parts a grammar has told apart."""
     year = int(parts["year"] or parts.get("ad") or parts.get("of_era") or 0)
     if not year and not parts["year"]:
         return None
@@ -230,14 +232,14 @@ def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
     named = _day_or_longer(year, number, day, "~" if parts.get("circa") else "")
     weekday = parts.get("weekday")
     if named and weekday:
-        number_of_day = _day_number(year, number, day, named.julian)
-        if _WEEKDAYS.split("|")[number_of_day % 7] != weekday.title():
+        since_monday = (int(_gregorian_day(year, number, day, named.julian).astype(int)) + 3) % 7
+        if _WEEKDAYS.split("|")[since_monday] != weekday.title():
             return None
     return named
 
 
 def _day_or_longer(year: int, month: int, day: int, mark: str = "") -> DateValue | None:
-    """A date, its month and day 0 where they are not known; None where there is no such day."""
+    """Return a date, whose month and day are 0 if unknown; None if there is no such day."""
     if not month:
         return _value(_year(year) + mark, YEAR)
     if not 1 <= month <= 12:
@@ -254,7 +256,7 @@ def _year(year: int) -> str:
 
 
 def _value(edtf: str, precision: int) -> DateValue:
-    """A date in the calendar of its time."""
+    """Return a date in the calendar of its time."""
     sign, digits, rest = re.match(r"(-?)([0-9X]{4})(?:-([0-9]{2}(?:-[0-9]{2})?))?", edtf).groups()  # type: ignore[union-attr]
     month, day = (*map(int, (rest or "").split("-") if rest else ()), 0, 0)[:2]
     year = int(digits.replace("X", "0"))
@@ -263,18 +265,8 @@ def _value(edtf: str, precision: int) -> DateValue:
     return DateValue(edtf, precision, is_julian)
 
 
-def _day_number(year: int, month: int, day: int, is_julian: bool) -> int:
-    """Julian day number; Monday is a multiple of 7. Source: Richards, in the Explanatory Supplement, 2013."""
-    shift = (14 - month) // 12
-    years, months = year + 4800 - shift, month + 12 * shift - 3
-    number = day + (153 * months + 2) // 5 + 365 * years + years // 4
-    return number - 32083 if is_julian else number - years // 100 + years // 400 - 32045
-
-
-def _of_day_number(number: int) -> tuple[int, int, int]:
-    """Year, month and day of the Gregorian calendar."""
-    f = number + 1401 + (((4 * number + 274277) // 146097) * 3) // 4 - 38
-    e = 4 * f + 3
-    h = 5 * ((e % 1461) // 4) + 2
-    day, month = (h % 153) // 5 + 1, (h // 153 + 2) % 12 + 1
-    return e // 1461 - 4716 + (14 - month) // 12, month, day
+def _gregorian_day(year: int, month: int, day: int, is_julian: bool) -> np.datetime64:
+    """Return a day of either calendar as one of the Gregorian."""
+    century = (year - (month < 3)) // 100
+    behind = century - century // 4 - 2 if is_julian else 0
+    return np.datetime64(f"{_year(year)}-{month:02}", "D") + (day - 1 + behind)

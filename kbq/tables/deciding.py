@@ -1,8 +1,12 @@
-"""Deciding: the answers to a slot become its claims: distinct values, each with its normal form, likely or not."""
+"""Deciding: the answers to a slot become its claims: distinct values, each with its normal form, likely or not.
+
+A value that several relations claim of one subject, though they exclude each other, stays with the likeliest.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -27,6 +31,16 @@ KIN = RELATIVES | {"son", "daughter", "wife", "husband", "brother", "sister", "t
 ABOUT_NAMES = ("name", "surname", "title", "label", "pseudonym", "called", "nickname")
 ITEM_SHARE = 0.95  # of a probability, for the other items of a list: some belong to another verb
 DEMANDED = {"date": DateValue, "quantity": QuantityValue}  # types that a value without this form cannot have
+RIVALS = (  # one thing is not both of these to another
+    frozenset({"spouse", "partner", "father", "mother", "child", "sibling"}),
+    frozenset({"date of birth", "date of death"}),
+    frozenset({"start time", "end time"}),
+    frozenset({"inception", "dissolved, abolished or demolished"}),
+    frozenset({"follows", "followed by"}),
+    frozenset({"parent organization", "subsidiary"}),
+)
+IN_ONE_PLACE = frozenset({"place of birth", "place of death", "residence"})  # one thing may be both if it is said twice
+SURE = 0.9  # of both: "was born and died in Vienna"
 
 
 @dataclass(slots=True)
@@ -51,14 +65,13 @@ class Decider:
         self._sentences = lru_cache(256)(Sentences)
 
     def claims(self, slot: Slot, answers: Iterable[Sequence[Answer]]) -> list[Claim]:
-        """The claims that are accepted or, where none is, the best guess; none where nothing was found.
+        """Return the claims that are accepted or, if none is, the best guess; none if nothing was found.
 
         Args:
             answers: to each wording, best first.
         """
         relation = slot.relation
-        decisions = self._decisions.get((slot.subject, relation.name), {})
-        decided = {value: decision.choice for value, decision in decisions.items()}
+        decided = {value: one.choice for value, one in self._decisions.get(slot.cell, {}).items()}
         threshold = self._threshold(relation)
         ranked = sorted(chain.from_iterable(map(_ranked, answers)), key=lambda pair: -pair[0])
         said = [one for _, one in ranked if normalised(one.text) in decided or not is_no_value(slot, one.text)]
@@ -66,8 +79,7 @@ class Decider:
             said = [each for answer in said for each in each_of_several(answer, threshold)]
         meant = zip(said, meanings(slot.queries[0], said), strict=True)
         values = [value for value in self._distinct(meant, relation) if decided.get(value.key) != "reject"]
-        demanded = DEMANDED.get(relation.type or "", object)
-        possible = [value for value in values if isinstance(value.normal, demanded)]
+        possible = [value for value in values if _is_of_type(value.normal, relation)]
         chosen = [value for value in values if decided.get(value.key) == "accept"]
         if relation.values == "many":
             chosen += [value for value in possible if value not in chosen and is_likely(value.answer, threshold)]
@@ -75,19 +87,36 @@ class Decider:
             chosen = [value for value in possible[:1] if is_likely(value.answer, threshold)]
         shown, is_accepted = (chosen, True) if chosen else ((possible or values)[:1], False)
         others = [value.answer for value in values if value not in shown][: self._top]
-        alternatives = tuple(map(self._alternative, others))
-        return [self._claim(slot, value, is_accepted, alternatives if value is shown[0] else ()) for value in shown]
+        claims = [self._claim(slot, value, is_accepted) for value in shown]
+        if claims:
+            claims[0] = replace(claims[0], alternatives=tuple(map(self._alternative, others)))
+        return claims
 
-    def accepts(self, claim: Claim, relation: Relation) -> bool:
-        """Whether a claim fills its cell: it is likely, and of the declared type."""
-        is_of_type = isinstance(claim.normal, DEMANDED.get(relation.type or "", object))
-        return is_of_type and (claim.probability or 0.0) >= self._threshold(relation)
+    def consistent(self, claims: Sequence[Claim], relations: Iterable[Relation]) -> list[Claim]:
+        """Return all claims; one that contradicts a likelier claim of the same subject is less probable."""
+        by_name = {relation.name: relation for relation in relations}
+        of_subject: dict[str, list[int]] = defaultdict(list)
+        for number, claim in enumerate(claims):
+            of_subject[claim.subject].append(number)
+        kept = list(claims)
+        for numbers in of_subject.values():
+            likeliest = sorted(numbers, key=lambda number: -(claims[number].probability or 0.0))
+            for place, number in enumerate(likeliest):
+                claim = claims[number]
+                better = (claims[other] for other in likeliest[:place])
+                rival = next((other for other in better if _exclude(other, claim)), None)
+                if rival is not None and claim.probability is not None:
+                    chance = round(claim.probability * (1 - (rival.probability or 0.0)), 4)
+                    relation = by_name[claim.relation]
+                    is_accepted = _is_of_type(claim.normal, relation) and chance >= self._threshold(relation)
+                    kept[number] = replace(claim, probability=chance, accepted=is_accepted)
+        return kept
 
     def _threshold(self, relation: Relation) -> float:
         return self._min_probability if relation.min_probability is None else relation.min_probability
 
     def _distinct(self, answers: Iterable[tuple[Answer, str]], relation: Relation) -> list[_Value]:
-        """The values in the order of their first answers; equal texts, meanings, or normal forms are one value."""
+        """Return the values in the order of their first answers; equal texts, meanings, or normal forms are one."""
         by_key: dict[object, _Value] = {}
         values: list[_Value] = []
         for answer, meaning in answers:
@@ -103,7 +132,7 @@ class Decider:
         return values
 
     def normal(self, text: str, relation: Relation, before: str = "", behind: str = "") -> NormalForm | None:
-        """What a value of a relation certainly is, with what stands before and behind it."""
+        """Return what a value of a relation certainly is, given the text before and behind it."""
         if relation.type in ("date", "quantity"):
             return normal_form(text, relation.type, before, behind)
         if relation.type == "text":
@@ -116,27 +145,15 @@ class Decider:
         place = answer.page_id, answer.title, answer.paragraph, answer.start, answer.end
         return Alternative(answer.text, _rounded(answer.probability), *place, answer.context[first:last], first)
 
-    def _claim(self, slot: Slot, value: _Value, is_accepted: bool, alternatives: tuple[Alternative, ...]) -> Claim:
+    def _claim(self, slot: Slot, value: _Value, is_accepted: bool) -> Claim:
         answer = value.answer
         first, last = self._sentences(answer.context).around(answer.start, answer.end)
         return Claim(
-            subject=slot.subject,
-            relation=slot.relation.name,
-            value=answer.text,
-            probability=_rounded(answer.probability),
-            accepted=is_accepted,
-            page_id=answer.page_id,
-            title=answer.title,
-            paragraph=answer.paragraph,
-            start=answer.start,
-            end=answer.end,
-            sentence=answer.context[first:last],
-            sentence_start=first,
-            normal=value.normal,
-            says_the_same=len(value.places),
-            alternatives=alternatives,
-            metadata=answer.metadata,
-        )
+            subject=slot.subject, relation=slot.relation.name, value=answer.text, accepted=is_accepted,
+            probability=_rounded(answer.probability), page_id=answer.page_id, title=answer.title,
+            paragraph=answer.paragraph, start=answer.start, end=answer.end, sentence=answer.context[first:last],
+            sentence_start=first, normal=value.normal, says_the_same=len(value.places), metadata=answer.metadata,
+        )  # fmt: skip
 
 
 def is_no_value(slot: Slot, text: str) -> bool:
@@ -150,7 +167,7 @@ def is_no_value(slot: Slot, text: str) -> bool:
 
 
 def names_subject(slot: Slot, text: str) -> bool:
-    """Whether a value is the subject of a slot itself: nothing is its own employer, and a family name is no relative.
+    """Whether a value is the slot's subject: nothing is its own employer, and a family name is no relative.
 
     >>> spouse, capital = Relation("spouse", ("spouse",)), Relation("capital", ("capital",))
     >>> names_subject(Slot("Marie Curie", spouse), "Curie"), names_subject(Slot("Kuwait City", capital), "Kuwait")
@@ -164,7 +181,7 @@ def names_subject(slot: Slot, text: str) -> bool:
 
 
 def each_of_several(answer: Answer, threshold: float) -> Iterator[Answer]:
-    """A likely answer that is in a list as all items, the others a little less likely than it; another one itself."""
+    """Yield an answer and, if it is a likely item of a list, the other items, each a little less likely."""
     places = [(answer.start, answer.end)]
     if is_likely(answer, threshold):
         places = conjuncts(answer.context, answer.start, answer.end)
@@ -178,14 +195,30 @@ def each_of_several(answer: Answer, threshold: float) -> Iterator[Answer]:
 
 
 def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:
-    """The answers to a wording, with what they are compared by with those to another: none comes before a better one.
+    """Yield the answers to a wording with the number that ranks them among those to others, never above a better one.
 
-    That is the probability or, without one, the score: the reranker's are logarithms of odds.
+    That is the probability or, without one, the score: the reranker's scores are logarithms of odds.
     """
     least = math.inf
     for answer in answers:
         least = min(least, answer.score if answer.probability is None else answer.probability)
         yield least, answer
+
+
+def _is_of_type(normal: NormalForm | None, relation: Relation) -> bool:
+    """Whether a value may be one of a relation's declared type."""
+    return isinstance(normal, DEMANDED.get(relation.type or "", object))
+
+
+def _exclude(better: Claim, claim: Claim) -> bool:
+    """Whether a claim cannot be right if a likelier one is."""
+    names = {relation_key(better.relation), relation_key(claim.relation)}
+    if len(names) < 2 or normalised(better.value) != normalised(claim.value):
+        return False
+    if any(names <= rivals for rivals in RIVALS):
+        return True
+    is_one_place = (better.page_id, better.paragraph, better.start) == (claim.page_id, claim.paragraph, claim.start)
+    return is_one_place and (claim.probability or 0.0) < SURE and names <= IN_ONE_PLACE
 
 
 def _rounded(probability: float | None) -> float | None:

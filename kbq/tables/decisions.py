@@ -1,4 +1,4 @@
-"""Decisions: what people decided on values, line after line of a file; the last on a value counts, and is obeyed."""
+"""Decisions: people accept and reject values, in a file of JSON lines; the last decision on a value is obeyed."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,9 +7,10 @@ from typing import Literal, TypeAlias, get_args
 
 from kbq.errors import KbqError
 from kbq.storage.rows import read_rows
+from kbq.tables.cells import subject_of
 from kbq.tables.claims import Alternative, Claim, NormalForm
 from kbq.tables.relations import Relation
-from kbq.tables.slots import Slot, subject_of
+from kbq.tables.slots import Slot
 from kbq.text.letters import normalised
 
 Choice = Literal["accept", "reject", "undo"]
@@ -20,7 +21,7 @@ HOW = "write subject, relation, value, and decision, which is accept, reject or 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What somebody decided on a value; accepting "" says that the cell stays empty, as the text does not say it."""
+    """A person's decision on a value; accepting "" leaves the cell empty, as the text does not say what it is."""
 
     subject: str
     relation: str
@@ -31,7 +32,7 @@ class Decision:
 
     @property
     def cell(self) -> Cell:
-        """Where the value is to stand, or not."""
+        """The names of subject and relation."""
         return self.subject, self.relation
 
 
@@ -39,15 +40,15 @@ Decided: TypeAlias = Mapping[Cell, Mapping[str, Decision]]  # by value, as value
 
 
 def decision_of(fields: Mapping[str, object]) -> Decision:
-    """The decision that a JSON object is; other fields are not read.
+    """Return the decision in a JSON object, whose other fields are ignored.
 
     Raises:
-        KbqError: it is none, and why.
+        KbqError: why there is none.
     """
     texts = [fields.get(name) for name in ("subject", "relation", "value", "decision")]
     more = [fields.get(name, "") for name in ("reviewer", "time")]
     if not all(isinstance(text, str) for text in (*texts, *more)) or texts[3] not in get_args(Choice):
-        raise KbqError(f"is no decision: {HOW}")
+        raise KbqError(f"is not a decision: {HOW}")
     subject, relation, value = map(subject_of, texts[:3])
     if not subject or not relation:
         raise KbqError(f"names no cell: {HOW}")
@@ -58,10 +59,10 @@ def decision_of(fields: Mapping[str, object]) -> Decision:
 
 
 def read_decisions(path: Path) -> dict[Cell, dict[str, Decision]]:
-    """What counts of the decisions in a file of JSON lines.
+    """Return the decisions in a file of JSON lines that count.
 
     Raises:
-        KbqError: it cannot be read, or has lines that are none; each of them is named.
+        KbqError: it cannot be read, or some lines are not decisions; each of them is named.
     """
     decisions: list[Decision] = []
     problems: list[str] = []
@@ -71,12 +72,12 @@ def read_decisions(path: Path) -> dict[Cell, dict[str, Decision]]:
         except KbqError as error:
             problems.append(f"{path}:{number}: {error}")
     if problems:
-        raise KbqError(f"{path} has {len(problems):,} lines that are no decisions: {HOW}", problems)
+        raise KbqError(f"{path} has {len(problems):,} lines that are not decisions: {HOW}", problems)
     return decided(decisions)
 
 
 def decided(decisions: Iterable[Decision]) -> dict[Cell, dict[str, Decision]]:
-    """What counts of decisions that were made one after another."""
+    """Return the decisions that count, of those made one after another."""
     cells: dict[Cell, dict[str, Decision]] = {}
     for decision in decisions:
         values = cells.setdefault(decision.cell, {})
@@ -87,10 +88,10 @@ def decided(decisions: Iterable[Decision]) -> dict[Cell, dict[str, Decision]]:
 
 
 def disputed(decisions: Decided, many: Collection[str]) -> list[tuple[Decision, Decision]]:
-    """Cells for one value for which reviewers have accepted different ones: the one before, and the last, which counts.
+    """Return the last two values accepted for a cell, where reviewers differ; the last of them counts.
 
     Args:
-        many: the relations whose cells take several values.
+        many: relations whose cells take several values, so that reviewers may differ.
     """
     disputes = []
     for (_, relation), values in decisions.items():
@@ -106,7 +107,7 @@ def obeyed(
     decisions: Mapping[str, Decision],
     normal: Callable[[str, Relation], NormalForm | None],
 ) -> list[Claim]:
-    """The claims of a cell as people want them: what they accepted is there, whether it was found or not.
+    """Return the claims of a cell as people decided: with what they accepted, whether it was found or not.
 
     Args:
         claims: without the values that were rejected.
@@ -134,7 +135,7 @@ def obeyed(
 
 
 def by_hand(slot: Slot, value: str, normal: NormalForm | None) -> Claim:
-    """A value that a person has written; it is its own evidence."""
+    """Return a claim of what a person has typed; the value is its own evidence."""
     return Claim(
         subject=slot.subject, relation=slot.relation.name, value=value, probability=None, accepted=True, page_id="",
         title="", paragraph=0, start=0, end=len(value), sentence=value, sentence_start=0, normal=normal, by_hand=True,
@@ -142,13 +143,13 @@ def by_hand(slot: Slot, value: str, normal: NormalForm | None) -> Claim:
 
 
 def without_cell(decisions: Decided, slots: Iterable[Slot]) -> list[Decision]:
-    """The decisions on cells that are not asked for: they change nothing."""
-    cells = {(slot.subject, slot.relation.name) for slot in slots}
+    """Return the decisions on cells that are not asked for: they change nothing."""
+    cells = {slot.cell for slot in slots}
     return [decision for cell, values in decisions.items() if cell not in cells for decision in values.values()]
 
 
 def without_value(decisions: Mapping[str, Decision], texts: Iterable[str]) -> list[Decision]:
-    """The rejections of values that are not among what was found for their cell: they change nothing."""
+    """Return the rejections of values that were not found for their cell: they change nothing."""
     rejected = {value: decision for value, decision in decisions.items() if decision.choice == "reject"}
     found = [normalised(text) for text in texts] if rejected else []
     return [decision for value, decision in rejected.items() if not any(value in text for text in found)]

@@ -1,29 +1,28 @@
-"""Fill: a table and relations become a filled table and its claims, in memory or in files. `kbq fill`."""
+"""Fill: a table and relations become a filled or checked table with its claims, in memory or in files. `kbq fill`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbq.answers import SearchOptions
+from kbq.answers import LOOKS, SearchOptions
 from kbq.errors import KbqError
 from kbq.storage.paths import as_path
 from kbq.storage.progress import Note, unheard
-from kbq.tables.claims import Claim, write_claims
+from kbq.tables.cells import is_formula, shown
+from kbq.tables.claims import write_claims
 from kbq.tables.decisions import Decision, disputed, read_decisions
-from kbq.tables.kept import Kept
-from kbq.tables.known import relations_of
+from kbq.tables.filling import Filling, FillReport
 from kbq.tables.options import FillOptions
 from kbq.tables.outputs import format_of, refuse_unfit, write
-from kbq.tables.relations import Relation
-from kbq.tables.run import FillRun
+from kbq.tables.relations import Relation, relations_of
+from kbq.tables.run import FillRun, Kept
 from kbq.tables.slots import every_page
-from kbq.tables.slots_asked import Filling
-from kbq.tables.tables import Row, Table, is_formula, read_table, shown
+from kbq.tables.tables import Row, Table, read_table
 from kbq.tables.wikidata import read_ids
 from kbq.text.letters import normalised
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 NAMED = 10  # decisions without effect
 HINTS, COMPARED = 20, 1000  # relations that are looked at, and columns that each is compared with
 LIKENESS = 0.9  # of a relation to a column: one letter differs; "date of birth" is not "place of birth"
-FillReport = Callable[[int, int, int], None]  # called with the slots that are done, all of them, and those filled
 
 
 def fill(
@@ -52,52 +50,92 @@ def fill(
     wanted, before = relations_of(relations, options.values), _table(kb, table, options.subject)
     decided = {} if options.decisions is None else read_decisions(options.decisions)
     numbers = {} if options.ids is None else read_ids(options.ids)
-    format = options.format
-    path = None if out is None else as_path(out, "out")
+    format, path = options.format, None if out is None else as_path(out, "out")
     if path is not None:
         if isinstance(table, str | Path) and path.exists() and Path(table).exists() and path.samefile(table):
             raise KbqError(f"{path} is the table itself: choose another --out")
         format = format_of(path, format, options.check, options.ids is not None)
         refuse_unfit(before, format)
     filling = Filling(kb, before, wanted, options, search, decided)
-    _hint(kb, before, wanted, note)
+    _note_mistyped(kb, before, wanted, note)
     if filling.counts.markers:
         markers = ", ".join(filter(None, options.empty))
         note(f"{filling.counts.markers:,} cells were taken as empty, since they hold one of {markers}: see --empty")
     formulas = 0 if table is None else sum(is_formula(shown(cell)) for row in before.rows for cell in row.values())
     if formulas and format in ("csv", "tsv"):
         note(f"{formulas:,} cells of the table look like formulas of a spreadsheet, and are written as they were")
-    _tell_disputes(disputed(decided, [one.name for one in wanted if one.values == "many"]), note)
+    _note_disputes(disputed(decided, [one.name for one in wanted if one.values == "many"]), note)
     if options.dry_run:
         return replace(before, counts=replace(filling.counts, seconds=filling.seconds()))
     if path is None or format is None:
-        claims = _asked(filling, Kept(kb.shards), report)
-        _tell_useless(filling.useless, note)
+        claims = filling.claims(Kept(kb.shards), report)
+        _note_useless(filling.useless, note)
         return filling.finished(claims)
     run = FillRun(path, filling.description(), command, options.force)
     with run.answers(kb.shards) as kept:
-        filled = filling.finished(_asked(filling, kept, report))
-        _tell_useless(filling.useless, note)
+        filled = filling.finished(filling.claims(kept, report))
+        _note_useless(filling.useless, note)
         write_claims(run.claims, filled.claims)
         with run.view():
             return write(filled, path, format, run.source, wanted, numbers)
 
 
-def _asked(filling: Filling, kept: Kept, report: FillReport) -> list[Claim]:
-    """The claims of all slots, asked for where their answers are not kept."""
-    claims: list[Claim] = []
-    done = filled = 0
-    report(done, filling.slots.count, filled)
-    for batch in filling.batches(kept):
-        claims += chain.from_iterable(batch)
-        done += len(batch)
-        filled += sum(any(claim.accepted for claim in found) for found in batch)
-        report(done, filling.slots.count, filled)
-    return claims
+def best_known(
+    kb: OpenKnowledgeBase, relations: Sequence[Relation], pages: int, report: FillReport = unheard
+) -> list[tuple[Relation, float, int]]:
+    """Ask for relations of some pages from all over a knowledge base; those that are answered best come first.
+
+    Returns:
+        Each relation with the share of the pages that have a likely value, and the number of pages asked for.
+
+    Raises:
+        KbqError: answers have no probability here.
+    """
+    rows = every_page(kb)
+    chosen = rows[:: max(1, len(rows) // pages)][:pages]
+    table = fill(kb, chosen, relations, None, FillOptions(top=0), SearchOptions(LOOKS, "phrase"), report=report)
+    likely: dict[str, set[str]] = defaultdict(set)
+    chances: dict[str, list[float]] = defaultdict(list)
+    for claim in table.claims:
+        chances[claim.relation].append(claim.probability or 0)
+        if claim.accepted:
+            likely[claim.relation].add(claim.subject)
+    means = {relation: sum(found) / len(found) for relation, found in chances.items()}
+    ranked = sorted(relations, key=lambda one: (len(likely[one.name]), means.get(one.name, 0.0)), reverse=True)
+    return [(one, len(likely[one.name]) / max(1, len(chosen)), len(chosen)) for one in ranked]
 
 
-def _tell_disputes(disputes: Sequence[tuple[Decision, Decision]], note: Note) -> None:
-    """Name cells on which people do not agree: the last one is obeyed, and the others should know."""
+def _table(kb: OpenKnowledgeBase, table: str | Path | Iterable[Row] | None, subject: str) -> Table:
+    """Read a table, or take the rows of a list or data frame; without one, take every page's title and id."""
+    if isinstance(table, str | Path):
+        return read_table(as_path(table, "the table"))
+    if table is None:
+        return Table(("page_id", subject), every_page(kb, subject)).all_filled()
+    rows: Any = table
+    if hasattr(rows, "to_dicts"):  # of polars
+        rows = rows.to_dicts()
+    elif hasattr(rows, "to_dict"):  # of pandas
+        rows = rows.to_dict("records")
+    return Table.of(rows)
+
+
+def _note_mistyped(kb: OpenKnowledgeBase, table: Table, relations: Sequence[Relation], note: Note) -> None:
+    """Say which relations may be mistyped."""
+    columns = {normalised(column): column for column in table.columns[:COMPARED]}
+    for relation in relations[:HINTS]:
+        near = get_close_matches(normalised(relation.name), columns, 1, LIKENESS)
+        if near and relation.name not in table.columns:
+            note(f"the table has no column {relation.name!r}, so it is added: did you mean {columns[near[0]]!r}?")
+        for word, meant in kb.unknown_words(" ".join(relation.query)).items():
+            advice = f": did you mean {meant!r}?" if meant else ""
+            note(f"no page has the word {word!r} of {relation.name!r}{advice}")
+    untuned = kb.model.config.untuned_relations(f"x [SEP] {text}" for relation in relations for text in relation.query)
+    if untuned:
+        note(f"the query encoder was not tuned on {', '.join(map(repr, untuned))}")
+
+
+def _note_disputes(disputes: Sequence[tuple[Decision, Decision]], note: Note) -> None:
+    """Name cells on which people disagree: the last one is obeyed, and the others should know."""
     for first, last in disputes[:NAMED]:
         one, other = (f"{by.reviewer or 'somebody'} accepted {by.value!r:.80}" for by in (first, last))
         note(f"{first.relation!r:.80} of {first.subject!r:.80}: {one}, and then {other}, which counts")
@@ -105,7 +143,7 @@ def _tell_disputes(disputes: Sequence[tuple[Decision, Decision]], note: Note) ->
         note(f"… and {len(disputes) - NAMED:,} more cells with different decisions")
 
 
-def _tell_useless(decisions: Sequence[Decision], note: Note) -> None:
+def _note_useless(decisions: Sequence[Decision], note: Note) -> None:
     """Name decisions that change nothing: they may be mistyped, or of another table."""
     for decision in decisions[:NAMED]:
         cell = f"{decision.relation!r:.80} of {decision.subject!r:.80}"
@@ -115,34 +153,3 @@ def _tell_useless(decisions: Sequence[Decision], note: Note) -> None:
             note(f"{decision.value!r:.80}, accepted as {cell}, is not written: no such cell is asked for")
     if len(decisions) > NAMED:
         note(f"… and {len(decisions) - NAMED:,} more decisions change nothing")
-
-
-def _table(kb: OpenKnowledgeBase, table: str | Path | Iterable[Row] | None, subject: str) -> Table:
-    """A table that is read, or given; where there is none, every page's title with its id."""
-    if isinstance(table, str | Path):
-        return read_table(as_path(table, "the table"))
-    if table is not None:
-        return Table.of(_records(table))
-    return Table(("page_id", subject), every_page(kb, subject)).all_filled()
-
-
-def _records(rows: Any) -> Iterable[Row]:
-    """Rows as they are, or those of a data frame."""
-    for method, arguments in (("to_dicts", ()), ("to_dict", ("records",))):  # of polars and of pandas
-        if hasattr(rows, method):
-            rows = getattr(rows, method)(*arguments)
-    return rows  # type: ignore[no-any-return]
-
-
-def _hint(kb: OpenKnowledgeBase, table: Table, relations: Sequence[Relation], note: Note) -> None:
-    """Say which relations may be mistyped."""
-    columns = {normalised(column): column for column in table.columns[:COMPARED]}
-    for relation in relations[:HINTS]:
-        near = get_close_matches(normalised(relation.name), columns, 1, LIKENESS)
-        if near and relation.name not in table.columns:
-            note(f"the table has no column {relation.name!r}, so it is added: is {columns[near[0]]!r} meant?")
-        for word, meant in kb.unknown_words(" ".join(relation.query)).items():
-            note(f"no page has the word {word!r} of {relation.name!r}" + (f": is {meant!r} meant?" if meant else ""))
-    untuned = kb.model.config.untuned_relations(f"x [SEP] {text}" for relation in relations for text in relation.query)
-    if untuned:
-        note(f"the query encoder was not tuned on {', '.join(map(repr, untuned))}")

@@ -1,4 +1,4 @@
-"""Options: what may be asked for when a table is filled, and the threshold that this gives."""
+"""Options: how a table is filled, and the threshold that follows from this."""
 
 from __future__ import annotations
 
@@ -19,56 +19,44 @@ if TYPE_CHECKING:
 MIN_PROBABILITY = 0.5
 Dates = Literal["text", "iso", "edtf"]
 Values = Literal["one", "many"]
-Format = Literal[
-    "csv",
-    "tsv",
-    "jsonl",
-    "parquet",
-    "xlsx",
-    "long.csv",
-    "long.tsv",
-    "long.parquet",
-    "long.xlsx",
-    "nt",
-    "trig",
-    "qs",
-    "html",
-]  # each is a suffix, too
+TableFormat = Literal["csv", "tsv", "jsonl", "parquet", "xlsx"]  # those of `read_rows`, which the help does not load
+LongFormat = Literal["long.csv", "long.tsv", "long.parquet", "long.xlsx"]
+Format = Literal[TableFormat, LongFormat, "nt", "trig", "qs", "html"]  # each is a suffix, too
 
 
 @dataclass(frozen=True, slots=True)
 class FillOptions:
-    """What may be asked for when a table is filled, beside the search.
+    """How a table is filled, apart from the search.
 
     Raises:
-        KbqError: a value that has no meaning, or two that exclude each other.
+        KbqError: a value has no meaning, or two exclude each other.
     """
 
     subject: Annotated[str, Option("The column of subjects.")] = "subject"
     values: Annotated[Values, Option("Fill in the best value, or all that are likely enough.")] = "one"
     min_probability: Annotated[
-        float | None, Option("Leave cells empty whose values are less likely right.", 0, 1, f"{MIN_PROBABILITY}")
+        float | None, Option("Leave a cell empty if its value is less likely to be right.", 0, 1, f"{MIN_PROBABILITY}")
     ] = None
     precision: Annotated[
         float | None,
-        Option("Instead of that: the share of values to be right, 0.9 or 0.95, if the calibration promises it."),
+        Option("Instead: the share of values that are right, 0.9 or 0.95, if the calibration can promise it."),
     ] = None
     top: Annotated[int, Option("Alternatives to keep with each cell's claim.", least=0)] = TOP
-    limit: Annotated[int, Option("Ask for so many cells at most; 0: all.", least=0)] = 0
-    overwrite: Annotated[bool, Option("Fill cells that have a value, too.")] = False
-    check: Annotated[bool, Option("Compare the values that are there with the text instead, and say where.")] = False
-    dates: Annotated[Dates, Option("Write dates as the text has them, or in ISO 8601, or EDTF.")] = "text"
-    empty: tuple[str, ...] = EMPTY  # what cells without a value hold, beside nothing
+    limit: Annotated[int, Option("Ask for at most this many cells; 0: all.", least=0)] = 0
+    overwrite: Annotated[bool, Option("Also fill cells that have a value.")] = False
+    check: Annotated[bool, Option("Instead of filling, compare the values in the table with the text.")] = False
+    dates: Annotated[Dates, Option("Write dates as in the text, in ISO 8601, or in EDTF.")] = "text"
+    empty: tuple[str, ...] = EMPTY  # texts that stand for no value
     decisions: Annotated[
-        Path | None, Option("Values that a person has accepted or rejected, as the HTML output saves them.")
+        Path | None, Option("A file of values that people accepted or rejected, as the HTML page saves it.")
     ] = None
-    format: Annotated[Format | None, Option("Of --out, where its suffix does not say it.")] = None
+    format: Annotated[Format | None, Option("The format of --out, if its suffix does not say it.")] = None
     ids: Annotated[
         Path | None,
-        Option("Of nt, trig and qs: a table of names (subjects, values, pages, units), each with its Q-number."),
+        Option("For nt, trig and qs: a table of names (subjects, values, pages, units) with their Q-numbers."),
     ] = None
     dry_run: Annotated[bool, Option("Only say how much there is to ask, and about how long it takes.")] = False
-    force: Annotated[bool, Option("Overwrite --out whoever made it, and ask again where need be.")] = False
+    force: Annotated[bool, Option("Overwrite --out, whoever made it, and ask again if need be.")] = False
 
     def __post_init__(self) -> None:
         check(self, KbqError)
@@ -78,7 +66,7 @@ class FillOptions:
             raise KbqError("check changes no cell, so overwrite has no effect: leave one of them out", is_usage=True)
 
     def threshold(self, kb: OpenKnowledgeBase, search: SearchOptions) -> float:
-        """The probability above which an answer fills a cell.
+        """Return the probability from which on an answer fills a cell.
 
         Raises:
             QueryError: answers have no probability here, or the precision cannot be promised.
@@ -93,8 +81,7 @@ class FillOptions:
         if self.precision not in promised:
             known = ", ".join(map(str, sorted(promised)))
             raise QueryError(f"precision is {self.precision}, the calibration knows thresholds for {known}: choose one")
-        threshold = promised[self.precision]
-        if threshold is None:
+        if (threshold := promised[self.precision]) is None:
             raise QueryError(
                 f"no threshold of the calibration promises a precision of {self.precision}: calibrate with more "
                 "triples (`kbq calibrate`), or choose a lower one"
@@ -103,7 +90,7 @@ class FillOptions:
 
 
 class FillWords(RankWords, total=False):
-    """The options of `KnowledgeBase.fill`: those of `FillOptions`, and of its search."""
+    """The options of `KnowledgeBase.fill`: those of `FillOptions`, and of the search."""
 
     subject: str
     values: Values
@@ -125,10 +112,10 @@ class FillWords(RankWords, total=False):
 
 
 def fill_options(words: FillWords) -> tuple[FillOptions, dict[str, Any]]:
-    """The options of `KnowledgeBase.fill`, and what is left for its search; files may be given as texts.
+    """Divide the options of `KnowledgeBase.fill` into its own and those of the search; paths may be texts.
 
     Raises:
-        KbqError: a value that has no meaning, or two that exclude each other.
+        KbqError: a value has no meaning, or two exclude each other.
     """
     left: dict[str, Any] = dict(words)
     given = chosen(left, FillOptions)

@@ -1,41 +1,51 @@
 """Outputs: a filled table, or the claims that filled it, become a file in the format that its suffix stands for."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
+from kbq.dump.titles import PageValue
 from kbq.errors import KbqError
-from kbq.tables.claim_tables import write_long
-from kbq.tables.claims import Source
-from kbq.tables.options import Format
+from kbq.storage.lines import without_surrogates
+from kbq.storage.parquet import NEEDS_PYARROW
+from kbq.storage.writing import replacing, writing_to
+from kbq.tables.claims import Claim, DateValue, QuantityValue, Source
+from kbq.tables.options import Format, LongFormat, TableFormat
 from kbq.tables.quickstatements import write_quickstatements
 from kbq.tables.rdf import write_ntriples, write_trig
 from kbq.tables.relations import Relation
 from kbq.tables.review import write_review
-from kbq.tables.tables import Table, TableFormat, refuse_unwritable, write_table
+from kbq.tables.tables import Table, refuse_unwritable, write_table
 
-LongFormat = Literal["long.csv", "long.tsv", "long.parquet", "long.xlsx"]
-ClaimFormat = Literal["nt", "trig", "qs", "html", LongFormat]
+if TYPE_CHECKING:
+    import pyarrow
+
 WITH_IDS = ("nt", "trig", "qs")  # things have Q-numbers there
+COLUMNS = {  # of the long table, with Arrow's types
+    "subject": "string", "relation": "string", "value": "string", "probability": "double", "accepted": "bool",
+    "type": "string", "normal": "string", "unit": "string", "page_id": "string", "title": "string",
+    "paragraph": "int64", "start": "int64", "end": "int64", "sentence": "string", "says_the_same": "int64",
+}  # fmt: skip
 
 
-def format_of(path: Path, format: str | None, is_check: bool, has_ids: bool) -> Format:
-    """The format to write: the one that is asked for, or that of the suffix.
+def format_of(path: Path, format: Format | None, is_check: bool, has_ids: bool) -> Format:
+    """Return the format to write: the one that is asked for, or that of the suffix.
 
     Raises:
-        KbqError: it is unknown, or has no place for what is asked for.
+        KbqError: the suffix is unknown, or the format cannot express what is asked for.
     """
-    tables, every = get_args(TableFormat), (*get_args(TableFormat), *get_args(ClaimFormat))
-    name = path.name.lower()
-    found = format or next((end for end in reversed(every) if name.endswith(f".{end}")), "")
-    if found not in every:
+    tables, every = get_args(TableFormat), get_args(Format)
+    found: Format | None = format or next((end for end in every[::-1] if path.name.lower().endswith(f".{end}")), None)
+    if found is None:
         raise KbqError(f"{path} is of no known format: end it in .{', .'.join(every)}, or give --format")
     if is_check and found not in tables:
         raise KbqError(f"a check gives a table, which {found} is not: choose from {', '.join(tables)}")
     if has_ids and found not in WITH_IDS:
-        raise KbqError(f"there are no Q-numbers in {found}, so --ids has no effect: leave it out")
-    return found  # type: ignore[return-value]
+        raise KbqError(f"{found} has no Q-numbers, so --ids has no effect: leave it out")
+    return found
 
 
 def refuse_unfit(table: Table, format: Format) -> None:
@@ -53,20 +63,19 @@ def refuse_unfit(table: Table, format: Format) -> None:
 def write(
     table: Table, path: Path, format: Format, source: Source, relations: Sequence[Relation], ids: Mapping[str, str]
 ) -> Table:
-    """Replace a file by a filled table; it is returned with the counts of what was written otherwise, or not at all.
+    """Replace a file by a filled table; return the table with the counts of what could not be written as it is.
 
     Raises:
         KbqError: the file cannot be written.
     """
     formulas, counts = 0, table.counts
     if format == "nt":
-        write_ntriples(path, table.claims, source, relations, ids)
+        write_ntriples(path, table.claims, relations, ids)
     elif format == "trig":
         write_trig(path, table.claims, source, relations, ids)
     elif format == "qs":
-        written = write_quickstatements(path, table.claims, source, relations, ids)
-        left_out, lacking = written.left_out, written.lacking
-        counts = replace(counts, commands=written.commands, left_out=left_out, lacking=lacking)
+        commands, left_out, lacking = write_quickstatements(path, table.claims, source, relations, ids)
+        counts = replace(counts, commands=commands, left_out=left_out, lacking=lacking)
     elif format == "html":
         write_review(path, table.claims, source, relations)
     elif format in get_args(LongFormat):
@@ -74,3 +83,54 @@ def write(
     else:
         formulas = write_table(table, path, format)  # type: ignore[arg-type]
     return replace(table, counts=replace(counts, formulas=formulas))
+
+
+def long_table(claims: Iterable[Claim]) -> Table:
+    """Return a row for each claim; all of its cells count as filled, so that none is a formula in a spreadsheet."""
+    return Table(tuple(COLUMNS), [_row(claim) for claim in claims]).all_filled()
+
+
+def write_long(path: Path, claims: Iterable[Claim], format: TableFormat) -> int:
+    """Replace a file by the long table; return how many texts got an apostrophe, as `write_table` does.
+
+    Raises:
+        KbqError: it cannot be written, or pyarrow is missing.
+    """
+    if format != "parquet":
+        return write_table(long_table(claims), path, format)
+    arrow = to_arrow(claims)
+    import pyarrow.parquet
+
+    with writing_to(path, KbqError), replacing(path) as partial:
+        pyarrow.parquet.write_table(arrow, partial)
+    return 0
+
+
+def to_arrow(claims: Iterable[Claim]) -> pyarrow.Table:
+    """Return the long table for pandas, polars and duckdb.
+
+    Raises:
+        KbqError: pyarrow is missing.
+    """
+    try:
+        import pyarrow
+    except ImportError:
+        raise KbqError(f"Arrow {NEEDS_PYARROW}") from None
+    schema = pyarrow.schema([(name, pyarrow.type_for_alias(type)) for name, type in COLUMNS.items()])
+    rows = [
+        {name: without_surrogates(value) if isinstance(value, str) else value for name, value in _row(claim).items()}
+        for claim in claims
+    ]
+    return pyarrow.Table.from_pylist(rows, schema)
+
+
+def _row(claim: Claim) -> dict[str, Any]:
+    row: dict[str, Any] = {name: getattr(claim, name, None) for name in COLUMNS}
+    match claim.normal:
+        case PageValue(page_id=page_id):
+            return row | {"type": "page", "normal": page_id}
+        case DateValue(edtf=edtf):
+            return row | {"type": "date", "normal": edtf}
+        case QuantityValue(number=number, unit=unit):
+            return row | {"type": "quantity", "normal": number, "unit": unit or None}
+    return row

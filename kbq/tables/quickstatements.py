@@ -7,73 +7,58 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.storage.lines import clean_text
+from kbq.tables.cells import guarded
 from kbq.tables.claims import Claim, DateValue, QuantityValue, Source, write_lines
-from kbq.tables.known import known_property, known_relations
-from kbq.tables.relations import Relation
-from kbq.tables.tables import guarded
+from kbq.tables.relations import Relation, known_property, known_relations
 from kbq.tables.wikidata import NoNumberError, number_of, p_number, subject_number, value_number
 
 LONGEST = 1500  # characters of a text in Wikidata
+LANGUAGE = "en"  # of the text, as Wikidata calls it
 # Sourcing circumstances: circa, presumably.
 CIRCUMSTANCES = {"~": ("P1480", "Q5727902"), "?": ("P1480", "Q18122778")}
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """How much was written."""
-
-    commands: int
-    left_out: int  # claims
-    lacking: int  # names without a Q-number, for which they were left out
-
-
 def write_quickstatements(
-    path: Path,
-    claims: Iterable[Claim],
-    source: Source,
-    relations: Iterable[Relation],
-    ids: Mapping[str, str] | None = None,
-    language: str = "en",
-) -> Written:
-    """Write a command for every accepted claim; those that cannot be written go to `left_out_path(path)`, with reasons.
+    path: Path, claims: Iterable[Claim], source: Source, relations: Iterable[Relation], ids: Mapping[str, str]
+) -> tuple[int, int, int]:
+    """Write a command for each accepted claim; those that cannot be written go to `left_out_path(path)`, with reasons.
 
     Names that lack a Q-number go to `lacking_path(path)`, those of most claims first: filled in, it is a file of ids.
 
     Args:
         ids: Q-numbers of Wikidata of subjects, page ids, titles and units; see `read_ids`.
-        language: of the text, as Wikidata calls it.
+
+    Returns:
+        How many commands were written, claims left out, and names without a Q-number.
 
     Raises:
-        KbqError: a file cannot be written, or the language is none.
+        KbqError: a file cannot be written.
     """
-    if not re.fullmatch("[a-z][a-z-]*", language):
-        raise KbqError(f"language {language!r} is no code of a language: write one such as en, or de")
     by_name = {relation.name: relation for relation in relations}
     commands: dict[str, None] = {}  # in order, each once
     left_out: list[str] = []
     lacking: Counter[str] = Counter()
     for claim in (claim for claim in claims if claim.accepted):
         try:
-            commands[command(claim, source, by_name.get(claim.relation), ids or {}, language)] = None
+            commands[command(claim, source, by_name.get(claim.relation), ids)] = None
         except KbqError as reason:
             left_out.append(json.dumps({"reason": str(reason)} | claim.to_dict(), ensure_ascii=False))
             if isinstance(reason, NoNumberError):
-                lacking.update(map(_one_line, _lacking(claim, by_name.get(claim.relation), ids or {})))
+                lacking.update(map(_one_line, _lacking(claim, by_name.get(claim.relation), ids)))
     write_lines(path, commands)
     write_lines(left_out_path(path), left_out)
     rows = (f"{guarded(name)}\t\t{count}" for name, count in lacking.most_common())
     write_lines(lacking_path(path), ["name\tid\tclaims", *rows])
-    return Written(len(commands), len(left_out), len(lacking))
+    return len(commands), len(left_out), len(lacking)
 
 
 def _lacking(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) -> list[str]:
-    """All names of a claim that have no Q-number, so that none of them turns up when another has got one."""
+    """Return all names of a claim without a Q-number, so that none turns up only once another has got one."""
     names = [] if subject_number(claim, ids) else [claim.subject]
     try:
         if relation:
@@ -86,20 +71,20 @@ def _lacking(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) ->
 
 
 def lacking_path(path: Path) -> Path:
-    """Where the names go that lack a Q-number: TSV with the columns `name`, `id`, to be filled in, and `claims`."""
+    """Return where names without a Q-number go: TSV with the columns `name`, `id`, to be filled in, and `claims`."""
     return path.with_name(f"{path.name}.ids-todo.tsv")
 
 
 def left_out_path(path: Path) -> Path:
-    """Where the claims go that cannot be written to `path`: JSON lines, with a `reason` each."""
+    """Return where claims go that cannot be written to `path`: JSON lines, each with a `reason`."""
     return path.with_name(f"{path.name}.left-out.jsonl")
 
 
-def command(claim: Claim, source: Source, relation: Relation | None, ids: Mapping[str, str], language: str) -> str:
-    """The line of a claim.
+def command(claim: Claim, source: Source, relation: Relation | None, ids: Mapping[str, str]) -> str:
+    """Return the line of a claim.
 
     Raises:
-        KbqError: there is none, and why.
+        KbqError: why it cannot be written.
     """
     subject = subject_number(claim, ids)
     if not subject:
@@ -117,13 +102,13 @@ def command(claim: Claim, source: Source, relation: Relation | None, ids: Mappin
     url = claim.metadata.get("url")
     if isinstance(url, str) and re.fullmatch(r"https?://[^\s/][^\s\"]*", url):
         fields += ["S854", f'"{url}"', "S813", f"+{source.time[:10]}T00:00:00Z/11"]
-    return "\t".join([*fields, "S1683", f'{language}:"{_quotation(claim)}"'])
+    return "\t".join([*fields, "S1683", f'{LANGUAGE}:"{_quotation(claim)}"'])
 
 
 def _or_known(claim: Claim) -> str:
-    """The advice to take the known relation of the same name, if there is one."""
-    names = [one.relation.name for one in known_relations()]
-    return f", or ask for @{claim.relation}" if claim.relation in names else ""
+    """Advise to take the known relation of the same name, if there is one."""
+    is_known = any(claim.relation == relation.name for relation in known_relations())
+    return f", or ask for @{claim.relation}" if is_known else ""
 
 
 def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
@@ -144,13 +129,13 @@ def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
         raise NoNumberError(f"value {claim.value!r:.80}", claim.value)
     if relation.type != "text":
         raise KbqError(
-            f"value {claim.value!r:.60} is certainly no page, date or quantity, nor {relation.name!r} of type text"
+            f"value {claim.value!r:.60} is not certainly a page, date or quantity, {relation.name!r} not of type text"
         )
     return f'"{_one_line(claim.value)}"'
 
 
 def time_of(date: DateValue) -> str:
-    """A date as QuickStatements has it: its parts that are not known are 00, and there is no year 0.
+    """Return a date as QuickStatements has it: unknown parts are 00, and there is no year 0.
 
     >>> [time_of(DateValue(*date)) for date in (("1867-11-07", 11), ("-0043~", 9, True), ("199X", 8), ("18XX", 7))]
     ['+1867-11-07T00:00:00Z/11', '-0044-00-00T00:00:00Z/9/J', '+1990-00-00T00:00:00Z/8', '+1801-00-00T00:00:00Z/7']
@@ -164,12 +149,12 @@ def time_of(date: DateValue) -> str:
 
 
 def _quotation(claim: Claim) -> str:
-    """The sentence; of a long one, what is around the value."""
+    """Return the sentence; of a long one, the part around the value."""
     before, value, behind = claim.parts
     beside = max(0, LONGEST - len(value)) // 2
     return _one_line((before[-beside:] if beside else "") + value + behind[:beside])[:LONGEST].strip()
 
 
 def _one_line(text: str) -> str:
-    """Without tabs and line ends, which end a field."""
+    """Return a text without tabs and line ends, which end a field."""
     return " ".join(clean_text(text).split())

@@ -12,14 +12,7 @@ from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.storage.lines import without_surrogates
 from kbq.storage.records import digest_of_bytes
-from kbq.tables.claims import (
-    Claim,
-    DateValue,
-    NormalForm,
-    QuantityValue,
-    Source,
-    write_lines,
-)
+from kbq.tables.claims import Claim, DateValue, QuantityValue, Source, write_lines
 from kbq.tables.dates import gregorian
 from kbq.tables.relations import Relation
 from kbq.tables.wikidata import URL, WIKIDATA, property_iri, subject_number, value_number
@@ -39,48 +32,37 @@ _NOT_IN_LITERALS = re.compile('[\x00-\x1f\x7f"\\\\\ufffe\uffff]')
 _SHORT = {"\b": r"\b", "\t": r"\t", "\n": r"\n", "\f": r"\f", "\r": r"\r", '"': r"\"", "\\": r"\\"}
 
 
-def write_ntriples(
-    path: Path,
-    claims: Iterable[Claim],
-    source: Source,
-    relations: Iterable[Relation],
-    ids: Mapping[str, str] | None = None,
-) -> None:
+def write_ntriples(path: Path, claims: Iterable[Claim], relations: Iterable[Relation], ids: Mapping[str, str]) -> None:
     """Write accepted claims as facts, each once.
 
     Args:
-        relations: those with a property, a P-number of Wikidata or an IRI, are named by it, the others by URNs.
-        ids: Q-numbers of Wikidata of subjects, page ids and titles; those without one are named by URNs.
+        relations: one with a property, a P-number of Wikidata or an IRI, is named by it, any other by a URN.
+        ids: Q-numbers of Wikidata of subjects, page ids and titles; things without one are named by URNs.
 
     Raises:
-        KbqError: the file cannot be written, or a property is no IRI.
+        KbqError: the file cannot be written, or a property is not an IRI.
     """
-    properties = properties_of(relations)
-    facts = (fact(claim, properties, ids or {}) + " ." for claim in claims if claim.accepted)
+    properties = _properties(relations)
+    facts = (fact(claim, properties, ids) + " ." for claim in claims if claim.accepted)
     write_lines(path, dict.fromkeys(facts))
 
 
 def write_trig(
-    path: Path,
-    claims: Iterable[Claim],
-    source: Source,
-    relations: Iterable[Relation],
-    ids: Mapping[str, str] | None = None,
+    path: Path, claims: Iterable[Claim], source: Source, relations: Iterable[Relation], ids: Mapping[str, str]
 ) -> None:
-    """Write every accepted claim as a named graph, and in the graph `urn:kbq:provenance` what is known of it.
+    """Write each accepted claim as a named graph, with its provenance in the graph `urn:kbq:provenance`.
 
     Args and raises: as `write_ntriples`.
     """
-    write_lines(path, trig(claims, source, properties_of(relations), ids or {}))
+    write_lines(path, trig(claims, source, _properties(relations), ids))
 
 
-def properties_of(relations: Iterable[Relation]) -> dict[str, str]:
-    """The properties of relations that have one."""
+def _properties(relations: Iterable[Relation]) -> dict[str, str]:
     return {relation.name: relation.property for relation in relations if relation.property}
 
 
 def fact(claim: Claim, properties: Mapping[str, str], ids: Mapping[str, str]) -> str:
-    """The triple of a claim, without the full stop."""
+    """Return the triple of a claim, without the full stop."""
     subject = _thing(claim.subject, subject_number(claim, ids))
     return f"{subject} {_property(claim.relation, properties)} {_object(claim, ids)}"
 
@@ -88,7 +70,7 @@ def fact(claim: Claim, properties: Mapping[str, str], ids: Mapping[str, str]) ->
 def trig(
     claims: Iterable[Claim], source: Source, properties: Mapping[str, str], ids: Mapping[str, str]
 ) -> Iterator[str]:
-    """The parts of a TriG file: what the claims come from, then claim by claim."""
+    """Yield the parts of a TriG file: what the claims come from, then claim by claim."""
     run = f"urn:kbq:run:{digest_of_bytes(repr(source).encode('utf-8', 'backslashreplace'))}"
     yield f"""{PREFIXES}
 kbq:provenance {{
@@ -104,7 +86,7 @@ kbq:provenance {{
 
 
 def _graphs(claim: Claim, source: Source, run: str, triple: str) -> str:
-    """The graph of a claim, and what is known of it."""
+    """Return the graph of a claim, and its provenance."""
     before, value, behind = claim.parts
     probability = "" if claim.probability is None else f"\n        kbq:probability {_decimal(claim.probability)} ;"
     quantity = ""
@@ -132,7 +114,7 @@ kbq:provenance {{
 
 
 def _thing(name: str, number: str) -> str:
-    """A subject, or a page as a value: named by its title, so that the two meet, where it has no Q-number."""
+    """Name a subject, or a page as a value: by its Q-number or, so that the two meet, by its title."""
     return f"<{WIKIDATA}/entity/{number}>" if number else f"<urn:kbq:thing:{_quoted(name)}>"
 
 
@@ -147,7 +129,7 @@ def _property(relation: str, properties: Mapping[str, str]) -> str:
 
 
 def _object(claim: Claim, ids: Mapping[str, str]) -> str:
-    normal: NormalForm | None = claim.normal
+    normal = claim.normal
     if isinstance(normal, PageValue):
         return _thing(normal.title, value_number(claim, ids))
     if isinstance(normal, DateValue):
@@ -162,7 +144,7 @@ def _object(claim: Claim, ids: Mapping[str, str]) -> str:
 
 
 def _page(claim: Claim) -> str:
-    """Where the page is, as its corpus says; else a URN."""
+    """Return the address of a page, as its corpus says, or a URN."""
     url = claim.metadata.get("url")
     if isinstance(url, str):
         url = quote(re.sub("%(?![0-9A-Fa-f]{2})", "%25", without_surrogates(url)), safe="%/:?#@!$&'()*+,;=~")
@@ -176,7 +158,7 @@ def _quoted(name: str) -> str:
 
 
 def _literal(text: str, datatype: str = "") -> str:
-    r"""A literal with the escapes of canonical N-Triples.
+    r"""Return a literal with the escapes of canonical N-Triples.
 
     >>> print(_literal('a "b"\n\\'), _literal("1867", "xsd:gYear"))
     "a \"b\"\n\\" "1867"^^xsd:gYear

@@ -1,4 +1,4 @@
-"""Relations: names, or a relations.toml, become what is asked of every subject, and what its values are.
+"""Relations: names, presets of known relations, or a relations.toml become what is asked of every subject.
 
 A relations.toml has a table for each relation, which is a column of the table to fill:
 
@@ -12,51 +12,143 @@ A relations.toml has a table for each relation, which is a column of the table t
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 from kbq.errors import KbqError, first_line
 from kbq.storage.lines import clean_text, read_text
+from kbq.storage.paths import given
 from kbq.tables.claims import ValueType
 from kbq.tables.options import Values
-from kbq.tables.wikidata import property_iri
+from kbq.tables.wikidata import p_number, property_iri
 from kbq.text.markers import SEPARATOR
 
+KNOWN = Path(__file__).with_name("known.toml")
+MARK = "@"  # before the name of a preset, or of a known relation
+USUAL = "usual"  # a preset
 LONGEST = 2**20  # characters of a file
 WANTED = "write a table for each relation, such as [employer]"
-MOST_DOTS = 10  # in a line, beside those in texts: the library takes quadratic memory for a key of many parts
+MOST_DOTS = 10  # in a line, outside texts: the library takes quadratic memory for a key of many parts
 FILE_NAME = re.compile(r"\S+\.(?:ya?ml|json|jsonl|csv|tsv|txt|md|xlsx?|parquet|xml|ini|tml)", re.IGNORECASE)
 _TEXT = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*')
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A column to fill, and how. See `read_relations` for the file with the same keys."""
+    """A column to fill, and how. See the module for the file with the same keys."""
 
     name: str
     query: tuple[str, ...]  # wordings; the best answers to any of them count
     values: Values = "one"
-    type: ValueType | None = None  # None: whatever a value certainly is
+    type: ValueType | None = None  # None: any type that a value certainly has
     min_probability: float | None = None  # None: that of the whole run
     property: str = ""  # P-number of Wikidata, or IRI
 
 
+def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> list[Relation]:
+    """Return relations by name, from files (*.toml), presets (@people), known ones (@employer), or as they are.
+
+    Args:
+        values: of relations that are given by name.
+
+    Raises:
+        KbqError: there is none, two have one name, or one cannot be asked.
+    """
+    relations: list[Relation] = []
+    for one in given(wanted, KbqError, "the relations are", "a list of names, or of files"):
+        if isinstance(one, Relation):
+            relations.append(one)
+        elif str(one).endswith(".toml"):
+            relations += read_relations(Path(one))
+        elif str(one).startswith(MARK):
+            relations += [found for found in preset(str(one)) if found not in relations]
+        elif FILE_NAME.fullmatch(str(one)):
+            raise KbqError(f"{str(one)!r:.80} looks like a file: relations are read from a file that ends in .toml")
+        else:
+            relations.append(relation_named(str(one), values))
+    if not relations:
+        raise KbqError("no relation is given: name the columns to fill, or a file relations.toml")
+    for relation in relations:
+        _refuse_unaskable(relation)
+    for name, count in Counter(relation.name for relation in relations).items():
+        if count > 1:
+            raise KbqError(f"relation {name!r} is given {count} times: once is enough")
+    return relations
+
+
 def relation_named(name: str, values: Values = "one") -> Relation:
-    """The relation of this name; nothing else is known of it.
+    """Return the relation of this name, with no type and no property.
 
     Raises:
         KbqError: it cannot be asked.
     """
-    relation = _named(clean_text(name).strip(), {"values": values})
-    refuse_unaskable(relation)
+    relation = _from_table(clean_text(name).strip(), {"values": values})
+    _refuse_unaskable(relation)
     return relation
 
 
+@cache
+def known_relations() -> dict[Relation, tuple[str, ...]]:
+    """Return the known relations, each with the presets that have it; those of people come first."""
+    tables = tomllib.loads(KNOWN.read_text("utf-8"))
+    presets = {name: tuple(table.pop("groups")) for name, table in tables.items()}
+    return {_from_table(name, table): presets[name] for name, table in tables.items()}
+
+
+def preset(name: str) -> list[Relation]:
+    """Return the relations of a preset, or the known relation of this name, with or without "@"; of "", all.
+
+    >>> [relation.property for relation in preset("@place of birth")], len(preset("usual"))
+    (['P19'], 29)
+
+    Raises:
+        KbqError: there is none.
+    """
+    mark, wanted, known = name[: name.startswith(MARK)], name.removeprefix(MARK).strip(), known_relations()
+    of_preset = [relation for relation, presets in known.items() if not wanted or wanted in presets]
+    found = of_preset or [relation for relation in known if relation.name == wanted]
+    if not found:
+        names = list(dict.fromkeys(one for presets in known.values() for one in presets))
+        near = get_close_matches(wanted, [*names, *(relation.name for relation in known)], 1)
+        advice = f"did you mean {mark}{near[0]}?" if near else f"choose from {', '.join(mark + one for one in names)}"
+        raise KbqError(f"{name:.60} is neither a preset nor a known relation: {advice}")
+    return found
+
+
+def known_property(property: str) -> Relation | None:
+    """Return the known relation with a property of Wikidata."""
+    number = p_number(property)
+    return next((relation for relation in known_relations() if number and relation.property == number), None)
+
+
+def as_toml(relations: Iterable[Relation], comments: Sequence[str] = ()) -> str:
+    """Return a file relations.toml; `comments`: one for each relation."""
+    lines: list[str] = []
+    for number, relation in enumerate(relations):
+        lines.append(f"[{_quoted(relation.name)}]{f'  # {comments[number]}' if comments else ''}")
+        if relation.query != (relation.name,):
+            lines.append(f"query = [{', '.join(map(_quoted, relation.query))}]")
+        if relation.values != "one":
+            lines.append(f'values = "{relation.values}"')
+        if relation.type:
+            lines.append(f'type = "{relation.type}"')
+        if relation.property:
+            lines.append(f"property = {_quoted(relation.property)}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 def read_relations(path: Path) -> list[Relation]:
-    """The relations of a file, in its order.
+    """Return the relations of a file, in its order.
 
     Raises:
         KbqError: it cannot be read, a key is unknown, or a value has no meaning: file, line and key are named.
@@ -68,56 +160,55 @@ def read_relations(path: Path) -> list[Relation]:
         tables = tomllib.loads(text)
     except RecursionError:
         raise KbqError(f"{path}: its lists are nested too deeply: {WANTED}") from None
-    except ValueError as error:  # also of a number of thousands of digits, which is no TOMLDecodeError
+    except ValueError as error:  # also of a number of thousands of digits, which is not a TOMLDecodeError
         raise KbqError(f"{path}: {first_line(error)}: {WANTED}") from None
-    relations = []
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise KbqError(f"{path}:{_line(text, name)}: {name:.60} is outside of a table: write [relation] above it")
-        problem = _problem(table)
-        if problem:
+        if problem := _problem(table):
             key, reason = problem
             raise KbqError(f"{path}:{_line(text, name, key)}: {name:.60}: {reason}")
-        relations.append(_named(name, table))
-    return relations
+    return [_from_table(name, table) for name, table in tables.items()]
 
 
-def _named(name: str, table: Mapping[str, Any]) -> Relation:
-    """Without a `query`, the name is asked; `_` in a name of a column stands for a blank."""
+def _from_table(name: str, table: Mapping[str, Any]) -> Relation:
+    """Make a relation of a table; without a `query`, the name is asked, `_` standing for a blank."""
     query = table.get("query", name.replace("_", " "))
     return Relation(**dict(table) | {"name": name, "query": (query,) if isinstance(query, str) else tuple(query)})
 
 
-def refuse_unaskable(relation: Relation) -> None:
+def _refuse_unaskable(relation: Relation) -> None:
     for wording in relation.query:
         if not wording.strip() or SEPARATOR.search(wording):
             raise KbqError(f"relation {relation.name!r} is asked as {wording!r}: write words, without [SEP]")
 
 
 def _problem(table: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The first key that cannot be used, and why."""
+    """Return the first key that cannot be used, and why."""
     keys = [field.name for field in fields(Relation)][1:]
     choices = {"values": get_args(Values), "type": get_args(ValueType)}
     for key, value in table.items():
         if key not in keys:
             near = get_close_matches(key[:60], keys, 1)
-            return key, f"key {key!r:.60} is unknown: " + (
-                f"write {near[0]!r}" if near else f"choose from {', '.join(keys)}"
-            )
-        if key in choices and value not in choices[key]:
-            return key, f"{key} is {_shown(value)}: choose from {', '.join(choices[key])}"
-        if key == "min_probability" and not (type(value) in (int, float) and 0 <= value <= 1):
-            return key, f"{key} is {_shown(value)}: write a number from 0 to 1"
-        if key == "property" and not (isinstance(value, str) and property_iri(value)):
-            return key, f"{key} is {_shown(value)}: write a P-number of Wikidata, or an IRI"
+            advice = f"write {near[0]!r}" if near else f"choose from {', '.join(keys)}"
+            return key, f"key {key!r:.60} is unknown: {advice}"
         texts = value if isinstance(value, list) else [value]
-        if key == "query" and not (texts and all(isinstance(text, str) for text in texts)):
-            return key, f"{key} is {_shown(value)}: write a text, or a list of texts"
+        advice = ""
+        if key in choices and value not in choices[key]:
+            advice = f"choose from {', '.join(choices[key])}"
+        elif key == "min_probability" and not (type(value) in (int, float) and 0 <= value <= 1):
+            advice = "write a number from 0 to 1"
+        elif key == "property" and not (isinstance(value, str) and property_iri(value)):
+            advice = "write a P-number of Wikidata, or an IRI"
+        elif key == "query" and not (texts and all(isinstance(text, str) for text in texts)):
+            advice = "write a text, or a list of texts"
+        if advice:
+            return key, f"{key} is {_beginning(value)}: {advice}"
     return None
 
 
-def _shown(value: object) -> str:
-    """The beginning of a value, for a message."""
+def _beginning(value: object) -> str:
+    """Return the beginning of a value, for a message."""
     try:
         return f"{value!r:.60}"
     except (ValueError, RecursionError):  # Python writes no number of thousands of digits
@@ -125,7 +216,7 @@ def _shown(value: object) -> str:
 
 
 def _line(text: str, name: str, key: str = "") -> int:
-    """The line where a table, and then its key, is probably written; the first one if none has these words."""
+    """Return the line where a table, and then its key, is probably written; the first one if none has these words."""
     lines = text.splitlines()
     header = re.compile(rf"\s*\[\s*[\"']?{re.escape(name)}[\"']?\s*\]")
     first = next((number for number, line in enumerate(lines) if header.match(line)), None)

@@ -16,7 +16,7 @@ _ENDS_A_SCRIPT = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\
 
 
 def write_review(path: Path, claims: Iterable[Claim], source: Source, relations: Iterable[Relation] = ()) -> None:
-    """Write the page on which all claims are reviewed; what is downloaded from it is a file of decisions.
+    """Write the page on which people review all claims, and from which they download a file of decisions.
 
     The claims are data, not HTML, and the page's policy forbids every script but its own, so that no text of a corpus
     can do anything.
@@ -35,7 +35,7 @@ def write_review(path: Path, claims: Iterable[Claim], source: Source, relations:
 
 
 def described(claims: Iterable[Claim], source: Source, relations: Iterable[Relation] = ()) -> str:
-    """The data of the page: JSON without any character by which HTML could end it."""
+    """Return the data of the page: JSON without any character that could end it in HTML."""
     content = {
         "source": dataclasses.asdict(source),
         "relations": {one.name: {"values": one.values} for one in relations},

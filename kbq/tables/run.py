@@ -1,44 +1,127 @@
 """Run: the files of a table that is being filled: answers are kept, and whatever is written is a view of them.
 
-Of `--out filled.csv`, filled.answers.jsonl has the answers to every query (see `Kept`), filled.run.json what decides
+With `--out filled.csv`, filled.answers.jsonl has the answers to every query (see `Kept`), filled.run.json what decides
 them and which files are views, and filled.claims.jsonl the claims of the latest view. A run that was killed at any
-moment goes on, and one with another threshold, format, row or column asks only for what is not there.
+moment resumes, and one with another threshold, format, row or column asks only for what is missing.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import UTC, datetime
+from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from kbq.answers import Answer
+from kbq.corpus.pages import Page
+from kbq.dump.page_directory import Pages
 from kbq.dump.shards import Shard
 from kbq.errors import KbqError
 from kbq.storage.files import file_digest
 from kbq.storage.folders import make_folders
 from kbq.storage.locks import writing_alone
 from kbq.storage.records import read_object
-from kbq.storage.writing import open_to_grow, sync_open, write_json, writing_to
+from kbq.storage.writing import open_to_grow, sync_open, whole_lines, write_json, writing_to
 from kbq.tables.claims import Source
-from kbq.tables.kept import Kept
 
 FACTS = ("begun", "outputs")  # that do not decide the answers
 INSTEAD = "choose another --out, or say --force"
 UNFINISHED = ""  # instead of the digest of an output
+READ_AGAIN = ("text", "title", "context", "metadata")  # of an answer: they are on its page
+KEPT = tuple(one.name for one in fields(Answer) if one.name not in READ_AGAIN)
+PAGES = 1024  # in memory: the relations of a subject are answered from the same ones
+
+
+class Kept:
+    """The answers to every query that was asked, in a file or in memory, so that nothing is asked twice.
+
+    A line of the file is a query with its answers, best first, without texts: these are read from the knowledge base.
+    """
+
+    def __init__(self, shards: Sequence[Shard], file: IO[bytes] | None = None, name: str = "answers") -> None:
+        """Read the file; an unfinished last line, left by a killed run, is cut off.
+
+        Args:
+            file: to read and to append to; None: memory.
+            name: of the file, for messages.
+
+        Raises:
+            KbqError: a line of the file is damaged.
+        """
+        self._file: IO[bytes] = BytesIO() if file is None else file
+        self._name, self._pages = name, Pages(shards)
+        self._shards, self._page = shards, lru_cache(PAGES)(self._read_page)
+        self._places = self._read()  # of lines, in bytes
+
+    def __contains__(self, query: str) -> bool:
+        return query in self._places
+
+    def add(self, queries: Iterable[str], answers: Iterable[Sequence[Answer]]) -> None:
+        """Keep the answers to some queries; they are in the file when this returns."""
+        place = self._file.seek(0, 2)
+        for query, found in zip(queries, answers, strict=True):
+            line = {"query": query, "answers": [[getattr(answer, name) for name in KEPT] for answer in found]}
+            written = json.dumps(line).encode() + b"\n"
+            self._file.write(written)
+            self._places[query] = place
+            place += len(written)
+        self._file.flush()
+
+    def __getitem__(self, query: str) -> list[Answer]:
+        """Return the answers to a query, best first. Raises KeyError if it was not asked."""
+        self._file.seek(self._places[query])
+        try:
+            return [
+                self._answer(dict(zip(KEPT, one, strict=True))) for one in json.loads(self._file.readline())["answers"]
+            ]
+        except (ValueError, KeyError, TypeError):
+            raise KbqError(f"{self._name} is damaged: delete it to ask again") from None
+
+    def _answer(self, kept: Mapping[str, Any]) -> Answer:
+        page, texts = self._page(kept["page_id"])
+        context = texts[kept["paragraph"]]
+        text = context[kept["start"] : kept["end"]]
+        again = {"text": text, "title": page.title, "context": context, "metadata": page.metadata}
+        return Answer(**dict(kept) | again | {"unit": tuple(kept["unit"])})
+
+    def _read_page(self, page_id: str) -> tuple[Page, dict[int, str]]:
+        place = self._pages.place(page_id)
+        if place is None:
+            raise KeyError(page_id)
+        page = self._shards[place.shard].page(place.page)
+        return page, {paragraph.number: paragraph.text for paragraph in page.paragraphs}
+
+    def _read(self) -> dict[str, int]:
+        places: dict[str, int] = {}
+        place = 0
+        for number, line in enumerate(whole_lines(self._file), start=1):
+            try:
+                kept = json.loads(line)
+                is_whole = isinstance(kept["query"], str) and isinstance(kept["answers"], list)
+            except (ValueError, KeyError, TypeError):
+                is_whole = False
+            if not is_whole:
+                raise KbqError(f"{self._name}:{number} is damaged: delete the file to ask again")
+            places[kept["query"]] = place
+            place += len(line)
+        return places
 
 
 class FillRun:
     """The files of a run, and what decides its answers."""
 
     def __init__(self, out: Path, description: Mapping[str, object], command: str, force: bool = False) -> None:
-        """A run that begins or goes on.
+        """Begin or resume a run.
 
         Args:
             description: what decides the answers, by the words in which a difference is told.
-            force: overwrite what others have made, and ask again where the answers are not to this run's questions.
+            force: overwrite what others have made, and ask again if the answers are not to this run's questions.
 
         Raises:
-            KbqError: `out` is a folder, or a file is there that this run has not made.
+            KbqError: `out` is not a file, or there is a file that this run has not made.
         """
         self.out, self._command = out, command
         stem, names = out.stem.removesuffix(".long"), ("run.json", "answers.jsonl", "claims.jsonl")
@@ -60,7 +143,7 @@ class FillRun:
                 self._refuse_others(force)
 
     def _before(self, there: Sequence[Path]) -> dict[str, Any]:
-        """What was written of this run before; raises KbqError if its answers are not to the same questions."""
+        """Return what this run wrote before; raise KbqError if its answers are not to the same questions."""
         if not self._facts.exists():
             raise KbqError(f"{there[0]} already exists and was not made by kbq fill: {INSTEAD}")
         try:
@@ -78,7 +161,7 @@ class FillRun:
         return written
 
     def _refuse_others(self, force: bool) -> None:
-        """Raises KbqError if `out` is not as this run has written it."""
+        """Raise KbqError if `out` is not as this run has written it."""
         known = self._written["outputs"].get(self.out.name)
         if force or not self.out.exists() or known == UNFINISHED:
             return
@@ -89,15 +172,14 @@ class FillRun:
 
     @property
     def source(self) -> Source:
-        """What the claims come from, and since when it was asked."""
-        version, model, kb, begun = (
-            str(self._written[name]) for name in ("version of kbq", "query encoder", "knowledge base", "begun")
-        )
+        """What the claims come from, and since when they were asked for."""
+        names = "version of kbq", "query encoder", "knowledge base", "begun"
+        version, model, kb, begun = (str(self._written[name]) for name in names)
         return Source(version, model, kb, self._command, begun)
 
     @contextmanager
     def answers(self, shards: Sequence[Shard]) -> Iterator[Kept]:
-        """The answers that are kept, to be added to; no other process adds to them, or writes a view.
+        """Yield the answers that are kept, to be added to; meanwhile no other process adds to them, or writes a view.
 
         Raises:
             KbqError: another process is at work, or a file cannot be written or is damaged.
@@ -107,7 +189,7 @@ class FillRun:
         with (
             writing_to(self._answers, KbqError, goes_on=True),
             open_to_grow(self._answers) as file,
-            writing_alone(self._answers, self._answers),
+            writing_alone(self._answers),
         ):
             if self._asks_again:
                 file.truncate(0)
@@ -117,7 +199,7 @@ class FillRun:
 
     @contextmanager
     def view(self) -> Iterator[None]:
-        """Write `out`: before, it is noted as this run's, and then what it holds, so that no change of it is lost."""
+        """Write `out`: it is noted as this run's before, and what it holds after, so that no change of it is lost."""
         self._note(UNFINISHED)
         yield
         self._note(file_digest(self.out))

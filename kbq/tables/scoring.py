@@ -1,8 +1,7 @@
 """Scoring: sets of values are compared with gold sets: precision, recall, F1. Source of the rules: LM-KBC 2026.
 
-Of each subject and relation, nothing predicted has precision 1, and where there is nothing to find, recall is 1. Values
-match one to one, by any of their names, as many as possible. Unlike there, a number is never right because another is
-near.
+In a slot, precision is 1 if nothing is predicted, and recall is 1 if there is nothing to find. Values match one to one,
+by any of their names, as many as possible. Unlike in LM-KBC, a number near the right one is wrong.
 """
 
 from collections import defaultdict
@@ -27,7 +26,7 @@ ALL, RELATIONS = "all slots", "mean of relations"
 
 @dataclass(frozen=True, slots=True)
 class SlotCounts:
-    """Of a subject and a relation: distinct values that were predicted, that are right, and both."""
+    """Distinct values of a subject and a relation: predicted, right, and both; scores are from 0 to 1."""
 
     predicted: int
     gold: int
@@ -35,46 +34,39 @@ class SlotCounts:
 
     @property
     def precision(self) -> float:
-        """From 0 to 1."""
         return self.matched / self.predicted if self.predicted else 1.0
 
     @property
     def recall(self) -> float:
-        """From 0 to 1."""
         return self.matched / self.gold if self.gold else 1.0
 
     @property
     def f1(self) -> float:
-        """From 0 to 1."""
         total = self.precision + self.recall
         return 2 * self.precision * self.recall / total if total else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SetScores:
-    """Means over slots (macro), and of all values together (micro); shares from 0 to 1."""
+    """Means over slots (macro), and scores of all values together (micro); shares from 0 to 1."""
 
     slots: int
-    coverage: float  # share of the slots for which something is predicted
+    coverage: float  # share of the slots with a prediction
     precision: float
     recall: float
     f1: float
     micro_precision: float
     micro_recall: float
     micro_f1: float
-    aurc: float | None = None  # of the best guesses, accepted or not, by their probabilities; None: there are none
+    aurc: float | None = None  # of the best guesses, accepted or not, by their probabilities; None: no guesses
     coverage_90: float | None = None  # share of the slots whose best guesses can be accepted with nine in ten right
 
     @classmethod
     def of(cls, slots: Sequence[SlotCounts], guesses: Sequence[tuple[float, bool]] = ()) -> "SetScores":
-        """The scores of some slots, one at least.
-
-        Args:
-            guesses: of slots that have one: its probability, and whether it is right.
-        """
+        """Score at least one slot; `guesses`: the probabilities of best guesses, and whether they are right."""
         chances = np.array([chance for chance, _ in guesses], np.float64)
         right = np.array([is_right for _, is_right in guesses], np.bool_)
-        total = SlotCounts(*(sum(column) for column in zip(*map(_row, slots), strict=True)))
+        total = SlotCounts(*(sum(getattr(one, name) for one in slots) for name in SlotCounts.__slots__))
         return cls(
             slots=len(slots),
             coverage=_mean(one.predicted > 0 for one in slots),
@@ -91,14 +83,14 @@ class SetScores:
 
 @dataclass(frozen=True, slots=True)
 class TableScores:
-    """The scores of a filled table, by relation and in all."""
+    """The scores of a filled table, by relation and for all slots."""
 
     by_relation: dict[str, SetScores]
     all: SetScores  # LM-KBC 2025 and 2026 rank by its `f1`
     relations: SetScores  # mean of the relations: LM-KBC 2023 ranks by its `f1`
 
     def table(self) -> ScoreTable:
-        """One row for each relation, then both means."""
+        """Return a row for each relation, then both means."""
         columns: dict[str, Form] = {"relation": "text", "slots": "count", "coverage": "percent"}
         columns |= dict.fromkeys(("precision", "recall", "F1", "micro P", "micro R", "micro F1"), "percent")
         columns |= {"AURC": "decimals", "coverage at 90 % precision": "percent"} if self.all.aurc is not None else {}
@@ -107,11 +99,11 @@ class TableScores:
         return ScoreTable(f"sets of values, {self.all.slots:,} subjects with a relation", columns, rows)
 
     def to_dict(self) -> dict[str, object]:
-        """The same as JSON."""
+        """Return the scores as JSON."""
         return asdict(self)
 
     def _repr_html_(self) -> str:
-        """As a notebook shows it."""
+        """Return the table for a notebook."""
         return self.table().html()
 
 
@@ -129,7 +121,7 @@ def evaluate_table(filled: Path, gold: Path, subject: str = "subject", relations
 
 
 def scores_of(predicted: ValueSets, gold: ValueSets, guesses: Guesses | None = None) -> TableScores:
-    """Every gold slot is scored, and no other."""
+    """Score every gold slot, and no other."""
     slots: dict[str, list[SlotCounts]] = defaultdict(list)
     judged: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for (subject, relation), values in gold.items():
@@ -145,7 +137,7 @@ def scores_of(predicted: ValueSets, gold: ValueSets, guesses: Guesses | None = N
 
 
 def compared(predicted: Iterable[Names], gold: Sequence[Names]) -> SlotCounts:
-    """How many values match: a maximum bipartite matching.
+    """Count how many values match: a maximum bipartite matching.
 
     >>> compared([("U.S.",), ("Mexico",)], [("United States", "US", "U.S."), ("Canada",)])
     SlotCounts(predicted=2, gold=2, matched=1)
@@ -167,7 +159,7 @@ def compared(predicted: Iterable[Names], gold: Sequence[Names]) -> SlotCounts:
 
 
 def distinct(values: Iterable[Names]) -> list[Names]:
-    """The values without those whose names are all written otherwise in an earlier one.
+    """Leave out values that are an earlier one, all of whose names are only spelt differently.
 
     >>> distinct([("Jürgen Kurths",), ("Jurgen Kurths",), ("Ann Lee", "A. Lee")])
     [('Jürgen Kurths',), ('Ann Lee', 'A. Lee')]
@@ -179,7 +171,7 @@ def distinct(values: Iterable[Names]) -> list[Names]:
 
 
 def _matched(edges: Sequence[Iterable[int]]) -> int:
-    """How many guesses can have a gold value of their own; `edges`: the gold values that each may have."""
+    """Count how many guesses can have a gold value of their own; `edges`: the gold values that each may have."""
     import networkx  # imported on demand: it takes a quarter of a second
 
     graph = networkx.Graph()
@@ -187,10 +179,6 @@ def _matched(edges: Sequence[Iterable[int]]) -> int:
     graph.add_nodes_from(guesses)
     graph.add_edges_from((guess, value) for guess, values in zip(guesses, edges, strict=True) for value in values)
     return len(networkx.bipartite.maximum_matching(graph, guesses)) // 2
-
-
-def _row(slot: SlotCounts) -> tuple[int, int, int]:
-    return slot.predicted, slot.gold, slot.matched
 
 
 def _mean(values: Iterable[float]) -> float:

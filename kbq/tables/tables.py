@@ -1,12 +1,11 @@
-"""Tables: rows by column, with what their file was like, and such files again, in the same order and dialect."""
+"""Tables: files become rows by column, and tables become files in the same order and dialect."""
 
 from __future__ import annotations
 
 import csv
 import json
-import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from io import StringIO
@@ -22,7 +21,7 @@ from kbq.storage.paths import as_path, given
 from kbq.storage.rows import NOTHING, SUFFIXES, Dialect, RowFormat, read_rows
 from kbq.storage.spreadsheet import MOST_CHARACTERS, MOST_ROWS, NEEDS_OPENPYXL, write_xlsx
 from kbq.storage.writing import replacing, writing_to
-from kbq.tables.arrow_types import of_type
+from kbq.tables.cells import as_arrow, for_spreadsheet, guarded, is_empty, is_formula, shown, subject_of
 from kbq.text import html
 
 if TYPE_CHECKING:
@@ -30,32 +29,28 @@ if TYPE_CHECKING:
 
     from kbq.tables.claims import Claim
 
-TableFormat: TypeAlias = RowFormat
 Row: TypeAlias = Mapping[str, Any]
 SHOWN = 20  # rows in a notebook
-SEPARATOR = "|"  # between the values of a cell
 CSV = Dialect()
-FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")  # how a cell begins that a spreadsheet computes. Source: OWASP
-NUMBER = re.compile(r" *[+-]?\d[\d.,\s]*%?")
-BREAKS = re.compile(r"[\t\r\n]+")  # what TSV has no form for
+BREAKS = re.compile(r"[\t\r\n]+")  # TSV cannot hold them
 
 
 @dataclass(frozen=True, slots=True)
 class FillCounts:
-    """What was asked for, and what came of it."""
+    """How much was asked for, and what came of it."""
 
     rows: int = 0
     cells: int = 0  # asked for; equal subjects count once
-    queries: int = 0  # for them
-    asked: int = 0  # of the queries: those whose answers were not there from an earlier run
+    queries: int = 0  # for these cells
+    asked: int = 0  # queries that an earlier run had not answered
     filled: int = 0  # of the cells asked for; of a check: those that agree
-    markers: int = 0  # cells that were taken as empty for what they hold
+    markers: int = 0  # cells that count as empty for what they hold
     formulas: int = 0  # values that a spreadsheet would compute, written behind an apostrophe
-    commands: int = 0  # of QuickStatements that were written
-    left_out: int = 0  # claims that cannot be written as QuickStatements
-    lacking: int = 0  # names without a Q-number, for which they cannot
+    commands: int = 0  # of QuickStatements
+    left_out: int = 0  # claims that QuickStatements cannot express
+    lacking: int = 0  # names whose Q-number is missing
     unasked: tuple[str, ...] = ()  # why the cells of some rows stay empty
-    seconds: float | None = None  # that it would take, about; of a dry run
+    seconds: float | None = None  # of a dry run: about how long filling would take
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +67,13 @@ class Table:
     rows: Sequence[Row]
     claims: tuple[Claim, ...] = ()
     counts: FillCounts = FillCounts()
-    before: Table | None = None  # that was filled
+    before: Table | None = None  # the table that was filled
     dialect: Dialect = CSV  # of the file that it was read from
     arrow: Any = None  # the pyarrow.Table that it was read from
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Table:
-        """A table of rows that are given in Python.
+        """Make a table of rows that are given in Python.
 
         Raises:
             KbqError: they are not mappings whose keys are texts.
@@ -100,24 +95,23 @@ class Table:
         return self.before.is_filled(row, column) if is_same else True
 
     def all_filled(self) -> Table:
-        """The same table, all of whose cells come from the knowledge base."""
+        """Return the same table, with every cell counted as one from the knowledge base."""
         return replace(self, before=Table(self.columns, [{}] * len(self.rows)))
 
     def to_csv(self, path: str | Path) -> None:
-        """Write the wide table.
+        """Write the table.
 
         Raises:
             KbqError: it cannot be written, or the name is that of another format.
         """
         target = as_path(path, "path")
         if (known := SUFFIXES.get(target.suffix.lower(), "csv")) != "csv":
-            raise KbqError(
-                f"{target} would be CSV, not {known}: {'use to_excel' if known == 'xlsx' else 'end it in .csv'}"
-            )
+            advice = "use to_excel" if known == "xlsx" else "end it in .csv"
+            raise KbqError(f"{target} would be CSV, not {known}: {advice}")
         write_table(self, target, "csv")
 
     def to_excel(self, path: str | Path) -> None:
-        """Write the wide table as XLSX.
+        """Write the table as XLSX.
 
         Raises:
             KbqError: it cannot be written, or openpyxl is missing.
@@ -126,7 +120,7 @@ class Table:
         write_table(self, as_path(path, "path"), "xlsx")
 
     def to_pandas(self) -> pd.DataFrame:
-        """The wide table as a data frame.
+        """Return the table as a data frame.
 
         Raises:
             KbqError: pandas is not installed.
@@ -138,22 +132,20 @@ class Table:
         return pd.DataFrame([[row.get(name) for name in self.columns] for row in self.rows], columns=list(self.columns))
 
     def _repr_html_(self) -> str:
-        """The first rows, as a notebook shows them; what was filled in has its evidence where the mouse is."""
+        """Return the first rows for a notebook; a filled cell shows its evidence under the mouse."""
         claims = {(claim.subject, claim.relation): claim for claim in reversed(self.claims)}
         names = {claim.subject for claim in self.claims}
         rows = []
         for number, row in enumerate(self.rows[:SHOWN]):
-            subject = next((text for text in map(shown, row.values()) if " ".join(text.split()) in names), "")
+            subject = next((text for text in map(subject_of, row.values()) if text in names), "")
             cells = []
             for column in self.columns:
-                claim = claims.get((" ".join(subject.split()), column)) if self.is_filled(number, column) else None
+                is_filled = self.is_filled(number, column)
+                claim = claims.get((subject, column)) if is_filled else None
                 chance = "" if claim is None or claim.probability is None else percentage(claim.probability)
-                words = (
-                    f"{html.text(shown(row.get(column)))} {html.element('span', html.text(chance), style=html.QUIET)}"
-                )
-                title = f"{claim.sentence} ({claim.title})" if claim else ""
-                style = "background:#3b82c433" if self.is_filled(number, column) else ""
-                cells.append(html.element("td", words, style=style, title=title))
+                text, quiet = html.text(shown(row.get(column))), html.element("span", chance, style=html.QUIET)
+                style, title = "background:#3b82c433" * is_filled, f"{claim.sentence} ({claim.title})" if claim else ""
+                cells.append(html.element("td", text, " ", quiet, style=style, title=title))
             rows.append(cells)
         caption = f"{len(self.rows):,} rows, {self.counts.filled:,} of {self.counts.cells:,} cells filled"
         return html.table(self.columns, rows, caption)
@@ -162,31 +154,8 @@ class Table:
         return f"Table({len(self.rows):,} rows, {len(self.columns):,} columns, {len(self.claims):,} claims)"
 
 
-def is_empty(value: object, markers: Collection[str] = ()) -> bool:
-    """Whether a cell has no value; `markers` stand for none, too.
-
-    >>> [is_empty(value) for value in (None, "", " ", [], math.nan, 0, False, "x")]
-    [True, True, True, True, True, False, False, False]
-    >>> is_empty("n/a", ["n/a"])
-    True
-    """
-    if isinstance(value, float):
-        return math.isnan(value)
-    return value is None or value == [] or (isinstance(value, str) and (not value.strip() or value.strip() in markers))
-
-
-def texts_of(value: object, markers: Collection[str] = ()) -> list[str]:
-    """The values of a cell as texts.
-
-    >>> texts_of("Paris | Rome"), texts_of(["Paris", 1815]), texts_of(None)
-    (['Paris', 'Rome'], ['Paris', '1815'], [])
-    """
-    parts = [] if is_empty(value) else value if isinstance(value, list) else str(value).split(SEPARATOR)
-    return [text for text in (str(part).strip() for part in parts) if not is_empty(text, markers)]
-
-
 def read_table(path: str | Path) -> Table:
-    """A table in any form that `read_rows` reads.
+    """Read a table in any form that `read_rows` reads.
 
     Raises:
         KbqError: the file cannot be read, is empty, has two columns of one name, or rows that do not fit.
@@ -198,66 +167,53 @@ def read_table(path: str | Path) -> Table:
     return replace(table, columns=rows.columns or table.columns, dialect=rows.dialect, arrow=rows.arrow)
 
 
-def write_table(table: Table, path: Path, format: TableFormat) -> int:
-    """Replace a file by the table; how many of its values a spreadsheet would compute: they get an apostrophe.
+def write_table(table: Table, path: Path, format: RowFormat) -> int:
+    """Replace a file by the table, in the dialect that it was read in; return how many values got an apostrophe.
 
-    That is done to what came from the knowledge base, and to names of new columns, in CSV and TSV; all other cells are
-    as they were. A table that was read from such a file is written in its dialect.
+    In CSV and TSV, values from the knowledge base and names of new columns get one if a spreadsheet would compute
+    them. All other cells stay as they were.
 
     Raises:
         KbqError: it cannot be written.
     """
-    formulas, read = 0, (table.before or table).dialect
-    dialect = read if read.format == format else Dialect(format, "\t" if format == "tsv" else ",")
+    read = (table.before or table).dialect
     with writing_to(path, KbqError, goes_on=True), replacing(path) as partial:
         if format == "parquet":
             _write_parquet(table, partial)
-            return 0
-        if format == "xlsx":
-            cells = ([_cell(row.get(column)) for column in table.columns] for row in table.rows)
+        elif format == "xlsx":
+            cells = ([for_spreadsheet(row.get(column)) for column in table.columns] for row in table.rows)
             write_xlsx(partial, chain([table.columns], cells))
-            return 0
-        with partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-            if format == "jsonl":
+        elif format == "jsonl":
+            with partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
                 file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in table.rows)
-                return 0
-            known = table.columns if table.before is None else table.before.columns
-            header = [name if name in known else guarded(name) for name in table.columns]
-            formulas += sum(name not in table.columns for name in header)
-            file.write(MARK * dialect.has_mark + _line(header, _of_header(header, dialect)))
-            for number, row in enumerate(table.rows):
-                texts = [shown(row.get(column)) for column in table.columns]
-                for place, column in enumerate(table.columns):
-                    if is_formula(texts[place]) and table.is_filled(number, column):
-                        texts[place] = guarded(texts[place])
-                        formulas += 1
-                file.write(_line(texts, dialect))
+        else:
+            other = Dialect(format, "\t" if format == "tsv" else ",")
+            return _write_separated(table, partial, read if read.format == format else other)
+    return 0
+
+
+def _write_separated(table: Table, path: Path, dialect: Dialect) -> int:
+    """Write CSV or TSV; return how many texts got an apostrophe."""
+    known = table.columns if table.before is None else table.before.columns
+    header = [name if name in known else guarded(name) for name in table.columns]
+    formulas = sum(name not in table.columns for name in header)
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        file.write(MARK * dialect.has_mark + _line(header, _of_header(header, dialect)))
+        for number, row in enumerate(table.rows):
+            texts = [shown(row.get(column)) for column in table.columns]
+            for place, column in enumerate(table.columns):
+                if is_formula(texts[place]) and table.is_filled(number, column):
+                    texts[place] = guarded(texts[place])
+                    formulas += 1
+            file.write(_line(texts, dialect))
     return formulas
 
 
-def is_formula(text: str) -> bool:
-    """Whether a spreadsheet may compute a text.
-
-    >>> [is_formula(text) for text in ("=1+1", "@SUM(A1)", "-5", "+49 171 1", "- 5 km", "Paris")]
-    [True, True, False, False, True, False]
-    """
-    return FORMULA.match(text) is not None and not NUMBER.fullmatch(text)
-
-
-def guarded(text: str) -> str:
-    """A text that no spreadsheet computes: with an apostrophe in front, if it may.
-
-    >>> guarded("=1+1"), guarded("Paris")
-    ("'=1+1", 'Paris')
-    """
-    return f"'{text}" if is_formula(text) else text
-
-
-def refuse_unwritable(table: Table, format: TableFormat) -> None:
-    """Refuse a table that a format has no form for, before work is spent on it.
+def refuse_unwritable(table: Table, format: RowFormat) -> None:
+    """Refuse a table that a format cannot hold, before work is spent on it.
 
     Raises:
-        KbqError: a cell has a tab or a line end, which TSV cannot hold; or pyarrow is missing.
+        KbqError: why it cannot, or which library is missing.
     """
     if format == "parquet":
         try:
@@ -265,48 +221,22 @@ def refuse_unwritable(table: Table, format: TableFormat) -> None:
         except ImportError:
             raise KbqError(f"Parquet {NEEDS_PYARROW}") from None
     if format == "xlsx":
-        _refuse_unfit_for_excel(table)
-    for number, row in enumerate(table.rows if format == "tsv" else (), start=1):
+        if not find_spec("openpyxl"):
+            raise KbqError(f"XLSX {NEEDS_OPENPYXL}")
+        if len(table.rows) >= MOST_ROWS:
+            raise KbqError(f"the table has {len(table.rows):,} rows, XLSX has {MOST_ROWS:,} at most: write CSV instead")
+    for number, row in enumerate(table.rows if format in ("tsv", "xlsx") else (), start=1):
         for column in table.columns:
-            if BREAKS.search(shown(row.get(column))):
+            text = shown(row.get(column))
+            if format == "tsv" and BREAKS.search(text):
                 raise KbqError(
                     f"row {number} has a tab or a line end in {column!r}, which TSV cannot hold: write CSV instead"
                 )
-
-
-def _refuse_unfit_for_excel(table: Table) -> None:
-    if not find_spec("openpyxl"):
-        raise KbqError(f"XLSX {NEEDS_OPENPYXL}")
-    if len(table.rows) >= MOST_ROWS:
-        raise KbqError(f"the table has {len(table.rows):,} rows, XLSX has {MOST_ROWS:,} at most: write CSV instead")
-    for number, row in enumerate(table.rows, start=1):
-        for column in table.columns:
-            if len(shown(row.get(column))) > MOST_CHARACTERS:
+            if format == "xlsx" and len(text) > MOST_CHARACTERS:
                 raise KbqError(
                     f"row {number} has more than {MOST_CHARACTERS:,} characters in {column!r}, which XLSX cannot hold: "
                     "write CSV instead"
                 )
-
-
-def _cell(value: object) -> object:
-    """A cell of a spreadsheet: a number as such, all else as text."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and not is_empty(value)
-    return value if is_number else shown(value) or None
-
-
-def shown(value: object) -> str:
-    """A cell as one text.
-
-    >>> shown(None), shown(["Paris", "Rome"]), shown(1815), shown({"a": 1})
-    ('', 'Paris|Rome', '1815', '{"a": 1}')
-    """
-    if isinstance(value, str):
-        return value
-    if is_empty(value):
-        return ""
-    if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return SEPARATOR.join(value)
-    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict | bool) else str(value)
 
 
 def _line(texts: Sequence[str], dialect: Dialect) -> str:
@@ -325,7 +255,7 @@ def _line(texts: Sequence[str], dialect: Dialect) -> str:
 
 
 def _of_header(columns: Sequence[str], dialect: Dialect) -> Dialect:
-    """With quotation marks, where a name has what may stand between names."""
+    """Quote all names if one of them holds what may separate names."""
     is_plain = dialect.format == "tsv" or not any(re.search(r"[;\t|]|^ ", name) for name in columns)
     return dialect if is_plain else replace(dialect, quotes_all=True)
 
@@ -342,7 +272,7 @@ def _write_parquet(table: Table, path: Path) -> None:
         if is_old and not any(table.is_filled(row, column) for row in range(len(values))):
             arrays.append(arrow.column(column))
             continue
-        if is_old and (kept := of_type(values, arrow.column(column).type)) is not None:
+        if is_old and (kept := as_arrow(values, arrow.column(column).type)) is not None:
             arrays.append(kept)
             continue
         try:

@@ -1,7 +1,7 @@
 """Value sets: a table, a file of claims, or gold data becomes the set of values of each subject and relation.
 
 Gold data are a wide table, triples (`subject`, `relation`, `object`, perhaps `aliases`), KILT lines, or files of LM-KBC
-and KnowledgeNet. What they have no value for is not scored, unless they say that there is none: an empty `object`, or
+and KnowledgeNet. A slot without a value is not scored, unless they say that there is none: an empty `object`, or
 LM-KBC's empty list.
 """
 
@@ -13,9 +13,10 @@ from typing import Any, TypeAlias
 
 from kbq.errors import EvaluationError
 from kbq.storage.rows import empty_markers
+from kbq.tables.cells import subject_of, texts_of
 from kbq.tables.claims import Claim
-from kbq.tables.slots import refuse_missing, subject_of
-from kbq.tables.tables import Row, Table, read_table, texts_of
+from kbq.tables.slots import refuse_missing
+from kbq.tables.tables import Row, Table, read_table
 from kbq.text.letters import normalised
 from kbq.text.markers import slot_of
 
@@ -23,16 +24,17 @@ Names: TypeAlias = tuple[str, ...]  # of one value, each as good as the others
 Key: TypeAlias = tuple[str, str]  # subject and relation, as values are compared
 ValueSets: TypeAlias = dict[Key, list[Names]]
 Guesses: TypeAlias = dict[Key, tuple[Names, float]]  # with its probability
+Sets: TypeAlias = Iterator[tuple[object, object, list[Names]]]  # subject, relation, values
 MARKERS = empty_markers()
 CLAIM_COLUMNS = {"subject", "relation", "value", "accepted"}
 
 
 def read_value_sets(path: Path, subject: str = "subject", relations: Sequence[str] = ()) -> ValueSets:
-    """The values of a file, by subject and relation.
+    """Read the values of a file, by subject and relation.
 
     Args:
-        subject: the column of subjects, of a wide table.
-        relations: the columns of values, of a wide table; none: all others.
+        subject: the column of subjects in a wide table.
+        relations: the columns of values in a wide table; none: all others.
 
     Raises:
         KbqError: the file cannot be read.
@@ -52,7 +54,7 @@ def read_value_sets(path: Path, subject: str = "subject", relations: Sequence[st
 
 
 def read_guesses(path: Path) -> Guesses:
-    """The best value of each slot of a file of claims, accepted or not, with its probability; {} of any other file."""
+    """Read the best value of each slot from a file of claims, accepted or not, with its probability; else {}."""
     table = read_table(path)
     guesses: Guesses = {}
     if {*table.columns} >= CLAIM_COLUMNS:
@@ -61,9 +63,6 @@ def read_guesses(path: Path) -> Guesses:
                 key = normalised(subject_of(row["subject"])), normalised(row["relation"])
                 guesses.setdefault(key, ((row["value"],), row["probability"]))
     return guesses
-
-
-Sets: TypeAlias = Iterator[tuple[object, object, list[Names]]]
 
 
 def _wide(table: Table, subject: str, relations: Sequence[str]) -> Sets:

@@ -1,7 +1,7 @@
 """Values: the text of a value becomes a date or a quantity, or has no normal form; and texts become comparable.
 
 The grammars are strict: a text has a normal form only if it is one date or one number as a whole, and can be read in
-one way. English orders of dates and English separators of numbers are taken for granted.
+one way. Dates in English order and numbers with English separators are assumed.
 """
 
 import re
@@ -14,8 +14,6 @@ from kbq.tables.dates import date_of, date_of_cell
 from kbq.text.letters import normalised, seen
 
 LONGEST = 64  # characters of a text that may be a date or a quantity
-
-
 _NUMBER = (
     r"(?P<sign>[-−]?)(?P<whole>[1-9][0-9]{0,2}(?:,[0-9]{3})+|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}"
     r"|[1-9][0-9]{0,2}(?:[\u00a0\u2009\u202f][0-9]{3})+|0|[1-9][0-9]*)(?P<part>\.[0-9]+)?"
@@ -47,13 +45,13 @@ _COUNTED = re.compile(  # people, episodes, whatever is counted; but no season o
 def normal_form(
     text: str, type: ValueType | None = None, before: str = "", behind: str = ""
 ) -> DateValue | QuantityValue | None:
-    """The date or the quantity that a text certainly is; None where there is any doubt.
+    """Return the date or the quantity that a text certainly is; None if there is any doubt.
 
     Args:
-        type: what the value is known to be. Without it, a number alone is neither a date nor a quantity, and the unit
-            of a quantity must be a well-known one.
-        before: what stands before the text, which may say "about".
-        behind: what stands behind it.
+        type: what the value is known to be. Without it, a number alone is neither a date nor a quantity, and a quantity
+            must have a well-known unit.
+        before: the text before it, which may say "about".
+        behind: the text behind it.
 
     >>> normal_form("November 7, 1867"), normal_form("US$ 3.2 billion")
     (DateValue(edtf='1867-11-07', precision=11, julian=False), QuantityValue(number='3200000000', unit='US$'))
@@ -72,19 +70,19 @@ def normal_form(
 
 @lru_cache(2**14)
 def _forms(text: str) -> tuple[str, DateValue | None, QuantityValue | None]:
-    """What a value is compared by: its words, and the date and the quantity that it may be."""
+    """Return what a value is compared by: its words, and the date and the quantity that it may be."""
     short = " ".join(seen(text).split()) if len(text) <= LONGEST else ""
     number = f"{Decimal(short):f}" if _SCIENTIFIC.fullmatch(short) else short
     return normalised(text), date_of_cell(short), _quantity(number, anything_counts=True)
 
 
 def keys_of(text: str) -> frozenset[object]:
-    """What two texts of the same value share."""
+    """Return the forms of a text: two texts of the same value share one."""
     return frozenset(form for form in _forms(text) if form is not None)
 
 
 def agree(one: str, other: str) -> bool:
-    """Whether two texts are one value: the same words, the same number, or dates one of which may be more exact.
+    """Whether two texts are one value: the same words, the same number, or dates of which one may be more exact.
 
     >>> agree("1867-11-07T00:00:00Z", "7 November 1867"), agree("1985.0", "1985"), agree("Lodz", "Łódź")
     (True, True, True)
@@ -98,11 +96,7 @@ def agree(one: str, other: str) -> bool:
 
 
 def _quantity(text: str, anything_counts: bool = False) -> QuantityValue | None:
-    """A number with or without a unit.
-
-    Args:
-        anything_counts: the unit may be any one word without capitals.
-    """
+    """Return a number with or without a unit; with `anything_counts`, the unit may be any word without capitals."""
     found = _BEHIND.fullmatch(text) or _IN_FRONT.fullmatch(text)
     if not found and anything_counts and text.islower():
         found = _COUNTED.fullmatch(text)

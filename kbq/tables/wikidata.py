@@ -1,4 +1,4 @@
-"""Wikidata: subjects, pages and units have Q-numbers, as a file says, and relations have P-numbers."""
+"""Wikidata: a file gives subjects, pages and units Q-numbers; relations have P-numbers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ URL = re.compile(rf"https?://(?:[\w.~-]|%[0-9A-Fa-f]{{2}})+(?::[0-9]*)?(?:[/?]{_
 
 
 def p_number(property: str) -> str:
-    """The P-number that a property is, as such or in an IRI of Wikidata; "" where it is another one.
+    """Return the P-number of a property, given as such or in an IRI of Wikidata; "" if it has none.
 
     >>> p_number("P19"), p_number("http://www.wikidata.org/entity/P19"), p_number("http://schema.org/birthPlace")
     ('P19', 'P19', '')
@@ -32,7 +32,7 @@ def p_number(property: str) -> str:
 
 
 def property_iri(property: str) -> str:
-    """The IRI of a property, which is one, or has a P-number; "" where it is neither.
+    """Return the IRI of a property, which is one, or has a P-number; "" if it is neither.
 
     >>> property_iri("P19"), property_iri("http://schema.org/birthPlace"), property_iri("birth place")
     ('http://www.wikidata.org/prop/direct/P19', 'http://schema.org/birthPlace', '')
@@ -43,7 +43,7 @@ def property_iri(property: str) -> str:
 
 
 class NoNumberError(KbqError):
-    """Something that has no Q-number; `name` is what a file of ids would call it."""
+    """Something has no Q-number; `name` is what a file of ids would call it."""
 
     def __init__(self, what: str, name: str) -> None:
         super().__init__(f"{what} has no Q-number: add it to --ids")
@@ -51,7 +51,7 @@ class NoNumberError(KbqError):
 
 
 def number_of(name: str, ids: Mapping[str, str]) -> str:
-    """The Q-number of a name, as it is written or, where only one is so like it, as values are compared; "": none.
+    """Return the Q-number of a name as it is written or, if only one name is alike, as values are compared; "": none.
 
     >>> number_of("vienna", {"Vienna": "Q1741", **_compared({"Vienna": "Q1741"})}), number_of("Rome", {})
     ('Q1741', '')
@@ -60,22 +60,22 @@ def number_of(name: str, ids: Mapping[str, str]) -> str:
 
 
 def subject_number(claim: Claim, ids: Mapping[str, str]) -> str:
-    """The Q-number of a claim's subject, by its name or by its page; "" where it has none."""
+    """Return the Q-number of a claim's subject, by its name or by its page; "": none."""
     return number_of(claim.subject, ids) or (claim.title == claim.subject and ids.get(claim.page_id)) or ""
 
 
 def value_number(claim: Claim, ids: Mapping[str, str]) -> str:
-    """The Q-number of a claim's value, by its page or by its name; "" where it has none."""
+    """Return the Q-number of a claim's value, by its page or by its name; "": none."""
     page = claim.normal
     by_page = (ids.get(page.page_id) or number_of(page.title, ids)) if isinstance(page, PageValue) else ""
     return by_page or number_of(claim.value, ids)
 
 
 def read_ids(path: Path) -> dict[str, str]:
-    """Q-numbers by what has them: a subject, a value, a page id or title, a unit.
+    """Read Q-numbers by what has them: a subject, a value, a page id or title, a unit.
 
-    A column is one of Q-numbers if it has one; they are those of the names to the left of it, or else to the right. So
-    a table with several such columns, as OpenRefine exports it, is read, and names that have none yet are left out.
+    A column with a Q-number has those of the names to its left or else to its right. So a table with several such
+    columns, as OpenRefine exports it, can be read; names that have none yet are left out.
 
     Raises:
         KbqError: the file cannot be read, has no Q-number, something else in their column, or two for one name.
@@ -84,10 +84,8 @@ def read_ids(path: Path) -> dict[str, str]:
     for number, read in read_rows(str(path), has_header=False, is_bounded=True).numbered:
         given = [clean_text(str(value or "")) for value in read.values()]
         if any(name[:1] == " " and _Q_NUMBER.fullmatch(beside) for name, beside in pairwise(given)):
-            parted = (
-                f"{given[0]!r:.60} and what is behind its comma are two values: put quotes around a name with a comma"
-            )
-            problems.append(f"{path}:{number}: {parted}")
+            advice = "put quotes around a name with a comma"
+            problems.append(f"{path}:{number}: {given[0]!r:.60} and the text behind its comma are two values: {advice}")
         rows.append((number, [value.strip() for value in given]))
     columns = sorted({place for _, row in rows for place, text in enumerate(row) if _Q_NUMBER.fullmatch(text)})
     if rows and not columns:
@@ -101,9 +99,9 @@ def read_ids(path: Path) -> dict[str, str]:
             name = _named_by(row, place, columns)
             found = _Q_NUMBER.fullmatch(text)
             if text and not (found and name):
-                problems.append(f"{path}:{number}: {text!r:.60} beside {name!r:.60} is no name with a Q-number")
+                problems.append(f"{path}:{number}: {text!r:.60} beside {name!r:.60} is not a Q-number with its name")
             elif found and ids.setdefault(name, found[1]) != found[1]:
-                two = f"{name!r:.60} is {ids[name]}, and {found[1]}, too"
+                two = f"{name!r:.60} is both {ids[name]} and {found[1]}"
                 problems.append(f"{path}:{number}: {two}: leave one of them out")
     if problems:
         raise KbqError(f"{path} has {len(problems)} lines that cannot be used", problems)
@@ -114,7 +112,7 @@ _COMPARED = "\0"  # in front of names as they are compared: no name of a file be
 
 
 def _compared(ids: Mapping[str, str]) -> dict[str, str]:
-    """Q-numbers by names as values are compared, where all that are so alike have one."""
+    """Return Q-numbers by names as values are compared, where all names that are alike have the same."""
     numbers: dict[str, set[str]] = {}
     for name, number in ids.items():
         numbers.setdefault(f"{_COMPARED}{normalised(name)}", set()).add(number)
@@ -126,6 +124,6 @@ def _has_digit(row: Sequence[str], columns: Sequence[int]) -> bool:
 
 
 def _named_by(row: Sequence[str], place: int, columns: Sequence[int]) -> str:
-    """The name beside a Q-number: the nearest to the left that is none, or else to the right."""
+    """Return the name beside a Q-number: the nearest other text to the left, or else to the right."""
     places = [*range(place - 1, -1, -1), *range(place + 1, len(row))]
     return next((row[other] for other in places if other not in columns), "")

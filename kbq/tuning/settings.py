@@ -25,10 +25,10 @@ class FinetuningSettings(StepSettings):
         Option("What is right: the answer on a gold page (kilt), the answer anywhere (phrase), or the page."),
     ] = "auto"
     terms: Annotated[str, Option("Terms of the loss: joint (phrases), start, end.")] = ",".join(TERMS)
-    k: Annotated[int, Option("How many phrases found for a query enter the loss.", least=1, flag="-k")] = 100
-    epochs: Annotated[int, Option("Passes over the triples, at most.", least=1)] = 3
-    patience: Annotated[int, Option("Epochs without a better dev score before it stops.", least=1)] = 2
-    batch: Annotated[int, Option("Queries searched together.", least=1)] = 24
+    k: Annotated[int, Option("How many of the phrases found for a query enter the loss.", least=1, flag="-k")] = 100
+    epochs: Annotated[int, Option("At most this many passes over the triples.", least=1)] = 3
+    patience: Annotated[int, Option("Epochs without a better dev score before training stops.", least=1)] = 2
+    batch: Annotated[int, Option("Queries to search together.", least=1)] = 24
     keep: Annotated[float, Option("How much the answers to other queries count; 0: only the triples.", 0, 1)] = 0.5
 
     def __post_init__(self) -> None:

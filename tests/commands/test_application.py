@@ -11,7 +11,7 @@ import typer.main
 
 from cli import app
 from kbq.__main__ import main
-from kbq.commands.application import summary
+from kbq.commands.application import EXTRA, summary
 
 GROUPS = ((), ("train",), ("index",), ("import",), ("cluster",))
 
@@ -65,3 +65,37 @@ def test_an_option_that_had_another_name_is_told_the_new_one(
         main()
     assert end.value.code == 2
     assert "--second-look is called --rerank now" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("fill t.csv born", "Got unexpected extra argument(s) (born): the columns to fill go after --relations"),
+        ("explain who was she", "Got unexpected extra argument(s) (was she): put quotes around a query of several"),
+        (
+            "predict q.jsonl kb --task trex --out o",
+            "the knowledge base goes after --kb, and what is written after --out",
+        ),
+        ("merge a b --out o", "predictions go after --answers and --provenance, the file to write after --out"),
+        ("index vectors kb tiny", "the kind of index goes after --kind, a file of queries after --queries"),
+        ("index kb", "No such command 'kb': choose from vectors, bm25, sparta"),
+        ("index vector kb", "No such command 'vector'. Did you mean 'vectors'?"),
+    ],
+)
+def test_an_argument_too_many_is_told_its_option(
+    typed: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["kbq", *typed.split()])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_advice_names_commands_and_options_that_exist() -> None:
+    for name, advice in EXTRA.items():
+        command: Any = typer.main.get_command(app)
+        for part in name.split():
+            command = command.commands[part]
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert {word.strip(",") for word in advice.split() if word.startswith("--")} <= options, name

@@ -71,7 +71,7 @@ def test_what_many_send_at_once_is_all_there(keeping: Running, tmp_path: Path) -
         (
             {"decisions": [LINE, LINE | {"decision": "acept"}]},
             422,
-            "decisions[1] is no decision: write subject, relation,",
+            "decisions[1] is not a decision: write subject, relation,",
         ),
         ({"decisions": [LINE | {"value": "x" * 10_000}]}, 422, "decisions[0] has a text of 10,000 characters"),
         ({"decisions": [LINE] * 501}, 422, "decisions: "),

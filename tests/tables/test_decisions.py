@@ -41,18 +41,18 @@ def test_the_last_decision_on_a_value_counts(write_json_lines: Callable[..., Pat
     [
         (
             {"decision": "maybe"},
-            "is no decision: write subject, relation, value, and decision, which is accept, reject",
+            "is not a decision: write subject, relation, value, and decision, which is accept, reject",
         ),
-        ({"value": 7}, "is no decision"),
-        ({"subject": None}, "is no decision"),
-        ({"reviewer": ["x"]}, "is no decision"),
+        ({"value": 7}, "is not a decision"),
+        ({"subject": None}, "is not a decision"),
+        ({"reviewer": ["x"]}, "is not a decision"),
         ({"subject": " "}, "names no cell"),
         ({"value": "x" * 10_000}, "has a text of 10,000 characters: 4,096 at most are kept"),
     ],
 )
 def test_every_bad_line_is_named(wrong: dict[str, Any], said: str, write_json_lines: Callable[..., Path]) -> None:
     path = write_json_lines("d.jsonl", LINE, LINE | wrong, LINE | wrong)
-    with pytest.raises(KbqError, match="has 2 lines that are no decisions: write subject") as caught:
+    with pytest.raises(KbqError, match="has 2 lines that are not decisions: write subject") as caught:
         read_decisions(path)
     assert [problem.partition("d.jsonl:")[2].split(":")[0] for problem in caught.value.problems] == ["2", "3"]
     assert said in caught.value.problems[0]

@@ -13,7 +13,7 @@ from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
 from kbq.storage.progress import unheard
-from kbq.tables.claims import read_claims
+from kbq.tables.claims import Claim
 from kbq.tables.deciding import is_no_value
 from kbq.tables.fill import FillReport
 from kbq.tables.relations import Relation
@@ -56,7 +56,8 @@ def test_empty_cells_are_filled_and_all_else_stays(sample: KnowledgeBase, people
     # Equal subjects are asked for once: of 12 cells, 2 have a value, and 2 are asked for twice.
     assert (table.counts.rows, table.counts.cells, table.counts.queries, table.counts.filled) == (4, 8, 8, 3)
     assert said == [(0, 8, 0), (8, 8, 3)]
-    claims = list(read_claims(people.with_name("out.claims.jsonl")))
+    lines = people.with_name("out.claims.jsonl").read_text("utf-8").splitlines()
+    claims = [Claim.from_dict(json.loads(line)) for line in lines]
     assert tuple(claims) == table.claims
     birth = claims[0]
     assert (birth.subject, birth.value, birth.page_id, birth.start, birth.accepted) == (
@@ -169,9 +170,9 @@ def test_what_may_be_mistyped_is_said(sample: KnowledgeBase, people: Path) -> No
     said: list[str] = []
     sample.fill(people, ["plase of birth", "Place_of_birth"], subject="name", limit=1, note=said.append)
     assert said == [
-        "the table has no column 'plase of birth', so it is added: is 'place of birth' meant?",
-        "no page has the word 'plase' of 'plase of birth': is 'place' meant?",
-        "the table has no column 'Place_of_birth', so it is added: is 'place of birth' meant?",
+        "the table has no column 'plase of birth', so it is added: did you mean 'place of birth'?",
+        "no page has the word 'plase' of 'plase of birth': did you mean 'place'?",
+        "the table has no column 'Place_of_birth', so it is added: did you mean 'place of birth'?",
     ]
 
 
@@ -343,8 +344,8 @@ def test_damaged_files_of_a_run_are_named(many: Callable[..., Any], tmp_path: Pa
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"subject": "name"}, "the table has no column 'name', it has 'subject': name the column of subjects with"),
-        ({"subject": "subjct"}, "the table has no column 'subjct', is it 'subject'?"),
+        ({"subject": "name"}, "the table has no column 'name' (it has 'subject'): name the column of subjects with"),
+        ({"subject": "subjct"}, "the table has no column 'subjct' (did you mean 'subject'?): name"),
         ({"relations": ["subject"]}, "'subject' is the column of subjects, and cannot be filled itself"),
         ({"relations": []}, "no relation is given"),
         ({"values": "some"}, "values 'some' is unknown: choose from one, many"),
@@ -355,7 +356,7 @@ def test_damaged_files_of_a_run_are_named(many: Callable[..., Any], tmp_path: Pa
         ({"out": "out.nt", "check": True}, "a check gives a table, which nt is not: choose from csv, tsv, jsonl, parq"),
         (
             {"out": "out.xyz"},
-            "out.xyz is of no known format: end it in .csv, .tsv, .jsonl, .parquet, .xlsx, .nt, .trig, .qs, ",
+            "out.xyz is of no known format: end it in .csv, .tsv, .jsonl, .parquet, .xlsx, .long.csv, .long.tsv, ",
         ),
         ({"ids": os.devnull}, f"{os.devnull} is empty: write a header with the names of the columns"),
         ({"out": "."}, " is a folder: give --out the name of a file"),
@@ -380,7 +381,7 @@ def test_a_full_disk_is_said(many: Callable[..., Any], tmp_path: Path, monkeypat
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kbq.tables.kept.Kept.add", full)
+    monkeypatch.setattr("kbq.tables.run.Kept.add", full)
     with pytest.raises(KbqError, match=r"out\.answers\.jsonl cannot be written \(No space left on device\): free"):
         many(tmp_path / "out.csv")
 

@@ -6,20 +6,28 @@ import pytest
 
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
-from kbq.tables.known import as_toml, known_property, known_relations, preset, probed, relations_of
-from kbq.tables.relations import Relation, read_relations
+from kbq.tables.fill import best_known
+from kbq.tables.relations import (
+    Relation,
+    as_toml,
+    known_property,
+    known_relations,
+    preset,
+    read_relations,
+    relations_of,
+)
 from kbq.tables.wikidata import property_iri
 
 
 def test_every_known_relation_can_be_asked_and_published(tmp_path: Path) -> None:
-    known = [one.relation for one in known_relations()]
+    known = list(known_relations())
     assert len(known) == len({one.name for one in known}) == len({one.property for one in known}) == 164
     assert all(property_iri(one.property) and one.query and one.type for one in known)
     (tmp_path / "r.toml").write_text(as_toml(known, ["a comment"] * len(known)), "utf-8")
     assert read_relations(tmp_path / "r.toml") == known
     assert relations_of(["@"]) == known
     groups = {"people", "works", "organisations", "places", "events", "species", "things", "usual"}
-    assert {group for one in known_relations() for group in one.groups} == groups
+    assert {group for presets in known_relations().values() for group in presets} == groups
 
 
 def test_presets_and_known_names_are_relations() -> None:
@@ -30,10 +38,24 @@ def test_presets_and_known_names_are_relations() -> None:
 
 
 @pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("place of brith", "place of brith is neither a preset nor a known relation: did you mean place of birth?"),
+        ("@place of brith", "@place of brith is neither a preset nor a known relation: did you mean @place of birth?"),
+        ("zzz", "zzz is neither a preset nor a known relation: choose from people, works, "),
+    ],
+)
+def test_a_hint_is_written_as_the_name_was(typed: str, said: str) -> None:
+    with pytest.raises(KbqError) as caught:
+        preset(typed)
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("@poeple", "@poeple is no preset and no known relation: is @people meant?"),
-        ("@zzz", "@zzz is no preset and no known relation: choose from @people, @"),
+        ("@poeple", "@poeple is neither a preset nor a known relation: did you mean @people?"),
+        ("@zzz", "@zzz is neither a preset nor a known relation: choose from @people, @"),
         ("rel.yaml", "'rel.yaml' looks like a file: relations are read from a file that ends in .toml"),
         ("folder/relations.CSV", "'folder/relations.CSV' looks like a file"),
     ],
@@ -50,8 +72,8 @@ def test_a_name_with_a_full_stop_is_a_relation() -> None:
 
 def test_what_is_answered_best_comes_first() -> None:
     few = KnowledgeBase.sample(device="cpu").with_pages(["S001", "S013"])
-    ranked = probed(few, few.fill, [*preset("head coach"), *preset("place of birth")], 2)
-    assert [(relation.name, share.pages, share.likely) for relation, share in ranked] == [
-        ("place of birth", 2, 1.0),
-        ("head coach", 2, 0.0),
+    ranked = best_known(few, [*preset("head coach"), *preset("place of birth")], 2)
+    assert [(relation.name, share, pages) for relation, share, pages in ranked] == [
+        ("place of birth", 1.0, 2),
+        ("head coach", 0.0, 2),
     ]

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from kbq.errors import KbqError
-from kbq.tables.known import relations_of
-from kbq.tables.relations import Relation
+from kbq.tables.relations import Relation, relations_of
 
 FILE = """
 ["place of birth"]

@@ -22,8 +22,8 @@ from kbq.errors import KbqError
 from kbq.storage import lines, parquet
 from kbq.storage import rows as row_reader
 from kbq.storage.room import Room
-from kbq.tables.arrow_types import of_type
-from kbq.tables.tables import Table, is_formula, read_table, refuse_unwritable, texts_of, write_table
+from kbq.tables.cells import as_arrow, is_formula, texts_of
+from kbq.tables.tables import Table, read_table, refuse_unwritable, write_table
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NAMES = st.lists(st.text("abc éß,\"'\t", min_size=1, max_size=4), min_size=1, max_size=3, unique=True).filter(
@@ -292,5 +292,5 @@ def test_what_is_filled_into_parquet_has_the_type_of_its_column_where_it_can(
         "timestamp[us]": pyarrow.timestamp("us"), "list<element: string>": pyarrow.list_(pyarrow.string()),
         "list<element: int64>": pyarrow.list_(pyarrow.int64()),
     }  # fmt: skip
-    found = of_type([None, value], types.get(kind) or getattr(pyarrow, kind)())
+    found = as_arrow([None, value], types.get(kind) or getattr(pyarrow, kind)())
     assert (found and found.to_pylist()) == (None if stored is None else [None, stored])

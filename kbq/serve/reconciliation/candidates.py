@@ -14,11 +14,11 @@ from kbq.dump.page_directory import PageValue, Titles
 from kbq.serve.bounds import LONGEST, MOST_ANSWERS, MOST_ASKED, refuse_more
 from kbq.serve.matching import NamedPage, TitleWords
 from kbq.serve.slot_filling import SlotFiller
+from kbq.tables.cells import is_empty, shown, subject_of
 from kbq.tables.checking import is_same
 from kbq.tables.claims import Claim
 from kbq.tables.relations import relation_named
-from kbq.tables.slots import Slot, subject_of
-from kbq.tables.tables import is_empty, shown
+from kbq.tables.slots import Slot
 
 LIMIT, MOST = 5, 100  # candidates of a name, by default and at most
 CHECKED = 3  # of them, whose pages are compared with other cells

@@ -13,9 +13,10 @@ from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.serve.bounds import refuse_long
 from kbq.serve.slot_filling import SlotFiller
+from kbq.tables.cells import subject_of
 from kbq.tables.claims import Claim, DateValue, written
 from kbq.tables.relations import Relation, relation_named
-from kbq.tables.slots import Slot, subject_of
+from kbq.tables.slots import Slot
 
 DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 Content = Literal["value", "probability", "sentence", "place"]

@@ -9,9 +9,8 @@ import pytest
 
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
-from kbq.tables.claim_tables import COLUMNS, long_table, to_arrow, write_long
 from kbq.tables.claims import Claim, DateValue, QuantityValue
-from kbq.tables.outputs import format_of
+from kbq.tables.outputs import COLUMNS, format_of, long_table, to_arrow, write_long
 
 BIRTH = Claim(
     subject="Marie Curie", relation="date of birth", value="7 November 1867", probability=0.93, accepted=True,
