@@ -1,53 +1,22 @@
 """Checking: the values in a table are compared with the text, which agrees, also says, contradicts, or is silent."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 from kbq.dump.page_directory import PageValue, Titles
 from kbq.tables import dates
-from kbq.tables.cells import subject_of, texts_of
 from kbq.tables.claims import Claim, DateValue
 from kbq.tables.dates import date_of_cell
 from kbq.tables.relations import Relation
-from kbq.tables.tables import Row, Table
 from kbq.tables.values import agree
 from kbq.text.letters import normalised
 
 Verdict = Literal["agrees", "also said", "contradicts", "not found"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 TextsOf = Callable[[str], Sequence[str]]  # gives the paragraphs of a page by its id
-EVIDENCE = ("value", "probability", "page_id", "title", "paragraph", "start", "end", "sentence")
-COLUMNS = ("subject", "relation", "present", "verdict", *EVIDENCE)
 
 
-def checked(
-    table: Table,
-    subject: str,
-    relations: Sequence[Relation],
-    claims: Mapping[tuple[str, str], Sequence[Claim]],
-    titles: Titles,
-    texts: TextsOf,
-    markers: Collection[str] = (),
-) -> list[Row]:
-    """Return a row for each value in the table: its verdict, and what the text says, with its place.
-
-    Args:
-        claims: by subject and relation.
-        markers: texts that stand for an empty cell.
-    """
-    rows: list[Row] = []
-    for row in table.rows:
-        name = subject_of(row.get(subject))
-        for relation in relations:
-            said = claims.get((name, relation.name), ())
-            for present in texts_of(row.get(relation.name), markers) if said else ():
-                verdict, claim = _judged(present, relation, said, titles, texts)
-                judged = {"subject": name, "relation": relation.name, "present": present, "verdict": verdict}
-                rows.append(judged | {key: getattr(claim, key, None) for key in EVIDENCE})
-    return rows
-
-
-def _judged(
+def verdict_on(
     present: str, relation: Relation, claims: Sequence[Claim], titles: Titles, texts: TextsOf
 ) -> tuple[Verdict, Claim | None]:
     """Return the verdict on a value, and the claim that it rests on.

@@ -159,20 +159,17 @@ class Decider:
 def is_no_value(slot: Slot, text: str) -> bool:
     """Whether a value says nothing: it is the subject itself, or what the subject is to somebody ("the only child of").
 
+    Nothing is its own employer, and a family name is no relative.
+
     >>> occupation, work = Relation("occupation", ("occupation",)), Relation("notable work", ("notable work",))
     >>> is_no_value(Slot("Ada Lovelace", occupation), "only child"), is_no_value(Slot("Wright", work), "Native Son")
     (True, False)
-    """
-    return names_subject(slot, text) or (text == text.lower() and not KIN.isdisjoint(text.split()[-1:]))
-
-
-def names_subject(slot: Slot, text: str) -> bool:
-    """Whether a value is the slot's subject: nothing is its own employer, and a family name is no relative.
-
     >>> spouse, capital = Relation("spouse", ("spouse",)), Relation("capital", ("capital",))
-    >>> names_subject(Slot("Marie Curie", spouse), "Curie"), names_subject(Slot("Kuwait City", capital), "Kuwait")
+    >>> is_no_value(Slot("Marie Curie", spouse), "Curie"), is_no_value(Slot("Kuwait City", capital), "Kuwait")
     (True, False)
     """
+    if text == text.lower() and not KIN.isdisjoint(text.split()[-1:]):
+        return True
     subject, value = normalised(slot.subject).split(), normalised(text).split()
     names = {relation_key(name) for name in (slot.relation.name, *slot.relation.query)}
     if any(word in name.split() for name in names for word in ABOUT_NAMES):
@@ -181,14 +178,13 @@ def names_subject(slot: Slot, text: str) -> bool:
 
 
 def each_of_several(answer: Answer, threshold: float) -> Iterator[Answer]:
-    """Yield an answer and, if it is a likely item of a list, the other items, each a little less likely."""
-    places = [(answer.start, answer.end)]
-    if is_likely(answer, threshold):
-        places = conjuncts(answer.context, answer.start, answer.end)
-    for start, end in sorted(places, key=lambda place: place != (answer.start, answer.end)):
-        if (start, end) == (answer.start, answer.end):
-            yield answer
-        else:
+    """Yield an answer or, if it is a likely list or item of one, all items, of which the others are less likely."""
+    own = answer.start, answer.end
+    places = conjuncts(answer.context, *own) if is_likely(answer, threshold) else [own]
+    if own in places:
+        yield answer
+    for start, end in places:
+        if (start, end) != own:
             chance = None if answer.probability is None else ITEM_SHARE * answer.probability
             text = answer.context[start:end]
             yield replace(answer, text=text, start=start, end=end, unit=(start, end), probability=chance)

@@ -16,8 +16,8 @@ from kbq.dump.page_directory import Pages
 from kbq.errors import QueryError
 from kbq.search.search import BATCH
 from kbq.storage.files import file_digest
-from kbq.tables.cells import is_empty, subject_of
-from kbq.tables.checking import COLUMNS, checked
+from kbq.tables.cells import is_empty, subject_of, texts_of
+from kbq.tables.checking import verdict_on
 from kbq.tables.claims import Claim, written
 from kbq.tables.deciding import Decider
 from kbq.tables.decisions import Decided, obeyed, without_cell, without_value
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 16 * BATCH  # slots with kept answers that are decided between two reports
 WARM_UP, TIMED = 8, 64  # slots that a dry run asks for: before time is taken, and then
+EVIDENCE = ("value", "probability", "page_id", "title", "paragraph", "start", "end", "sentence")  # of a verdict
 FillReport = Callable[[int, int, int], None]  # called with the slots that are done, all of them, and those filled
 
 
@@ -127,15 +128,24 @@ class Filling:
         every = tuple(claim for slot in self.slots for claim in by_slot[slot.cell])
         counts = replace(self.counts, asked=self._asked)
         if options.check:
-            rows = checked(
-                table, options.subject, self._relations, by_slot, self._kb.titles, self._texts, self.slots.markers
-            )
-            agreeing = sum(row["verdict"] == "agrees" for row in rows)
-            return Table(COLUMNS, rows, every, replace(counts, filled=agreeing)).all_filled()
+            rows = list(self._verdicts(by_slot))
+            counts = replace(counts, filled=sum(row["verdict"] == "agrees" for row in rows))
+            return Table(("subject", "relation", "present", "verdict", *EVIDENCE), rows, every, counts).all_filled()
         accepted = {cell: found for cell, found in by_slot.items() if found and found[0].accepted}
         new = [relation.name for relation in self._relations if relation.name not in table.columns]
         rows = [self._filled(row, accepted) for row in table.rows]
         return Table((*table.columns, *new), rows, every, replace(counts, filled=len(accepted)), table)
+
+    def _verdicts(self, claims: Mapping[tuple[str, str], Sequence[Claim]]) -> Iterator[Row]:
+        """Yield a row for each value in the table: the verdict on it, and what the text says, with its place."""
+        for row in self._table.rows:
+            subject = subject_of(row.get(self._options.subject))
+            for relation in self._relations:
+                said = claims.get((subject, relation.name), ())
+                for present in texts_of(row.get(relation.name), self.slots.markers) if said else ():
+                    verdict, claim = verdict_on(present, relation, said, self._kb.titles, self._texts)
+                    judged = {"subject": subject, "relation": relation.name, "present": present, "verdict": verdict}
+                    yield judged | {key: getattr(claim, key, None) for key in EVIDENCE}
 
     def _texts(self, page_id: str) -> list[str]:
         """Return the paragraphs of a page; none for a value that was typed."""

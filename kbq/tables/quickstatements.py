@@ -26,9 +26,10 @@ CIRCUMSTANCES = {"~": ("P1480", "Q5727902"), "?": ("P1480", "Q18122778")}
 def write_quickstatements(
     path: Path, claims: Iterable[Claim], source: Source, relations: Iterable[Relation], ids: Mapping[str, str]
 ) -> tuple[int, int, int]:
-    """Write a command for each accepted claim; those that cannot be written go to `left_out_path(path)`, with reasons.
+    """Write a command for each accepted claim.
 
-    Names that lack a Q-number go to `lacking_path(path)`, those of most claims first: filled in, it is a file of ids.
+    Claims that cannot be written go to PATH.left-out.jsonl, with a `reason` each. Names that lack a Q-number go to
+    PATH.ids-todo.tsv, those of most claims first: with its column `id` filled in, it is a file of ids.
 
     Args:
         ids: Q-numbers of Wikidata of subjects, page ids, titles and units; see `read_ids`.
@@ -51,9 +52,9 @@ def write_quickstatements(
             if isinstance(reason, NoNumberError):
                 lacking.update(map(_one_line, _lacking(claim, by_name.get(claim.relation), ids)))
     write_lines(path, commands)
-    write_lines(left_out_path(path), left_out)
+    write_lines(path.with_name(f"{path.name}.left-out.jsonl"), left_out)
     rows = (f"{guarded(name)}\t\t{count}" for name, count in lacking.most_common())
-    write_lines(lacking_path(path), ["name\tid\tclaims", *rows])
+    write_lines(path.with_name(f"{path.name}.ids-todo.tsv"), ["name\tid\tclaims", *rows])
     return len(commands), len(left_out), len(lacking)
 
 
@@ -68,16 +69,6 @@ def _lacking(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) ->
     except KbqError:  # no Q-number helps
         pass
     return list(dict.fromkeys(names))
-
-
-def lacking_path(path: Path) -> Path:
-    """Return where names without a Q-number go: TSV with the columns `name`, `id`, to be filled in, and `claims`."""
-    return path.with_name(f"{path.name}.ids-todo.tsv")
-
-
-def left_out_path(path: Path) -> Path:
-    """Return where claims go that cannot be written to `path`: JSON lines, each with a `reason`."""
-    return path.with_name(f"{path.name}.left-out.jsonl")
 
 
 def command(claim: Claim, source: Source, relation: Relation | None, ids: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.tables.claims import Claim, DateValue, QuantityValue, Source
-from kbq.tables.quickstatements import command, left_out_path, time_of, write_quickstatements
+from kbq.tables.quickstatements import command, time_of, write_quickstatements
 from kbq.tables.rdf import fact
 from kbq.tables.relations import Relation
 from kbq.tables.values import normal_form
@@ -74,7 +74,9 @@ def parsed_value(text: str) -> tuple[str, str]:
 def written(folder: Path, claims: list[Claim]) -> tuple[list[str], list[str]]:
     path = folder / "facts.qs"
     _, left, _ = write_quickstatements(path, claims, SOURCE, RELATIONS, IDS)
-    left_out = [json.loads(line)["reason"] for line in left_out_path(path).read_text("utf-8").splitlines()]
+    left_out = [
+        json.loads(line)["reason"] for line in path.with_name("facts.qs.left-out.jsonl").read_text("utf-8").splitlines()
+    ]
     assert left == len(left_out)
     return path.read_text("utf-8").split("\n")[:-1], left_out
 
