@@ -11,17 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 RENAMED = {"--second-look": "--rerank"}  # options: what was typed, and what it is called now, for one version
-KB_AND_OUT = "the knowledge base goes after --kb, and what is written after --out"
 ONE_AT_A_TIME = "give one at a time"
 ONE_FOLDER = "put several files into one folder, and give that"
-EXTRA = {  # what to do about an argument too many, by command
+EXTRA = {  # what to do about an argument too many, by command; a missing option is named anyway
     "build": ONE_FOLDER,
     "update": ONE_FOLDER,
     "sync": ONE_FOLDER,
-    "augment": "the file to write goes after --out",
-    "calibrate": KB_AND_OUT,
-    "finetune": KB_AND_OUT,
-    "predict": KB_AND_OUT,
     "compact": ONE_AT_A_TIME,
     "verify": ONE_AT_A_TIME,
     "info": ONE_AT_A_TIME,
@@ -30,13 +25,10 @@ EXTRA = {  # what to do about an argument too many, by command
     "fill": "the columns to fill go after --relations",
     "evaluate-table": "a column to score goes after --relation",
     "evaluate": "predictions of a second system go after --compare",
+    "predict": "the knowledge base goes after --kb",
     "errors": "the knowledge base goes after --kb",
     "validate": "the KILT file goes after --inputs, the knowledge base after --kb",
-    "merge": "predictions go after --answers and --provenance, the file to write after --out",
     "index vectors": "the kind of index goes after --kind, a file of queries after --queries",
-    "import checkpoint": "the folder of the model goes after --out",
-    "import index": "the folder of the index goes after --name",
-    "cluster place": "the cluster goes after --ray, the folder on each node after --to",
 }
 
 

@@ -157,7 +157,7 @@ def errors(
     sample: Annotated[int, typer.Option(min=0, help="How many examples of each kind.")] = 3,
     as_json: Json = False,
 ) -> None:
-    """Say why predictions are wrong, with examples and, with --kb, the texts of their pages.
+    """Say why predictions are wrong, with examples; --kb adds the texts of their pages.
 
     Answers are compared letter by letter or, with a --task that ranks by EM, after KILT's normalisation.
     """

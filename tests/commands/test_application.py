@@ -72,11 +72,8 @@ def test_an_option_that_had_another_name_is_told_the_new_one(
     [
         ("fill t.csv born", "Got unexpected extra argument(s) (born): the columns to fill go after --relations"),
         ("explain who was she", "Got unexpected extra argument(s) (was she): put quotes around a query of several"),
-        (
-            "predict q.jsonl kb --task trex --out o",
-            "the knowledge base goes after --kb, and what is written after --out",
-        ),
-        ("merge a b --out o", "predictions go after --answers and --provenance, the file to write after --out"),
+        ("predict q.jsonl kb --task trex --out o", "(kb): the knowledge base goes after --kb"),
+        ("merge a b --out o", "Missing option '--answers'"),
         ("index vectors kb tiny", "the kind of index goes after --kind, a file of queries after --queries"),
         ("index kb", "No such command 'kb': choose from vectors, bm25, sparta"),
         ("index vector kb", "No such command 'vector'. Did you mean 'vectors'?"),

@@ -42,7 +42,7 @@ def test_presets_and_known_names_are_relations() -> None:
     [
         ("place of brith", "place of brith is neither a preset nor a known relation: did you mean place of birth?"),
         ("@place of brith", "@place of brith is neither a preset nor a known relation: did you mean @place of birth?"),
-        ("zzz", "zzz is neither a preset nor a known relation: choose from people, works, "),
+        ("zzz", "zzz is neither a preset nor a known relation: choose from people, "),
     ],
 )
 def test_a_hint_is_written_as_the_name_was(typed: str, said: str) -> None:

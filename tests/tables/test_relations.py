@@ -100,7 +100,7 @@ def test_bombs_are_one_sentence(bomb: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        ([], "no relation is given: name those that are wanted, or a file relations.toml"),
+        ([], "no relation is given: name the columns to fill, or a file relations.toml"),
         (["a", "a"], "relation 'a' is given 2 times: once is enough"),
         ([" "], "relation '' is asked as '': write words, without"),
         (["no.toml"], "no.toml: cannot be read"),
