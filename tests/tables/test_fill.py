@@ -15,7 +15,7 @@ from kbq.search.search import BATCH
 from kbq.storage.progress import unheard
 from kbq.tables.claims import Claim
 from kbq.tables.deciding import is_no_value
-from kbq.tables.fill import FillReport
+from kbq.tables.filling import FillReport
 from kbq.tables.relations import Relation
 from kbq.tables.slots import Slot
 
