@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import kbq
-from kbq.commands import ask, cluster, fill, importing, maintain, mcp, measure, serve, teach
+from kbq.commands import ask, cluster, fill, importing, maintain, measure, serve, teach
 from kbq.commands.application import Commands
 
 app = typer.Typer(
@@ -16,7 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for group in (ask, fill, serve, mcp, teach, measure, maintain, importing, cluster):
+for group in (ask, fill, serve, teach, measure, maintain, importing, cluster):
     app.add_typer(group.app)
 
 

@@ -79,6 +79,8 @@ def read_queries(texts: Sequence[str], source: str | None) -> list[tuple[str, st
     from kbq.model.queries import refuse_unreadable
     from kbq.storage.lines import clean_text, read_lines, source_name
 
+    if len(texts) > 2 and not any(" " in text for text in texts):
+        note("each word is asked by itself: put quotes around a query of several words")
     for text in texts:
         if os.path.isfile(os.path.join(text, MANIFEST)):  # noqa: PTH113, PTH118 - a path may raise OSError
             raise QueryError(f"{text} is a knowledge base, not a query: ask it with --kb {text}", is_usage=True)

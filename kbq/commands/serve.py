@@ -1,4 +1,4 @@
-"""Serve: `kbq serve`."""
+"""Serve: `kbq serve` for people and programs, and `kbq mcp`, which a language model's host starts."""
 
 import webbrowser
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import typer
 
 from kbq.answers import IndexKind
 from kbq.commands.asking import AskedKb
-from kbq.commands.options import SERVE, Device, IndexName, Json, Ray
+from kbq.commands.options import SERVE, Device, IndexName, Json, Ray, TunedModel
 from kbq.commands.terminal import note, tell
 from kbq.errors import KbqError
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from kbq.serve.knowledge_bases import Folder
 
 app = typer.Typer()
-NEEDS_SERVE = "needs further packages: pip install '.[serve]' in the checkout of kbq"
 
 
 @app.command(rich_help_panel=SERVE)
@@ -62,9 +61,7 @@ def serve(
         from kbq.serve.running import serve as serve_until_told
         from kbq.serve.settings import ServeSettings, read_keys
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith("kbq"):
-            raise
-        raise KbqError(f"kbq serve {NEEDS_SERVE}") from None
+        raise _missing("kbq serve", error) from None
     settings = ServeSettings(
         host, port, public_url, tuple(allow_origin or ()), read_keys(api_key_file) if api_key_file else (), queue,
         seconds, log_queries, decisions,
@@ -78,6 +75,32 @@ def serve(
             note("no browser could be opened")
 
     serve_until_told(served, settings, started)
+
+
+@app.command(rich_help_panel=SERVE)
+def mcp(
+    kb: Annotated[
+        Path | None, typer.Argument(metavar="[KB]", help="A knowledge base; by default the bundled sample.")
+    ] = None,
+    model: TunedModel = None,
+    index: IndexName = None,
+    device: Device = "auto",
+) -> None:
+    """Give a language model tools to look up facts: an MCP server on standard input and output."""
+    try:
+        from kbq.serve.knowledge_bases import Folder, ServedKb
+        from kbq.serve.tools import serve_stdio
+    except ModuleNotFoundError as error:
+        raise _missing("kbq mcp", error) from None
+    name = "sample" if kb is None else kb.resolve().name
+    serve_stdio(ServedKb(name, Folder(kb or AskedKb().open().folder, model or "", index, device)))
+
+
+def _missing(command: str, error: ModuleNotFoundError) -> Exception:
+    """Say which packages a command needs; if a module of kbq is missing, that is an error of its own."""
+    if (error.name or "").startswith("kbq"):
+        return error
+    return KbqError(f"{command} needs further packages: pip install '.[serve]' in the checkout of kbq")
 
 
 def _folders(
