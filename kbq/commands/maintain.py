@@ -191,8 +191,7 @@ def index_vectors(
         float, typer.Option(min=0.0, max=1.0, help="Share of the ten best phrases that it must find.")
     ] = 0.99,
     queries: Annotated[
-        str | None,
-        typer.Option(help="File of typical queries, one per line; by default slots of its own pages."),
+        str | None, typer.Option(help="File of typical queries, one per line; by default slots of its own pages.")
     ] = None,
     filter: Annotated[
         float | None,
@@ -210,8 +209,6 @@ def index_vectors(
     from kbq.model.model import model_of
     from kbq.search.building_indexes import IndexSpec, add_index
 
-    if kind == "exact":
-        refuse_given(context, "with exact search", ("recall", "queries"))
     manifest = read_manifest(kb)
     if chosen_kind(manifest, kind) == "exact":
         refuse_given(context, "with exact search", ("recall", "queries"))

@@ -90,7 +90,7 @@ def read_ids(path: Path) -> dict[str, str]:
     columns = sorted({place for _, row in rows for place, text in enumerate(row) if _Q_NUMBER.fullmatch(text)})
     if rows and not columns:
         raise KbqError(f"{path} has no Q-number, such as Q7186: write names, and the Q-number of each beside it")
-    if rows and not any(_Q_NUMBER.fullmatch(text) for text in rows[0][1]) and not _has_digit(rows[0][1], columns):
+    if rows and not any(re.search("[0-9]", text) for place, text in enumerate(rows[0][1]) if place in columns):
         del rows[0]  # the header
     ids: dict[str, str] = {}
     for number, row in rows:
@@ -117,10 +117,6 @@ def _compared(ids: Mapping[str, str]) -> dict[str, str]:
     for name, number in ids.items():
         numbers.setdefault(f"{_COMPARED}{normalised(name)}", set()).add(number)
     return {name: found.pop() for name, found in numbers.items() if len(found) == 1}
-
-
-def _has_digit(row: Sequence[str], columns: Sequence[int]) -> bool:
-    return any(re.search("[0-9]", row[place]) for place in columns if place < len(row))
 
 
 def _named_by(row: Sequence[str], place: int, columns: Sequence[int]) -> str:
