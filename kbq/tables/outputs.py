@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from kbq.dump.titles import PageValue
+from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.storage.lines import without_surrogates
 from kbq.storage.parquet import NEEDS_PYARROW
