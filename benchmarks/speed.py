@@ -23,8 +23,7 @@ from kbq.model.model import Model
 from kbq.search.search import search
 from kbq.training.examples import read_examples
 from kbq.tuning.labels import Labeller, PreparedQuery
-from kbq.tuning.loop import Finetuner
-from kbq.tuning.regularisation import Distillation
+from kbq.tuning.loop import Distillation, Finetuner
 from kbq.tuning.settings import FinetuningSettings
 
 OFFICIAL = {

@@ -1,4 +1,4 @@
-"""Attention to train with on a CPU: what the backward pass needs of all pairs of tokens is computed again.
+"""Attention to train with on a CPU: the backward pass computes again what it needs of all pairs of tokens.
 
 The fused backward pass of PyTorch is slow there, and the plain one keeps a matrix of all pairs of tokens per layer:
 gigabytes, which the system hands out and takes back in every step. Here a few texts at a time go through matrices that
@@ -33,7 +33,7 @@ class RecomputedAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of q, k and v."""
+        """Return the gradients of q, k and v."""
         q, k, v, mask, result = ctx.saved_tensors
         texts, heads, tokens, _ = q.shape
         step = max(1, PAIRS // (heads * tokens * k.shape[2]))

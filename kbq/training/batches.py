@@ -9,8 +9,8 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
-from typing import Any, NamedTuple, Protocol
+from itertools import count
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,12 +19,14 @@ from torch import Tensor, nn
 from kbq.array_types import Rows
 from kbq.errors import QueryError, TrainingError
 from kbq.model.devices import padded
+from kbq.model.model import Model
 from kbq.model.model_folder import fingerprint
 from kbq.model.phrases import window_tensors
 from kbq.model.queries import QueryTokenizer
 from kbq.model.windows import Window, WindowShape, token_span, tokenize, windows
+from kbq.reading.reader import Reader
 from kbq.training.engine import SEEDS, Run
-from kbq.training.examples import Passage
+from kbq.training.examples import Passage, readable
 from kbq.training.settings import RunSettings
 
 TOGETHER = 4  # passages of one group and of similar length that stay in one batch
@@ -38,7 +40,7 @@ class TrainingWindow(Protocol):
 
 
 class ReadPassage(Protocol):
-    """What `batches` must know about a passage with its queries."""
+    """A passage with its queries, as far as `batches` must know it."""
 
     @property
     def windows(self) -> Sequence[TrainingWindow]: ...
@@ -63,18 +65,8 @@ class PreparedPassage:
 
     @property
     def text(self) -> list[int]:
-        """The word pieces of its paragraph; those that windows share are not repeated."""
+        """Return the word pieces of its paragraph; those that windows share are not repeated."""
         return [id for window in self.windows for id in window.ids[window.first : window.first + window.count]]
-
-
-class Network(Protocol):
-    """What `collate` needs of the network that reads the batch: of a model, or a reader."""
-
-    tokenizer: Any
-    uses_segments: bool
-
-    @property
-    def device(self) -> torch.device: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +89,7 @@ class Batch:
 
 
 class LeftOut(NamedTuple):
-    """How many queries are not trained on, by reason."""
+    """Counts of queries that are not trained on."""
 
     too_long: int  # the encoder cannot read them, or their passage has no words
     surplus: int  # beyond the `max_queries` of their passage
@@ -106,10 +98,7 @@ class LeftOut(NamedTuple):
 def prepare(
     query_tokenizer: QueryTokenizer, shape: WindowShape, passages: Sequence[Passage], max_queries: int
 ) -> tuple[list[PreparedPassage], LeftOut]:
-    """Token ids of all passages, and how many queries were left out.
-
-    Of a passage with more than `max_queries` queries the first ones stay.
-    """
+    """Tokenize all passages; of a passage with more than `max_queries` queries the first ones stay."""
     tokenizer = query_tokenizer.tokenizer
     numbers: dict[str, int] = {}
     prepared, unusable, surplus = [], 0, 0
@@ -141,11 +130,22 @@ def prepare(
     return prepared, LeftOut(unusable, surplus)
 
 
+def refuse_unreadable(
+    prepared: Sequence[PreparedPassage], dev_passages: Sequence[Passage], query_tokenizer: QueryTokenizer
+) -> None:
+    """Raise TrainingError where no query is left to train on, or to score on."""
+    if not prepared or not readable(dev_passages, query_tokenizer):
+        raise TrainingError(
+            f"no query of the {'dev' if prepared else 'training'} passages is short enough: at most "
+            f"{query_tokenizer.max_tokens} tokens are read"
+        )
+
+
 def batches(passages: Sequence[ReadPassage], max_tokens: int, rng: random.Random) -> Iterator[list[int]]:
     """Yield the batches of one epoch, as indices of passages, in random order.
 
-    A batch has little padding and at most `max_tokens` tokens with it, unless it is a single long passage. Up to
-    TOGETHER passages of one group stay in one batch.
+    With its padding, a batch has at most `max_tokens` tokens, unless it is a single long passage. Up to TOGETHER
+    passages of one group stay in one batch.
     """
     groups: dict[str, list[int]] = {}
     for index, passage in enumerate(passages):
@@ -173,7 +173,7 @@ def batches(passages: Sequence[ReadPassage], max_tokens: int, rng: random.Random
 
 
 def _padded(passages: Sequence[ReadPassage], members: Sequence[int]) -> int:
-    """Tokens of a batch with its padding."""
+    """Return the tokens of a batch with its padding."""
     return max(_longest(passages[i]) for i in members) * sum(len(passages[i].windows) for i in members)
 
 
@@ -186,56 +186,55 @@ class PassageRun(Run):
 
     settings: RunSettings
 
-    def __init__(self, modules: Sequence[nn.Module], passages: Sequence[ReadPassage], settings: RunSettings) -> None:
+    def __init__(
+        self,
+        modules: Sequence[nn.Module],
+        passages: Sequence[ReadPassage],
+        settings: RunSettings,
+        made_with: str = "",
+    ) -> None:
+        """`made_with`: a digest of what else decides the outcome."""
         if not settings.epochs > 0:
             raise TrainingError(f"epochs is {settings.epochs}, must be above 0")
-        self._passages = passages
+        self._passages, self._made_with = passages, made_with
         self.settings = settings
         per_epoch = sum(1 for _ in self.epoch(0))
         steps = max(1, math.ceil(per_epoch * settings.epochs / settings.accumulate))
         super().__init__(modules, settings, steps, settings.dropout)
 
     def epoch(self, number: int) -> Iterator[list[int]]:
-        """The batches of an epoch."""
+        """Yield the batches of an epoch."""
         return batches(self._passages, self.settings.batch_tokens, random.Random(SEEDS * self.settings.seed + number))
 
+    def batches(self) -> Iterator[Sequence[int]]:
+        """Yield the batches of one epoch after the other."""
+        return (members for number in count() for members in self.epoch(number))
+
     def query_count(self, members: Sequence[int]) -> int:
-        """The queries of these passages."""
+        """Return how many queries these passages have."""
         return sum(len(self._passages[index].queries) for index in members)
 
-    def rest(self) -> Iterator[Sequence[Sequence[int]]]:
-        """All steps that are left."""
-        endless = (members for number in count() for members in self.epoch(number))
-        left = islice(endless, self.optimizer.done * self.settings.accumulate, self.steps * self.settings.accumulate)
-        while step_batches := list(islice(left, self.settings.accumulate)):
-            yield step_batches
-
-    @property
-    def made_with(self) -> str:
-        """A digest of what else decides the outcome."""
-        return ""
-
     def digest(self) -> str:
-        """A digest of initial weights, passages and `made_with`."""
-        return passages_digest(self._passages, repr((weights_digest(self.modules), self.made_with)))
+        """Return a digest of initial weights, passages and `made_with`."""
+        return passages_digest(self._passages, repr((weights_digest(self.modules), self._made_with)))
 
 
 def weights_digest(modules: Sequence[nn.Module]) -> str:
-    """A digest of the weights of networks as they are now."""
+    """Return a digest of the weights of networks as they are now."""
     weights = (parameter.detach().cpu() for module in modules for parameter in module.parameters())
     return fingerprint({str(number): weight for number, weight in enumerate(weights)})
 
 
 def passages_digest(passages: Sequence[object], more: str = "") -> str:
-    """A digest of prepared passages, and of `more`, what else decides the outcome."""
+    """Return a digest of prepared passages, and of `more`, what else decides the outcome."""
     digest = hashlib.blake2b(more.encode(), digest_size=16)
     for passage in passages:
         digest.update(repr(passage).encode())
     return digest.hexdigest()
 
 
-def collate(network: Network, passages: Sequence[PreparedPassage]) -> Batch:
-    """The tensors of one batch, on the network's device."""
+def collate(network: Model | Reader, passages: Sequence[PreparedPassage]) -> Batch:
+    """Make the tensors of one batch, on the device of the network that reads it."""
     device, pad_id = network.device, network.tokenizer.pad_token_id
     all_windows = [window for passage in passages for window in passage.windows]
     owners = [number for number, passage in enumerate(passages) for _ in passage.windows]

@@ -40,7 +40,7 @@ class ReaderOutputs:
         self._ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
 
     def of(self, index: int) -> Halves:
-        """Logits of one passage. Shape: (2, queries, tokens)."""
+        """Return the logits of one passage. Shape: (2, queries, tokens)."""
         shape, end = self._shapes[index], int(self._ends[index])
         return self._logits[end - int(np.prod(shape)) : end].reshape(shape)
 
@@ -56,7 +56,7 @@ def read_by(
     device: str,
     report: Callable[[int, int], None],
 ) -> ReaderOutputs:
-    """What a reader, a hub name or folder, says about all passages; kept in the cache folder for other trainings.
+    """Let a reader, a hub name or folder, read all passages; its logits are kept in the cache for other trainings.
 
     Args:
         tokenizer: of the network that learns from it.
@@ -72,10 +72,10 @@ def read_by(
 def reader_outputs(
     reader: Reader, passages: Sequence[PreparedPassage], folder: Path, report: Callable[[int, int], None]
 ) -> ReaderOutputs:
-    """What the reader says about all passages; resumes where an earlier call was killed.
+    """Let a reader read all passages, resuming where an earlier call was killed.
 
     Args:
-        folder: where files of this kind are kept.
+        folder: of such files.
         report: called with the number of passages read, and of all passages.
 
     Raises:
@@ -100,7 +100,7 @@ def _read_rest(
     ends: Rows,
     report: Callable[[int, int], None],
 ) -> None:
-    """Append what is missing to a file. `ends`: where the outputs of each passage end, in bytes."""
+    """Append what is missing to a file. `ends`: of the outputs of each passage, in bytes."""
     with open_to_grow(path) as file, writing_alone(path):
         done = int(np.searchsorted(ends, file.seek(0, os.SEEK_END), side="right"))
         file.seek(file.truncate(int(ends[done - 1]) if done else 0))
@@ -116,7 +116,7 @@ def _read_rest(
 
 
 def taught_logits(batch: Batch, outputs: Sequence[Halves]) -> Tensor:
-    """Logits of a batch's passages at the places of their tokens, -inf elsewhere. Shape: (2, queries, tokens)."""
+    """Put logits of a batch's passages at the places of their tokens, -inf elsewhere. Shape: (2, queries, tokens)."""
     queries, tokens = batch.gold_starts.shape
     counts = [logits.shape[1] for logits in outputs]
     rows = np.split(np.arange(queries), np.cumsum(counts[:-1]))

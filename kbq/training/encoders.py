@@ -17,19 +17,19 @@ from kbq.model.model import Model
 from kbq.model.model_files import CONFIG
 from kbq.model.model_folder import ModelConfig, local_folder
 from kbq.model.tokenizer import Forms, is_cased, usual_forms
-from kbq.training.batches import Batch, PassageRun, PreparedPassage, collate, prepare
+from kbq.training.batches import Batch, PassageRun, PreparedPassage, collate, prepare, refuse_unreadable
 from kbq.training.distillation import ReaderOutputs, read_by, taught_logits
 from kbq.training.engine import StepReport
 from kbq.training.evaluation import ReadingScores, evaluate_reading
-from kbq.training.examples import Passage, Repairs, as_paths, read_examples, readable, set_aside
-from kbq.training.losses import distillation_loss, filter_loss, marginal_losses, negatives_loss, single_passage_loss
+from kbq.training.examples import Files, Passage, Repairs, read_examples, set_aside
+from kbq.training.losses import distillation_loss, filter_loss, marginal_losses, negatives_loss, trust_in
 from kbq.training.output_folder import example_digests, output_folder, training_facts
 from kbq.training.quantisation import FilterPoint, quantisation_of
 from kbq.training.settings import TrainingSettings
 
 
 class EncoderRun(PassageRun):
-    """Trains phrase and query encoders; `taught`: what a reader says about the passages."""
+    """Trains phrase and query encoders."""
 
     settings: TrainingSettings
 
@@ -40,7 +40,8 @@ class EncoderRun(PassageRun):
         settings: TrainingSettings,
         taught: ReaderOutputs | None = None,
     ) -> None:
-        super().__init__([model.phrases, model.queries], passages, settings)
+        """`taught`: what a reader says about the passages."""
+        super().__init__([model.phrases, model.queries], passages, settings, taught.digest if taught else "")
         self.model, self.passages = model, passages
         self.taught = taught
         self.weights = {
@@ -52,13 +53,8 @@ class EncoderRun(PassageRun):
         }
         self.queue: deque[tuple[Tensor, Tensor, Tensor]] = deque(maxlen=settings.pre_batches)
 
-    @property
-    def made_with(self) -> str:
-        """The digest of the reader's outputs."""
-        return "" if self.taught is None else self.taught.digest
-
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
-        """L_single, L_distill where there is a reader, L_neg, L_neg over all tokens, L_filter."""
+        """Return L_single, L_distill where there is a reader, L_neg, L_neg over all tokens, and L_filter."""
         batch = collate(self.model, [self.passages[index] for index in members])
         taught = None if self.taught is None else taught_logits(batch, [self.taught.of(index) for index in members])
         with autocast(self.model.device):
@@ -77,16 +73,11 @@ class EncoderRun(PassageRun):
             same = _same_answer(gold, batch.answer_of_query) & spares_same
             elsewhere = gold.any(dim=0) & ~own_passage  # answers of other passages
             with_queue = torch.cat([same, queued_same], dim=1)
-            losses = {"single": single_passage_loss(scores, gold, own_passage)}
+            losses = {"single": marginal_losses(scores, gold, own_passage).mean()}
             if taught is not None:
-                trust = (
-                    marginal_losses(taught[side], gold, own_passage).neg().exp()
-                    if self.settings.trust_by_gold
-                    else None
-                )
-                losses["distilled"] = distillation_loss(
-                    scores, taught[side], own_passage, self.settings.temperature, trust
-                )
+                trust = trust_in(taught[side], gold, own_passage) if self.settings.trust_by_gold else None
+                temperature = self.settings.temperature
+                losses["distilled"] = distillation_loss(scores, taught[side], own_passage, temperature, trust)
             losses["negatives"] = negatives_loss(scores, gold, elsewhere, queries @ queued.T, with_queue)
             losses["tokens"] = negatives_loss(scores, gold, owned, scores[:, :0], same)
             sides.append(losses)
@@ -96,7 +87,7 @@ class EncoderRun(PassageRun):
         return averaged | {"filter": filter_loss(logits, labels, owned.reshape(logits.shape[:2]))}, batch.size
 
     def state(self) -> dict[str, Any]:
-        """All that later steps depend on, the queue included."""
+        """Return all that later steps depend on, the queue included."""
         return super().state() | {"queue": list(self.queue)}
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -105,7 +96,7 @@ class EncoderRun(PassageRun):
         self.queue.extend(state["queue"])
 
     def _queue(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Start vectors, end vectors (queue, dim) and answer numbers (queue,) of the last C batches."""
+        """Return start vectors, end vectors (queue, dim) and answer numbers (queue,) of the last C batches."""
         if not self.queue or self.optimizer.done < self.settings.pre_batches_from * self.steps:
             no_vectors = torch.empty((0, self.model.dim), device=self.model.device)
             return no_vectors, no_vectors, torch.empty(0, dtype=torch.long, device=self.model.device)
@@ -118,7 +109,7 @@ class EncoderRun(PassageRun):
 
 
 def _same_answer(gold: Tensor, answers: Tensor) -> Tensor:
-    """Tokens that are gold for a query with the same answer string. Shape: (queries, tokens), bool."""
+    """Mark the tokens that are gold for a query with the same answer string. Shape: (queries, tokens), bool."""
     same = (answers[:, None] == answers).float()
     return same @ gold.float() > 0
 
@@ -141,7 +132,7 @@ class TrainingOutcome:
 
 
 def train_encoders(
-    examples: str | Path | Sequence[str | Path],
+    examples: Files,
     out: str | Path,
     init: str | Path,
     *,
@@ -156,43 +147,36 @@ def train_encoders(
     on_step: Callable[[StepReport], None] = lambda step: None,
     on_reading: Callable[[int, int], None] = lambda done, passages: None,
 ) -> TrainingOutcome:
-    """Train, calibrate, save and score a model. A killed run resumes from `OUT.partial/checkpoint.pt`.
+    """Train and score a model, and save it in a new folder. A killed run resumes from `OUT.partial/checkpoint.pt`.
 
     Args:
-        examples: one file or several.
-        out: a new folder.
-        init: a BERT-like encoder (hub name or folder), or a kbq model to train on.
+        init: a BERT-like encoder (hub name or folder), or a kbq model.
         dev: examples to score on; without them a twentieth of the passages is set aside.
         distill: a reader to learn from, too: hub name or folder.
         config: of a new model.
-        truecase: queries without capital letters are read as the training passages write their words.
+        truecase: read queries without capital letters as the training passages write their words.
         weights: how they are stored.
-        command: is kept in the model's `kbq.json`.
-        on_step: called after each step.
+        command: kept in the model's `kbq.json`.
         on_reading: called with the number of passages that the reader has read, and of all passages.
 
     Raises:
-        TrainingError: there is no usable example, a loss is not a number, or the checkpoint is from another run.
+        TrainingError: `out` exists, there is no usable example, a loss is not a number, or the checkpoint is of another
+            run.
         ModelError: the encoder to start from is missing or not BERT-like, or the reader does not fit it.
     """
     settings = settings or TrainingSettings()
     with output_folder(Path(out)) as folder:
-        paths = as_paths(examples)
-        digests = example_digests(paths)
+        digests = example_digests(examples)
         torch.manual_seed(settings.seed)
         model = _initial_model(str(init), config or ModelConfig())
         for module in (model.phrases, model.queries):
             module.to(choose_device(device))
-        passages, repairs = read_examples(paths)
+        passages, repairs = read_examples(examples)
         passages, dev_passages = set_aside(passages, dev, settings.seed)
         if truecase:
             model.query_tokenizer.casing = _casing(model, passages)
         prepared, left_out = prepare(model.query_tokenizer, model.config.window, passages, settings.max_queries)
-        if not prepared or not readable(dev_passages, model.query_tokenizer):
-            raise TrainingError(
-                f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
-                f"the encoder reads {model.config.max_query_tokens} tokens"
-            )
+        refuse_unreadable(prepared, dev_passages, model.query_tokenizer)
         taught = None if not distill else read_by(distill, model.tokenizer, prepared, device, on_reading)
         run = EncoderRun(model, prepared, settings, taught)
         run.run(folder / "checkpoint.pt", on_step)
@@ -217,7 +201,7 @@ def train_encoders(
 
 
 def _initial_model(init: str, config: ModelConfig) -> Model:
-    """A new model or, where `init` is a kbq model, that one with all its weights."""
+    """Make a new model or, where `init` is a kbq model, open it with all its weights."""
     if not (local_folder(init) / CONFIG).exists():
         return Model.new(init, config)
     model = Model.open(init, "cpu")

@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ CHECKPOINT_SECONDS = 180.0
 
 
 class Optimizer:
-    """Moves parameters downhill, `steps` times in all, `done` times so far."""
+    """AdamW with clipped gradients, `steps` times in all, `done` times so far."""
 
     def __init__(
         self,
@@ -38,9 +39,9 @@ class Optimizer:
         steps: int,
         rates: Mapping[nn.Parameter, float] | None = None,
     ) -> None:
-        """`warmup`: share of the steps in which the learning rate rises; it falls to 0 in the others.
+        """Give `rates` to the parameters that have a learning rate of their own.
 
-        `rates`: learning rates of the parameters that have one of their own.
+        `warmup`: share of the steps in which the learning rate rises; it falls to 0 in the others.
         """
         self.parameters = list(parameters)
         groups: dict[float, list[nn.Parameter]] = {}
@@ -55,7 +56,7 @@ class Optimizer:
         self._optimizer = torch.optim.AdamW(grouped, lr=learning_rate, weight_decay=0.01, fused=True)
 
     def add(self, loss: Tensor) -> None:
-        """Add the gradients of one loss to those since the last step."""
+        """Add the gradients of one loss."""
         self._loss = self._loss + loss.detach()
         loss.backward()  # type: ignore[no-untyped-call]
 
@@ -71,21 +72,18 @@ class Optimizer:
         norm = nn.utils.clip_grad_norm_(self.parameters, 1.0)
         values = torch.stack([self._loss.double(), norm.double()]).tolist()  # read from a GPU in one go
         for what, value in zip(("loss", "gradient"), values, strict=True):
-            self._check(what, value)
+            if not math.isfinite(value):
+                raise TrainingError(
+                    f"the {what} is {value} at step {self.done}: delete the checkpoint in OUT.partial, if "
+                    f"there is one, and start again with a --learning-rate below {self._learning_rate:g}"
+                )
         self._loss = torch.zeros(())
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self.done += 1
 
-    def _check(self, what: str, value: float) -> None:
-        if not math.isfinite(value):
-            raise TrainingError(
-                f"the {what} is {value} at step {self.done}: delete the checkpoint in OUT.partial, if "
-                f"there is one, and start again with a --learning-rate below {self._learning_rate:g}"
-            )
-
     def state(self) -> dict[str, Any]:
-        """All that a checkpoint must hold."""
+        """Return all that a checkpoint must hold."""
         return {"step": self.done, "parameters": self.values(), "optimizer": self._optimizer.state_dict()}
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -95,7 +93,7 @@ class Optimizer:
         self.done = state["step"]
 
     def values(self) -> list[Tensor]:
-        """The parameters as they are now; not a copy."""
+        """Return the parameters as they are now, not a copy."""
         return [parameter.detach() for parameter in self.parameters]
 
     def set_values(self, values: Sequence[Tensor]) -> None:
@@ -106,11 +104,7 @@ class Optimizer:
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Replace a checkpoint in one step.
-
-    Raises:
-        TrainingError: the disk is full.
-    """
+    """Replace a checkpoint in one step. Raises TrainingError if the disk is full."""
     with writing_to(path, TrainingError, goes_on=True):
         make_folders(path.parent)
         with replacing(path) as partial:
@@ -121,14 +115,14 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 def read_checkpoint(path: Path, device: torch.device, run: dict[str, Any], trained_on: str) -> dict[str, Any] | None:
-    """The state in a checkpoint, None where there is none.
+    """Return the state in a checkpoint, None where there is none.
 
     Args:
-        run: `settings` and `data` (a digest) of this run; a checkpoint of another one must not be continued.
+        run: `settings` and `data` (a digest) of this run.
         trained_on: the data in a word, for the message.
 
     Raises:
-        TrainingError: it is damaged, or of another run.
+        TrainingError: it is damaged, or belongs to another run.
     """
     if not path.exists():
         return None
@@ -160,19 +154,19 @@ SEEDS = 1_000_003  # between the seeds of two runs, for steps or for epochs; a C
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What is reported of a step. `means`: its losses by name, averaged over queries, unweighted, and other shares."""
+    """A step that has been taken."""
 
     step: int
     steps: int
-    means: Mapping[str, float]
+    means: Mapping[str, float]  # losses by name, averaged over queries, unweighted; and other shares
     size: int  # tokens
     dev: float | None = None  # the latest score of dev data, where these are scored during training
 
 
 class Run(ABC):
-    """Takes steps in rounds; a checkpoint holds all that a killed run needs to resume."""
+    """Takes steps in rounds, mostly a single one; a checkpoint holds all that a killed run needs to resume."""
 
-    weights: Mapping[str, float]  # of each loss; what has none is only reported
+    weights: Mapping[str, float]  # of each loss; a loss without one is only reported
     trained_on = "passages"  # in messages
 
     def __init__(
@@ -183,7 +177,7 @@ class Run(ABC):
         dropout: float = 0.0,
         rates: Mapping[nn.Parameter, float] | None = None,
     ) -> None:
-        """`rates`: learning rates of the parameters that have one of their own."""
+        """`rates`: see `Optimizer`."""
         self.modules = modules
         self.settings = settings
         self.steps = steps
@@ -194,19 +188,24 @@ class Run(ABC):
 
     @abstractmethod
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
-        """The losses of a batch by name, of each query or averaged over them; and its size in tokens."""
+        """Return the losses of a batch by name, of each query or averaged over them, and its size in tokens."""
 
     @abstractmethod
-    def query_count(self, members: Sequence[int]) -> int:
-        """How many queries a batch has."""
-
-    @abstractmethod
-    def rest(self) -> Iterator[Sequence[Sequence[int]]]:
-        """The batches of each step that is left in this round."""
+    def batches(self) -> Iterator[Sequence[int]]:
+        """Yield the batches of this round from its beginning; there may be more than are trained on."""
 
     @abstractmethod
     def digest(self) -> str:
-        """A digest of all but the settings that decides the outcome, before anything has been trained."""
+        """Return a digest of all but the settings that decides the outcome, before anything has been trained."""
+
+    def query_count(self, members: Sequence[int]) -> int:
+        """Return how many queries a batch has: each member is one, unless a run says otherwise."""
+        return len(members)
+
+    @property
+    def begun(self) -> int:
+        """Steps before this round."""
+        return 0
 
     @property
     def is_finished(self) -> bool:
@@ -219,10 +218,10 @@ class Run(ABC):
         return None
 
     def between_rounds(self) -> None:  # noqa: B027 - most runs have a single round
-        """What precedes the first round, and follows every round."""
+        """Do what precedes the first round, and follows every round."""
 
     def state(self) -> dict[str, Any]:
-        """All that later steps depend on."""
+        """Return all that later steps depend on."""
         return self.optimizer.state()
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -233,8 +232,7 @@ class Run(ABC):
         """Train to the end, from `checkpoint` if it exists.
 
         Raises:
-            TrainingError: the loss is not a number any more (the last checkpoint stays), or the checkpoint is from
-                another run.
+            TrainingError: the loss is not a number (the last checkpoint stays), or the checkpoint is of another run.
         """
         for module in self.modules:
             recompute_attention(module.train())
@@ -246,7 +244,7 @@ class Run(ABC):
             self.load_state(state)
         saved = time.monotonic()
         while not self.is_finished:
-            for step_batches in self.rest():
+            for step_batches in self._steps_left():
                 report(self._one_step(step_batches))
                 if self.optimizer.done % 10 == 0:
                     give_memory_back()
@@ -259,8 +257,15 @@ class Run(ABC):
         for module in self.modules:
             module.eval()
 
+    def _steps_left(self) -> Iterator[Sequence[Sequence[int]]]:
+        """Yield the batches of each step that is left in this round."""
+        size, steps = self.settings.accumulate, self.optimizer.done - self.begun
+        left = islice(self.batches(), steps * size, (self.steps - self.begun) * size)
+        while step_batches := list(islice(left, size)):
+            yield step_batches
+
     def _one_step(self, step_batches: Sequence[Sequence[int]]) -> StepReport:
-        """A step of one batch or several. Every query counts alike, whichever batch it is in."""
+        """Take a step of one batch or several. Every query counts alike, whichever batch it is in."""
         torch.manual_seed((SEEDS * self.settings.seed + self.optimizer.done) % 2**32)  # same dropout after a kill
         counts = [self.query_count(members) for members in step_batches]
         sums: dict[str, Tensor] = {}  # on the device, from which they are read once
@@ -278,7 +283,7 @@ class Run(ABC):
 
 
 def _part(losses: Tensor, queries: int, total: int) -> Tensor:
-    """What the losses of a batch, of each of its queries or their mean, add to the mean over a step's queries."""
+    """Return the share that a batch's losses, of each query or their mean, have in the mean over a step's queries."""
     return losses.sum() / total if losses.ndim else queries / total * losses
 
 

@@ -64,7 +64,7 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
 
 
 def _read(shards: Sequence[Shard], number: int, query: Floats, length_penalty: float) -> str:
-    """The best phrase for a query in one passage, a page of one paragraph; "" if there is none. Shape: (2, dim)."""
+    """Return the best phrase for a query in one passage, a page of one paragraph; "" without one. Shape: (2, dim)."""
     for shard in shards:
         if number < len(shard.texts):
             break
@@ -76,12 +76,9 @@ def _read(shards: Sequence[Shard], number: int, query: Floats, length_penalty: f
 
 
 def answer_scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[float, float]:
-    """EM and F1 in percent, under SQuAD's normalisation; of several gold answers the best counts."""
-    guesses = [normalise(answer) for answer in answers]
-    references = [[normalise(text) for text in gold] for gold in golds]
-    exact = [guess in texts for guess, texts in zip(guesses, references, strict=True)]
-    overlap = [best_f1(guess, texts) for guess, texts in zip(guesses, references, strict=True)]
-    return _percent(exact), _percent(overlap)
+    """Return EM and F1 in percent, under SQuAD's normalisation; of several gold answers the best counts."""
+    pairs = [(normalise(answer), list(map(normalise, gold))) for answer, gold in zip(answers, golds, strict=True)]
+    return _percent([guess in gold for guess, gold in pairs]), _percent([best_f1(*pair) for pair in pairs])
 
 
 def _percent(values: Sequence[float]) -> float:

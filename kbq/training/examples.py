@@ -22,15 +22,16 @@ from kbq.storage.records import Summed
 from kbq.text.sentences import whole_words
 
 SQUAD = re.compile(r'^\s*\{\s*"data"\s*:|"data"\s*:\s*\[')  # the key of its articles
+Files = str | Path | Sequence[str | Path]  # one or several
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingQuery:
-    """A query and the places of its answer, one or more: characters [start, end) of the passage."""
+    """A query and its answers."""
 
     id: str
     text: str
-    places: tuple[tuple[int, int], ...]
+    places: tuple[tuple[int, int], ...]  # of the answers, at least one: characters [start, end) of the passage
     answers: tuple[str, ...]
 
 
@@ -45,7 +46,7 @@ class Passage:
 
 
 def readable(passages: Sequence[Passage], query_tokenizer: QueryTokenizer) -> list[tuple[int, TrainingQuery]]:
-    """The queries that an encoder can read, each with the number of its passage."""
+    """Return the queries that an encoder can read, each with the number of its passage."""
     return [
         (number, query)
         for number, passage in enumerate(passages)
@@ -65,13 +66,13 @@ class Repairs(Summed):
     placed: int = 0  # the file names no place: it is that of the text
 
 
-def as_paths(places: str | Path | Sequence[str | Path]) -> list[Path]:
-    """One path or several as a list."""
-    return [Path(places)] if isinstance(places, str | Path) else [Path(place) for place in places]
+def as_paths(files: Files) -> list[Path]:
+    """Return one path or several as a list."""
+    return [Path(files)] if isinstance(files, str | Path) else [Path(file) for file in files]
 
 
-def read_examples(paths: Sequence[Path], doubtful: bool = False) -> tuple[list[Passage], Repairs]:
-    """Passages of all files.
+def read_examples(files: Files, doubtful: bool = False) -> tuple[list[Passage], Repairs]:
+    """Read the passages of all files.
 
     An answer that is not at its place moves to the nearest occurrence of its text, or is left out without one. An
     answer without a place gets the place of its text, if that occurs once.
@@ -83,7 +84,7 @@ def read_examples(paths: Sequence[Path], doubtful: bool = False) -> tuple[list[P
         TrainingError: a file has an unknown format, or no passage has a query.
     """
     passages: list[Passage] = []
-    repairs = Repairs()
+    repairs, paths = Repairs(), as_paths(files)
     for path in paths:
         try:
             for raw in _raw_passages(path):
@@ -107,13 +108,13 @@ RawPassage = tuple[str, str, str, list[RawQuestion]]  # title, text, group, ques
 
 
 def set_aside(passages: list[Passage], dev: str | Path | None, seed: int) -> tuple[list[Passage], list[Passage]]:
-    """Passages to train on, and passages to score on: the dev file's, or a twentieth whose texts are not trained on.
+    """Return passages to train on and passages to score on: the dev file's, or a twentieth that is not trained on.
 
     Raises:
         TrainingError: nothing would be left to train on.
     """
     if dev is not None:
-        return passages, read_examples([Path(dev)], doubtful=True)[0]
+        return passages, read_examples(dev, doubtful=True)[0]
     shuffled = random.Random(seed).sample(passages, len(passages))
     texts = {passage.text for passage in shuffled[: max(1, len(passages) // 20)]}
     rest = [passage for passage in shuffled if passage.text not in texts]
@@ -177,7 +178,7 @@ def _placed(answers: Any) -> list[Placed]:
 
 
 def _merged(passages: Iterator[RawPassage]) -> Iterator[RawPassage]:
-    """Lines with the same title and text are one passage, wherever they are in the file."""
+    """Make one passage of lines with the same title and text, wherever they are in the file."""
     merged: dict[tuple[str, str], RawPassage] = {}
     for title, text, group, questions in passages:
         merged.setdefault((title, text), (title, text, group, []))[3].extend(questions)
@@ -225,7 +226,7 @@ def _query(
 
 
 def _place(text: str, wanted: str, expected: int) -> int | None:
-    """The occurrence of `wanted` nearest to the expected place."""
+    """Return the occurrence of `wanted` nearest to the expected place."""
     if not wanted.strip():
         return None
     if expected >= 0 and text.startswith(wanted, expected):

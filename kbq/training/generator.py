@@ -26,7 +26,7 @@ from kbq.storage.seals import seal_folder
 from kbq.storage.writing import writing_to
 from kbq.training.batches import PassageRun
 from kbq.training.engine import StepReport
-from kbq.training.examples import Passage, Repairs, as_paths, read_examples, set_aside
+from kbq.training.examples import Files, Passage, Repairs, read_examples, set_aside
 from kbq.training.output_folder import (
     example_digests,
     initial_checkpoint,
@@ -36,7 +36,7 @@ from kbq.training.output_folder import (
 )
 from kbq.training.settings import GeneratorSettings
 
-PROMPT = "generate question: {before}<hl> {answer} <hl>{after}"  # what most published checkpoints were trained with
+PROMPT = "generate question: {before}<hl> {answer} <hl>{after}"  # most published checkpoints were trained with it
 AROUND = 700  # characters on each side of the answer, where the checkpoint does not say
 AROUND_NEW = 200  # the same, for new generators: the sentences near it
 MAX_PROMPT = 512  # tokens of a prompt, where the checkpoint sets no limit
@@ -67,7 +67,7 @@ class Generator:
 
     @classmethod
     def open(cls, source: str, prompt: str = PROMPT, beams: int = 1, device: str = "auto") -> Self:
-        """Read a checkpoint: hub name or folder.
+        """Open a checkpoint: hub name or folder.
 
         Args:
             prompt: what it reads, with {answer}, and any of {before}, {after}, {title}.
@@ -105,7 +105,7 @@ class Generator:
 
     @torch.inference_mode()
     def questions(self, marked: Sequence[Marked]) -> list[str]:
-        """A question for each answer, in one batch."""
+        """Write a question for each answer, in one batch."""
         if not marked:
             return []
         inputs = self.tokenizer.pad({"input_ids": self.prompts(marked)}, return_tensors="pt")
@@ -116,7 +116,7 @@ class Generator:
         return [" ".join(text.split()) for text in self.tokenizer.batch_decode(generated, skip_special_tokens=True)]
 
     def prompts(self, marked: Sequence[Marked]) -> list[list[int]]:
-        """What the network reads for each answer, as token ids."""
+        """Return the token ids that the network reads for each answer."""
         if not marked:
             return []
         texts = [self._read(mention) for mention in marked]
@@ -138,7 +138,7 @@ AT_A_TIME = 64  # questions scored together
 
 @dataclass(frozen=True, slots=True)
 class GeneratorOutcome:
-    """The result of training, also written into `training.json` of the folder."""
+    """The result of training, also written into `training.json`."""
 
     passages: int
     queries: int
@@ -159,17 +159,17 @@ class AskedAnswer:
 
     @property
     def windows(self) -> tuple["AskedAnswer"]:
-        """Its one window: itself."""
+        """Return its one window: itself."""
         return (self,)
 
     @property
     def queries(self) -> tuple[tuple[int, ...]]:
-        """Its question."""
+        """Return its question."""
         return (self.question,)
 
     @property
     def tokens(self) -> int:
-        """Length of the input."""
+        """Return the length of the input."""
         return len(self.ids)
 
 
@@ -183,14 +183,14 @@ class GeneratorRun(PassageRun):
         super().__init__([generator.network], examples, settings)
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
-        """Cross entropy of each question's pieces, averaged over them and over the questions."""
+        """Return the cross entropy of each question's pieces, averaged over them and over the questions."""
         entropies, size = _entropies(self.generator, [self.examples[index] for index in members])
         pieces = torch.tensor([len(self.examples[index].question) for index in members], device=entropies.device)
         return {"question": (entropies / pieces).mean()}, size
 
 
 def _entropies(generator: Generator, examples: Sequence[AskedAnswer]) -> tuple[Tensor, int]:
-    """The cross entropy of each question, summed over its pieces, shape (questions,), and the size in tokens."""
+    """Return the cross entropy of each question, summed over its pieces, shape (questions,), and the size in tokens."""
     network, padding = generator.network, generator.tokenizer.pad_token_id
     ids = pad([list(example.ids) for example in examples], padding, network.device)
     labels = pad([list(example.question) for example in examples], NO_LABEL, network.device)
@@ -202,7 +202,7 @@ def _entropies(generator: Generator, examples: Sequence[AskedAnswer]) -> tuple[T
 
 
 def train_generator(
-    examples: str | Path | Sequence[str | Path],
+    examples: Files,
     out: str | Path,
     init: str | Path,
     *,
@@ -212,27 +212,23 @@ def train_generator(
     command: str = "",
     on_step: Callable[[StepReport], None] = lambda step: None,
 ) -> GeneratorOutcome:
-    """Train, score and save a generator. A killed run resumes from `OUT.partial/checkpoint.pt`.
+    """Train and score a generator, and save it in a new folder. A killed run resumes from `OUT.partial/checkpoint.pt`.
 
     Args:
-        examples: one file or several.
-        out: a new folder.
-        init: a BERT-like encoder, a kbq model or a sequence-to-sequence checkpoint to train on: hub name or folder.
+        init: a BERT-like encoder, a kbq model or a sequence-to-sequence checkpoint: hub name or folder.
         dev: examples to score on; without them a twentieth of the passages is set aside.
-        command: is kept in `training.json`.
-        on_step: called after each step.
+        command: kept in `training.json`.
 
     Raises:
-        TrainingError: there is no usable example, a loss is not a number, or the checkpoint is from another run.
-        ModelError: what to start from is missing, or neither a BERT-like encoder nor a sequence-to-sequence checkpoint.
+        TrainingError: see `train_encoders`.
+        ModelError: `init` is missing, or neither a BERT-like encoder nor a sequence-to-sequence checkpoint.
     """
     settings = settings or GeneratorSettings()
     with output_folder(Path(out)) as folder:
-        paths = as_paths(examples)
-        digests = example_digests(paths)
+        digests = example_digests(examples)
         torch.manual_seed(settings.seed)
         generator = generator_to_train(initial_checkpoint(init), device)
-        passages, repairs = read_examples(paths)
+        passages, repairs = read_examples(examples)
         passages, dev_passages = set_aside(passages, dev, settings.seed)
         asked, dev_asked = asked_answers(generator, passages), asked_answers(generator, dev_passages)
         if not asked or not dev_asked:
@@ -252,7 +248,7 @@ def train_generator(
 
 
 def generator_to_train(checkpoint: str, device: str = "auto") -> Generator:
-    """A sequence-to-sequence checkpoint keeps all its weights; any other becomes a new generator.
+    """Open a sequence-to-sequence checkpoint, or make a new generator of any other.
 
     Raises:
         ModelError: there is no such checkpoint, or it cannot become a generator.
@@ -266,7 +262,7 @@ def generator_to_train(checkpoint: str, device: str = "auto") -> Generator:
 
 
 def new_generator(checkpoint: str, device: str = "auto") -> Generator:
-    """An untrained generator from any BERT-like encoder; the encoder's word embeddings stay frozen.
+    """Make an untrained generator from any BERT-like encoder; the encoder's word embeddings stay frozen.
 
     Raises:
         ModelError: there is no such checkpoint, or it cannot become a decoder.
@@ -288,7 +284,7 @@ def new_generator(checkpoint: str, device: str = "auto") -> Generator:
 
 
 def asked_answers(generator: Generator, passages: Sequence[Passage]) -> list[AskedAnswer]:
-    """Every question with its first answer marked; questions that are too long are left out."""
+    """Return every question with its first answer marked; questions that are too long are left out."""
     marked: list[Marked] = []
     questions: list[str] = []
     for passage in passages:
@@ -308,7 +304,7 @@ def asked_answers(generator: Generator, passages: Sequence[Passage]) -> list[Ask
 
 @torch.inference_mode()
 def perplexity(generator: Generator, examples: Sequence[AskedAnswer]) -> float:
-    """Perplexity of the questions, per word piece."""
+    """Return the perplexity of the questions, per word piece."""
     total, pieces = 0.0, 0
     for first in range(0, len(examples), AT_A_TIME):
         part = examples[first : first + AT_A_TIME]

@@ -9,13 +9,10 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 
-def marginal_nll(scores: Tensor, gold: Tensor, allowed: Tensor) -> Tensor:
-    """The mean of `marginal_losses` over queries, each of which has gold."""
-    return marginal_losses(scores, gold, allowed).mean()
-
-
 def marginal_losses(scores: Tensor, gold: Tensor, allowed: Tensor) -> Tensor:
-    """-log of the gold tokens' share of the softmax over the allowed tokens; 0 for a query without gold.
+    """Return -log of the gold tokens' share of the softmax over the allowed tokens; 0 for a query without gold.
+
+    The mean over the tokens of the query's own passage, without title and padding, is L_single (Eq. 5).
 
     Args:
         scores: dot products. Shape: (queries, tokens).
@@ -35,13 +32,8 @@ def marginal_losses(scores: Tensor, gold: Tensor, allowed: Tensor) -> Tensor:
     return (log_total - log_gold).where(gold.any(dim=1), 0.0)
 
 
-def single_passage_loss(scores: Tensor, gold: Tensor, own_passage: Tensor) -> Tensor:
-    """L_single: softmax over the tokens of the query's own passage, title and padding excluded (Eq. 5)."""
-    return marginal_nll(scores, gold, own_passage)
-
-
 def negatives_loss(scores: Tensor, gold: Tensor, answers: Tensor, queued: Tensor, false_negatives: Tensor) -> Tensor:
-    """L_neg: the gold tokens against those of other passages, of this batch and of the queue (Eq. 8).
+    """Return L_neg: the gold tokens against those of other passages, of this batch and of the queue (Eq. 8).
 
     Args:
         scores: dot products with the batch's tokens. Shape: (queries, tokens).
@@ -53,11 +45,11 @@ def negatives_loss(scores: Tensor, gold: Tensor, answers: Tensor, queued: Tensor
     everything = torch.cat([scores, queued], dim=1)
     gold = functional.pad(gold, (0, queued.shape[1]))
     allowed = functional.pad(answers, (0, queued.shape[1]), value=True) & ~false_negatives
-    return marginal_nll(everything, gold, allowed)
+    return marginal_losses(everything, gold, allowed).mean()
 
 
 def filter_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """L_filter: each token's own chance to open or close an answer, positives weighted up (section 4.4).
+    """Return L_filter: each token's own chance to open or close an answer, positives weighted up (section 4.4).
 
     Shapes: logits and labels (windows, tokens, 2); mask (windows, tokens), bool.
     """
@@ -69,9 +61,9 @@ def filter_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
 
 def distillation_loss(
-    scores: Tensor, taught: Tensor, own_passage: Tensor, temperature: float, trust: Tensor | None = None
+    scores: Tensor, taught: Tensor, own_passage: Tensor, temperature: float = 1.0, trust: Tensor | None = None
 ) -> Tensor:
-    """L_distill: KL(reader ‖ student) over the tokens of the query's own passage (Eq. 7), averaged over queries.
+    """Return L_distill: KL(reader ‖ student) over the tokens of the query's own passage (Eq. 7), averaged over queries.
 
     It is multiplied by the square of the temperature, so that its gradient is equally large at every temperature.
 
@@ -83,7 +75,7 @@ def distillation_loss(
 
     >>> own = torch.tensor([[True, True, False]])
     >>> reader, student = torch.tensor([[1.0, 1.0, 9.0]]), torch.log(torch.tensor([[0.25, 0.75, 0.9]]))
-    >>> round(float(distillation_loss(student, reader, own, 1.0)), 4)  # ½ log(½ ÷ ¼) + ½ log(½ ÷ ¾)
+    >>> round(float(distillation_loss(student, reader, own)), 4)  # ½ log(½ ÷ ¼) + ½ log(½ ÷ ¾)
     0.1438
     """
     lowest = torch.finfo(scores.dtype).min
@@ -92,3 +84,11 @@ def distillation_loss(
     parts = reader.exp() * (reader - student)
     divergence = parts.masked_fill(~own_passage, 0.0).sum(dim=1)
     return temperature**2 * (divergence if trust is None else trust * divergence).mean()
+
+
+def trust_in(taught: Tensor, gold: Tensor, own_passage: Tensor) -> Tensor:
+    """Return the probability that a reader gives to the gold tokens of each query: what it does not know counts less.
+
+    Shapes: as of `distillation_loss`; (queries,).
+    """
+    return marginal_losses(taught, gold, own_passage).neg().exp()

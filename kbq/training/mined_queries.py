@@ -1,13 +1,12 @@
-"""Mined queries: JSON lines become queries with the phrases that a search has found for them, some right, most wrong.
+"""Mined queries: JSON lines become queries with the phrases that a search found for them, some right, most wrong.
 
 A line is `{"query", "answers", "pages", "paragraphs": [{"page_id", "title", "number", "text"}], "phrases": [[paragraph,
 start, end, score]]}`: each phrase is in one of the paragraphs above it, counted from 0; the best comes first. Source:
 arXiv 2010.10757 (a second model learns from the mistakes of the first).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, Self
 
 from kbq.answers import Answer
@@ -16,6 +15,7 @@ from kbq.storage.lines import read_json_lines
 from kbq.storage.records import as_record
 from kbq.text.answer_scores import best_f1, normalise
 from kbq.text.sentences import sentence_bounds, whole_words
+from kbq.training.examples import Files, as_paths
 
 NEARLY = 0.5  # F1 with an answer, from which a phrase is nearly right
 
@@ -29,19 +29,19 @@ Label = Literal[
 
 @dataclass(frozen=True, slots=True)
 class MinedQuery:
-    """A query, what is right, and the phrases that a search has found, best first."""
+    """A query, its right answers, and the phrases that a search found, best first."""
 
     text: str
     answers: tuple[str, ...]  # none: nothing is right
-    pages: tuple[str, ...]  # ids or titles of those where an answer is right; none: it is right anywhere
+    pages: tuple[str, ...]  # ids or titles of the pages where an answer is right; none: it is right anywhere
     phrases: tuple[Answer, ...]
 
     def is_on_page(self, phrase: Answer) -> bool:
-        """Whether an answer would be right there."""
+        """Whether an answer would be right at the place of this phrase."""
         return not self.pages or phrase.page_id in self.pages or phrase.title in self.pages
 
     def label(self, phrase: Answer) -> Label:
-        """How right a phrase is."""
+        """Say how right a phrase is."""
         answers = {normalise(answer) for answer in self.answers} - {""}
         text, is_on_page = normalise(phrase.text), self.is_on_page(phrase)
         if text in answers:
@@ -49,17 +49,17 @@ class MinedQuery:
         return "nearly" if answers and is_on_page and best_f1(text, answers) >= NEARLY else "wrong"
 
     def with_pages_hidden(self) -> Self:
-        """The query without the phrases of its pages, so that none is right; unless there are no others."""
+        """Return the query without the phrases of its pages, so that none is right; unless there are no others."""
         others = tuple(phrase for phrase in self.phrases if not self.is_on_page(phrase))
         return replace(self, phrases=others or self.phrases)
 
     def with_evidence_removed(self) -> Self:
-        """The query as if no sentence held an answer; where nothing would be left, its pages are hidden."""
+        """Return the query as if no sentence held an answer; where nothing would be left, hide its pages."""
         phrases = tuple(without_evidence(self.phrases, self.answers))
         return replace(self, phrases=phrases) if phrases else self.with_pages_hidden()
 
     def with_few_phrases(self, most: int) -> Self:
-        """The query with its best phrases; where none of these is right, the last gives way to the first that is."""
+        """Return the query with its best phrases; if none is right, the last gives way to the first right one."""
         best, others = self.phrases[:most], self.phrases[most:]
         right = [phrase for phrase in others if self.label(phrase) == "right"]
         if right and all(self.label(phrase) != "right" for phrase in best):
@@ -85,7 +85,7 @@ class _Line:
 
 
 def as_line(query: MinedQuery) -> dict[str, object]:
-    """The JSON object of a line."""
+    """Return the JSON object of a line."""
     paragraphs = {phrase.place[:2]: phrase for phrase in query.phrases}
     numbers = {place: number for number, place in enumerate(paragraphs)}
     return {
@@ -100,20 +100,20 @@ def as_line(query: MinedQuery) -> dict[str, object]:
     }
 
 
-def read_mined(paths: Sequence[Path]) -> Iterator[MinedQuery]:
-    """The queries of all files, one by one; equal texts of paragraphs take memory once.
+def read_mined(files: Files) -> Iterator[MinedQuery]:
+    """Yield the queries of all files; equal texts of paragraphs take memory once.
 
     Raises:
         TrainingError: a file cannot be read, or a line is not such an object.
     """
     texts: dict[str, str] = {}
-    for path in paths:
+    for path in as_paths(files):
         for number, fields in read_json_lines(str(path), TrainingError):
             try:
                 yield _query(as_record(fields, _Line), texts)
             except ValueError as error:
                 raise TrainingError(
-                    f"{path}:{number}: is no query with its phrases ({error}): write them with recipes/mine_phrases.py"
+                    f"{path}:{number}: is not a query with phrases ({error}): write them with recipes/mine_phrases.py"
                 ) from None
 
 

@@ -1,8 +1,8 @@
-"""Output folder: OUT.partial, where a result is made before it gets its name, and the facts that it keeps on how."""
+"""Output folder: OUT.partial, where a result is made before it gets its name, and the facts on how it was made."""
 
 import dataclasses
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -15,12 +15,13 @@ from kbq.storage.folders import make_folder, remove_empty_folder, remove_folder
 from kbq.storage.locks import writing_alone
 from kbq.storage.seals import seal_folder
 from kbq.storage.writing import move, write_json, writing_to
+from kbq.training.examples import Files, as_paths
 from kbq.training.settings import StepSettings
 
 
 @contextmanager
 def output_folder(out: Path) -> Iterator[Path]:
-    """A folder for checkpoints and for `model/`, which becomes `out` at the end; a killed run finds it again.
+    """Yield a folder for checkpoints and for `model/`, which becomes `out` at the end; a killed run finds it again.
 
     Raises:
         TrainingError: `out` exists or cannot be made, which is checked before hours of training.
@@ -47,19 +48,19 @@ def _refuse_existing(out: Path) -> None:
 
 
 def initial_checkpoint(init: str | Path) -> str:
-    """What a network starts from; `default` stands for the encoder of the model that ships with kbq."""
+    """Return what a network starts from; `default` stands for the encoder of the model that ships with kbq."""
     return str(local_folder(init)) if init == "default" else str(init)
 
 
-def example_digests(paths: Sequence[Path]) -> dict[str, str]:
-    """A digest of each file to train on, taken before training, as files may change meanwhile.
+def example_digests(files: Files) -> dict[str, str]:
+    """Return a digest of each file to train on; call it before training, as files may change meanwhile.
 
     Raises:
         TrainingError: a file cannot be read.
         KbqError: it is a pipe, which cannot be read twice.
     """
     try:
-        return {path.name: file_digest(path) for path in paths}
+        return {path.name: file_digest(path) for path in as_paths(files)}
     except OSError as error:
         raise TrainingError(f"{error.filename}: cannot be read ({error.strerror})") from None
 
@@ -67,7 +68,7 @@ def example_digests(paths: Sequence[Path]) -> dict[str, str]:
 def training_facts(
     command: str, init: str | Path, examples: dict[str, str], settings: StepSettings, **more: object
 ) -> dict[str, object]:
-    """How a network was trained, and on files with which digests."""
+    """Describe how a network was trained, and on which files."""
     return {
         "command": command,
         "init": Path(init).name,
@@ -75,7 +76,7 @@ def training_facts(
         "settings": dataclasses.asdict(settings),
         **more,
         "versions": versions(),
-        "machine": machine(),
+        "machine": platform.processor() or platform.machine(),
     }
 
 
@@ -86,10 +87,5 @@ def write_facts(folder: Path, facts: dict[str, object]) -> None:
 
 
 def versions() -> dict[str, str]:
-    """The versions of what a model depends on."""
+    """Return the versions of what a model depends on."""
     return {"kbq": kbq.__version__} | {library: version(library) for library in ("torch", "transformers")}
-
-
-def machine() -> str:
-    """The kind of processor."""
-    return platform.processor() or platform.machine()

@@ -1,4 +1,4 @@
-"""Calibration: after training, int8 step, length penalty and the filter's thresholds are read off real passages.
+"""Quantisation: after training, int8 step, length penalty and the filter's thresholds are read off real passages.
 
 The penalty is the one with the best open EM. The threshold is the one that drops most tokens while EM falls by less
 than half a point, both among all passages and in the gold one. Source: arXiv 2109.08133, Fig. 4. Of the tokens kept,
@@ -39,7 +39,7 @@ TOP = 5  # passages
 
 @dataclass(frozen=True, slots=True)
 class FilterPoint:
-    """What the filter costs at one threshold; shares are percentages."""
+    """The cost of the filter at one threshold; shares are percentages."""
 
     threshold: float
     kept: float  # share of tokens
@@ -65,12 +65,12 @@ class EncodedTokens:
 
     @property
     def chances(self) -> Floats:
-        """The larger one of a token's two logits."""
+        """Return the larger one of a token's two logits."""
         best: Floats = self.logits.max(axis=1)
         return best
 
     def edges(self, filter_threshold: float, edge_threshold: float) -> Edges:
-        """Where phrases may open and close."""
+        """Mark where phrases may open and close."""
         kept = self.chances > filter_threshold
         opens, closes = ((kept & (side > edge_threshold)) | self.always for side in self.logits.T)
         return opens, closes
@@ -89,7 +89,7 @@ class DevSample:
 
     @classmethod
     def of(cls, model: Model, passages: Sequence[Passage], tokens: EncodedTokens) -> Self:
-        """An exam with the queries that the encoder can read; where there are too many, with a sample of them."""
+        """Take the queries that the encoder can read; where there are too many, a sample of them."""
         rows = quantise(torch.from_numpy(tokens.vectors), torch.from_numpy(model.scale)).numpy().astype(np.float32)
         queries = readable(passages, model.query_tokenizer)
         queries = random.Random(0).sample(queries, min(MOST_QUERIES, len(queries)))
@@ -97,7 +97,7 @@ class DevSample:
         return cls(passages, tokens, rows, queries, *vectors.transpose(1, 0, 2))
 
     def read(self, ways: Sequence[tuple[Edges, float]]) -> list[list[float]]:
-        """For each way: open EM, how often the gold passage is among the best five, EM in the gold one; in percent.
+        """Return for each way: open EM, how often the gold passage is among the best five, gold EM; in percent.
 
         A way of reading is where phrases may open and close, and a length penalty.
         """
@@ -113,9 +113,7 @@ class DevSample:
     def _right(
         self, scores: tuple[Floats, Floats], edges: Edges, penalty: float, queries: NumberedQueries
     ) -> tuple[int, int, int]:
-        """For how many queries the best phrase is an answer, the gold passage is one of the five best, and the best
-        phrase of the gold passage is an answer.
-        """
+        """Count queries by best phrase right, gold passage among the best five, and best phrase there right."""
         passage_of = self.tokens.passages
         start_scores, end_scores = (
             np.where(mask, side, np.float32(-np.inf)) for mask, side in zip(edges, scores, strict=True)
@@ -139,7 +137,7 @@ class DevSample:
         return open_right, in_top, gold_right
 
     def _phrase(self, start: int, end_scores: Floats) -> str:
-        """The text from the place `start` to its best end. Shape of `end_scores`: (places,)."""
+        """Return the text from the place `start` to its best end. Shape of `end_scores`: (places,)."""
         end = start + int(end_scores[start : start + MAX_TOKENS].argmax())
         text = self.passages[int(self.tokens.passages[start])].text
         return text[self.tokens.starts[start] : self.tokens.ends[end]]
@@ -169,7 +167,7 @@ def quantisation_of(model: Model, passages: Sequence[Passage]) -> tuple[FilterPo
 
 
 def best_edges(dev_sample: DevSample, filter_threshold: float, penalty: float) -> float:
-    """The highest edge threshold that hardly costs EM, given the filter's threshold."""
+    """Return the highest edge threshold that hardly costs EM, given the filter's threshold."""
     ways = [(dev_sample.tokens.edges(filter_threshold, edge), penalty) for edge in EDGE_THRESHOLDS]
     scores = np.array(dev_sample.read(ways))[:, [0, 2]]  # open EM, and EM in the gold passage
     lost = (scores[0] - scores).max(axis=1).round(2)
@@ -193,14 +191,14 @@ def filter_curve(dev_sample: DevSample, penalty: float) -> tuple[FilterPoint, ..
 
 
 def _best_penalty(dev_sample: DevSample) -> float:
-    """The length penalty with the best open EM while every token is a candidate."""
+    """Return the length penalty with the best open EM while every token is a candidate."""
     is_token = np.isfinite(dev_sample.tokens.chances)
     scores = dev_sample.read([((is_token, is_token), penalty) for penalty in LENGTH_PENALTIES])
     return max(zip(scores, LENGTH_PENALTIES, strict=True), key=lambda pair: pair[0][0])[1]
 
 
 def best_ahead(scores: Floats) -> Floats:
-    """The best score of a place and the 19 after it. Shapes: (queries, places).
+    """Return the best score of each place and the 19 after it. Shapes: (queries, places).
 
     >>> best_ahead(np.float32([[1, 5, 2]])).tolist()
     [[5.0, 5.0, 2.0]]
@@ -214,7 +212,7 @@ def best_ahead(scores: Floats) -> Floats:
 
 
 def encode_tokens(model: Model, passages: Sequence[Passage]) -> EncodedTokens:
-    """Vectors, filter logits and characters of every token."""
+    """Encode every token: its vector, filter logits and characters."""
     titles = tokenize(model.tokenizer, [passage.title for passage in passages])
     texts = tokenize(model.tokenizer, [passage.text for passage in passages])
     windows_of = [

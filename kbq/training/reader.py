@@ -1,7 +1,7 @@
 """Reader: reading-comprehension files become a reader, which sees question and passage together. `kbq train reader`.
 
-The loss is L_single of the phrase encoder: the answer's tokens against all tokens of the passage, in whichever window.
-A larger reader can teach it, as it teaches the encoders. Source: arXiv 2012.12624, sections 4.1 and 4.2.
+The loss is L_single: the answer's tokens against all tokens of the passage, in whichever window. A larger reader can
+teach it, as it teaches the encoders. Source: arXiv 2012.12624, sections 4.1 and 4.2.
 """
 
 import dataclasses
@@ -13,16 +13,15 @@ import torch
 from torch import Tensor
 
 from kbq.array_types import Floats
-from kbq.errors import TrainingError
 from kbq.model.windows import WindowShape, tokenize
 from kbq.reading.reader import Reader
 from kbq.search.spans import best_ends
-from kbq.training.batches import PassageRun, PreparedPassage, collate, prepare
-from kbq.training.distillation import Halves, ReaderOutputs, read_by, taught_logits
+from kbq.training.batches import PassageRun, PreparedPassage, collate, prepare, refuse_unreadable
+from kbq.training.distillation import ReaderOutputs, read_by, taught_logits
 from kbq.training.engine import StepReport
 from kbq.training.evaluation import answer_scores
-from kbq.training.examples import Passage, Repairs, as_paths, read_examples, readable, set_aside
-from kbq.training.losses import distillation_loss, marginal_losses, single_passage_loss
+from kbq.training.examples import Files, Passage, Repairs, read_examples, set_aside
+from kbq.training.losses import distillation_loss, marginal_losses, trust_in
 from kbq.training.output_folder import (
     example_digests,
     initial_checkpoint,
@@ -37,7 +36,7 @@ AT_A_TIME = 64  # passages read together
 
 @dataclass(frozen=True, slots=True)
 class ReaderOutcome:
-    """The result of training, also written into the folder's `training.json`. Scores are percentages of dev queries."""
+    """The result of training, also written into `training.json`. Scores are percentages of dev queries."""
 
     passages: int
     queries: int
@@ -51,7 +50,7 @@ class ReaderOutcome:
 
 
 class ReaderRun(PassageRun):
-    """Trains a reader; `taught`: what a larger one says about the passages."""
+    """Trains a reader."""
 
     settings: ReaderSettings
 
@@ -62,49 +61,33 @@ class ReaderRun(PassageRun):
         settings: ReaderSettings,
         taught: ReaderOutputs | None = None,
     ) -> None:
+        """`taught`: what a larger reader says about the passages."""
         self.reader, self.examples, self.taught = reader, reading_examples(reader, passages), taught
         self.places = [(number, row) for number, one in enumerate(passages) for row in range(len(one.queries))]
         self.weights = {"reading": 1.0, "distilled": settings.distill_weight}
-        super().__init__([reader.network], self.examples, settings)
-
-    @property
-    def made_with(self) -> str:
-        """The digest of the larger reader's outputs."""
-        return "" if self.taught is None else self.taught.digest
+        super().__init__([reader.network], self.examples, settings, taught.digest if taught else "")
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
-        """L_single of the reader's logits, and L_distill where there is a larger reader."""
+        """Return L_single of the reader's logits, and L_distill where there is a larger reader."""
         batch = collate(self.reader, [self.examples[index] for index in members])
         own_passage = batch.passage_of_token == batch.passage_of_query[:, None]
         logits = [side.flatten().expand(len(members), -1) for side in self.reader.logits(*batch.windows)]
         golds = (batch.gold_starts, batch.gold_ends)
-        single = [single_passage_loss(*side, own_passage) for side in zip(logits, golds, strict=True)]
+        single = [marginal_losses(*side, own_passage).mean() for side in zip(logits, golds, strict=True)]
         losses = {"reading": (single[0] + single[1]) / 2}
         if self.taught is not None:
-            taught = taught_logits(batch, [self._taught(self.taught, index) for index in members])
-            losses["distilled"] = distilled(logits, taught, golds, own_passage)
+            places = [self.places[index] for index in members]
+            taught = taught_logits(batch, [self.taught.of(passage)[:, row : row + 1] for passage, row in places])
+            distilled = [
+                distillation_loss(scores, side, own_passage, trust=trust_in(side, gold, own_passage))
+                for scores, side, gold in zip(logits, taught, golds, strict=True)
+            ]
+            losses["distilled"] = (distilled[0] + distilled[1]) / 2
         return losses, batch.size
-
-    def _taught(self, taught: ReaderOutputs, example: int) -> Halves:
-        """Logits of one query. Shape: (2, 1, tokens)."""
-        passage, row = self.places[example]
-        return taught.of(passage)[:, row : row + 1]
-
-
-def distilled(logits: Sequence[Tensor], taught: Tensor, golds: Sequence[Tensor], own_passage: Tensor) -> Tensor:
-    """L_distill of both sides, where the larger reader counts only as much as it knows.
-
-    Shapes: logits, taught and golds, two of (queries, tokens); own_passage (queries, tokens), bool.
-    """
-    losses = []
-    for scores, side, gold in zip(logits, taught, golds, strict=True):
-        trust = marginal_losses(side, gold, own_passage).neg().exp()
-        losses.append(distillation_loss(scores, side, own_passage, 1.0, trust))
-    return (losses[0] + losses[1]) / 2
 
 
 def reading_examples(reader: Reader, passages: Sequence[PreparedPassage]) -> list[PreparedPassage]:
-    """Each query of each passage as a passage of its own, whose windows have the question in place of the title."""
+    """Make each query a passage of its own, whose windows have the question in place of the title."""
     examples: list[PreparedPassage] = []
     for passage in passages:
         text = passage.text
@@ -117,7 +100,7 @@ def reading_examples(reader: Reader, passages: Sequence[PreparedPassage]) -> lis
 
 
 def train_reader(
-    examples: str | Path | Sequence[str | Path],
+    examples: Files,
     out: str | Path,
     init: str | Path,
     *,
@@ -129,36 +112,28 @@ def train_reader(
     on_step: Callable[[StepReport], None] = lambda step: None,
     on_reading: Callable[[int, int], None] = lambda done, passages: None,
 ) -> ReaderOutcome:
-    """Train, score and save a reader. A killed run resumes from `OUT.partial/checkpoint.pt`.
+    """Train and score a reader, and save it in a new folder. A killed run resumes from `OUT.partial/checkpoint.pt`.
 
     Args:
-        examples: one file or several.
-        out: a new folder.
         init: a BERT-like encoder, a kbq model or a reader: hub name or folder.
         dev: examples to score on; without them a twentieth of the passages is set aside.
         distill: a larger reader to learn from, too: hub name or folder.
-        command: is kept in `training.json`.
-        on_step: called after each step.
+        command: kept in `training.json`.
         on_reading: called with the number of passages that the larger reader has read, and of all passages.
 
     Raises:
-        TrainingError: there is no usable example, a loss is not a number, or the checkpoint is from another run.
+        TrainingError: see `train_encoders`.
         ModelError: the encoder to start from is missing or not BERT-like, or the larger reader does not fit it.
     """
     settings = settings or ReaderSettings()
     with output_folder(Path(out)) as folder:
-        paths = as_paths(examples)
-        digests = example_digests(paths)
+        digests = example_digests(examples)
         torch.manual_seed(settings.seed)
         reader = Reader.new(initial_checkpoint(init), device)
-        passages, repairs = read_examples(paths)
+        passages, repairs = read_examples(examples)
         passages, dev_passages = set_aside(passages, dev, settings.seed)
         prepared, left_out = prepare(reader.query_tokenizer, WindowShape(), passages, settings.max_queries)
-        if not prepared or not readable(dev_passages, reader.query_tokenizer):
-            raise TrainingError(
-                f"no query of the {'training' if not prepared else 'dev'} passages is short enough: "
-                f"the reader takes {reader.query_tokenizer.max_tokens} tokens"
-            )
+        refuse_unreadable(prepared, dev_passages, reader.query_tokenizer)
         taught = None if not distill else read_by(distill, reader.tokenizer, prepared, device, on_reading)
         run = ReaderRun(reader, prepared, settings, taught)
         run.run(folder / "checkpoint.pt", on_step)
@@ -172,7 +147,7 @@ def train_reader(
 
 
 def evaluate_reader(reader: Reader, passages: Sequence[Passage]) -> tuple[float, float, int]:
-    """EM and F1 in percent with the gold passage given, and the number of queries; unreadable ones are left out."""
+    """Return EM and F1 in percent, given the gold passage, and the number of queries; unreadable ones are left out."""
     pairs: list[tuple[str, Sequence[str]]] = []
     for first in range(0, len(passages), AT_A_TIME):
         batch = [(query, passage.text) for passage in passages[first : first + AT_A_TIME] for query in passage.queries]
@@ -185,7 +160,7 @@ def evaluate_reader(reader: Reader, passages: Sequence[Passage]) -> tuple[float,
 
 
 def read_answers(reader: Reader, pairs: Sequence[tuple[str, str]]) -> list[str | None]:
-    """The best phrase for each (question, passage); None where the question cannot be read, or the passage is empty."""
+    """Return the best phrase for each (question, passage), None where it cannot be read, or the passage is empty."""
     texts = list(dict.fromkeys(text for _, text in pairs))
     pieces = dict(zip(texts, tokenize(reader.tokenizer, texts), strict=True))
     readable = [
@@ -206,7 +181,7 @@ def read_answers(reader: Reader, pairs: Sequence[tuple[str, str]]) -> list[str |
 
 
 def best_span(logits: Floats) -> tuple[int, int]:
-    """First and last token of the phrase with the largest sum of logits. Shape: (2, tokens).
+    """Return first and last token of the phrase with the largest sum of logits. Shape: (2, tokens).
 
     >>> import numpy as np
     >>> best_span(np.float32([[1, 5, 0], [7, 0, 2]]))

@@ -1,11 +1,14 @@
 """Reranker: mined queries and a model become a model whose reader judges the phrases of a search.
 
-The whole reader learns, but for its word embeddings, which are the model's. `larger_readers.py`: who may teach it.
+The whole reader learns, but for its word embeddings, which are the model's. Two larger readers, of another shape than
+the model's, may teach it. Each of them learns from half of the queries, so that what it says of the other half is not
+what it has learned by heart. Source: arXiv 1503.02531 (distillation).
 """
 
 import dataclasses
 import math
 import random
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
@@ -13,29 +16,39 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from kbq.errors import TrainingError
+from kbq.errors import ModelError, TrainingError
 from kbq.model.backbone import saved_tokenizer
 from kbq.model.devices import choose_device
 from kbq.model.model_files import CONFIG
-from kbq.model.model_folder import local_folder, read_config, write_config
-from kbq.reading.network import PhraseJudge, open_reader, save_reader
+from kbq.model.model_folder import (
+    load_weights,
+    local_folder,
+    named_weights,
+    read_config,
+    read_weights,
+    save_tensors,
+    write_config,
+)
+from kbq.reading.network import PhraseJudge, QuestionAnswering, open_reader, question_answering, save_reader
 from kbq.reading.phrase_windows import ReadWindow, read_around
 from kbq.reading.reader import Reader
-from kbq.storage.folders import copy_folder
+from kbq.storage.files import reading_problem
+from kbq.storage.folders import copy_folder, make_folders
 from kbq.training.batches import passages_digest, weights_digest
 from kbq.training.engine import SEEDS, Run, StepReport
-from kbq.training.examples import as_paths
-from kbq.training.larger_readers import half_of, open_larger, save_larger
+from kbq.training.examples import Files
 from kbq.training.mined_queries import MinedQuery, read_mined
-from kbq.training.output_folder import example_digests, output_folder, training_facts
+from kbq.training.output_folder import example_digests, output_folder, training_facts, write_facts
 from kbq.training.reranker_losses import query_losses, taught_losses
 from kbq.training.settings import StepSettings
 
+CHECKPOINT, JUDGE = "reader", "judge.safetensors"  # in the folder of a larger reader that judges
 NONE, RETRIEVAL = 8.0, 0.5  # at the start: the sum of two logits of a right answer; what ten points are worth
 SPREAD = 0.02  # of a new judge's weights
-FASTER = 3  # than the encoder, which has learned to read before, learn the layers of the judge
+FASTER = 3  # times the learning rate of the encoder, which can read already, for the layers of the judge
 SCALAR_RATE = 1e-2  # of `none` and `retrieval`, which have far to go
 WEIGHTS = {"phrases": 1.0, "tokens": 0.5}  # of the losses; half as much beside those of larger readers
 TAUGHT_WEIGHTS = {"taught phrases": 1.0, "taught tokens": 0.5}
@@ -43,13 +56,13 @@ TAUGHT_WEIGHTS = {"taught phrases": 1.0, "taught tokens": 0.5}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeachingSettings(StepSettings):
-    """Everything that decides the outcome besides model and examples."""
+    """How the reranker is taught."""
 
     learning_rate: float = 1.5e-4
     epochs: float = 1.0
     batch: int = 14  # queries: about 4,000 tokens
     dropout: float = 0.0
-    phrases: int = 8  # of a query, that are judged
+    phrases: int = 8  # judged for a query
     removed: float = 0.3  # share of the queries whose evidence is removed, so that none of their phrases is right
     hidden: float = 0.05  # share of those whose pages are hidden, to the same effect
 
@@ -59,7 +72,7 @@ class TeachingOutcome:
     """The result of training, also written into the model's configuration."""
 
     queries: int
-    left_out: int  # no phrase was found for them, or the reader cannot read them
+    left_out: int  # without a phrase, or too long for the reader
     steps: int
 
 
@@ -76,7 +89,7 @@ class RerankerRun(Run):
         settings: TeachingSettings,
         larger: Sequence[Reader] = (),
     ) -> None:
-        """`larger`: those taught with either half of the queries; each teaches the reader on the other half."""
+        """`larger`: two readers, taught with either half of the queries; each teaches the reader on the other half."""
         if not settings.epochs > 0:
             raise TrainingError(f"epochs is {settings.epochs}, must be above 0")
         self.reader, self.queries, self.larger = reader, queries, larger
@@ -87,24 +100,18 @@ class RerankerRun(Run):
         steps = math.ceil(len(queries) * settings.epochs / (settings.batch * settings.accumulate))
         super().__init__([network], settings, steps, settings.dropout, rates)
 
-    def query_count(self, members: Sequence[int]) -> int:
-        """Every member is a query."""
-        return len(members)
-
-    def rest(self) -> Iterator[Sequence[Sequence[int]]]:
-        """All steps that are left; a batch may have queries of two epochs."""
-        size, together = self.settings.batch, self.settings.batch * self.settings.accumulate
+    def batches(self) -> Iterator[Sequence[int]]:
+        """Yield batches of equal size; one may have queries of two epochs."""
         endless = (index for epoch in count() for index in self._order(epoch))
-        left = islice(endless, self.optimizer.done * together, self.steps * together)
-        while members := list(islice(left, together)):
-            yield [members[first : first + size] for first in range(0, together, size)]
+        while True:
+            yield list(islice(endless, self.settings.batch))
 
     def _order(self, epoch: int) -> list[int]:
         every = range(len(self.queries))
         return random.Random(SEEDS * self.settings.seed + epoch).sample(every, len(every))
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
-        """The losses of each query; shapes: (queries,)."""
+        """Return the losses of each query; shapes: (queries,)."""
         queries, reader = [self.queries[index] for index in members], self.reader
         _, judge = reader.reranking
         ids = [reader.query_tokenizer.ids_of(query.text) for query in queries]
@@ -117,7 +124,7 @@ class RerankerRun(Run):
     def _taught(
         self, ids: Sequence[Sequence[int]], queries: Sequence[MinedQuery], read: Sequence[Sequence[ReadWindow]]
     ) -> dict[str, Tensor]:
-        """How the reader differs from the larger ones, if there are any."""
+        """Return how the reader differs from the larger ones, if there are any."""
         if not self.larger:
             return {}
         losses: list[tuple[Tensor, Tensor]] = []
@@ -130,14 +137,14 @@ class RerankerRun(Run):
         return {"taught phrases": of_phrases, "taught tokens": of_tokens}
 
     def digest(self) -> str:
-        """A digest of initial weights, queries, and the weights of those who teach."""
+        """Return a digest of initial weights, queries, and the weights of the larger readers."""
         return passages_digest(
             self.queries, weights_digest([*self.modules, *(larger.network for larger in self.larger)])
         )
 
 
 def prepare(reader: Reader, queries: Iterable[MinedQuery], settings: TeachingSettings) -> tuple[list[MinedQuery], int]:
-    """Queries with the phrases that are judged in training, and how many are left out."""
+    """Choose the phrases of each query that are judged in training; also return how many queries are left out."""
     rng = random.Random(settings.seed)
     prepared, left_out = [], 0
     for query in queries:
@@ -149,14 +156,14 @@ def prepare(reader: Reader, queries: Iterable[MinedQuery], settings: TeachingSet
 
 
 def _seen(query: MinedQuery, settings: TeachingSettings, drawn: float) -> MinedQuery:
-    """The query as it is, without its evidence, or without its pages. `drawn`: from 0 to 1."""
+    """Return the query as it is, without its evidence, or without its pages. `drawn`: from 0 to 1."""
     if drawn < settings.hidden:
         return query.with_pages_hidden()
     return query.with_evidence_removed() if query.answers and drawn < settings.hidden + settings.removed else query
 
 
 def new_judge(dim: int) -> PhraseJudge:
-    """A judge that has not learned anything."""
+    """Make a judge that has not learned anything."""
     judge = PhraseJudge(dim)
     for layer in (judge.inner, judge.outer):
         nn.init.normal_(layer.weight, std=SPREAD)
@@ -167,10 +174,11 @@ def new_judge(dim: int) -> PhraseJudge:
 
 
 def judging_reader(model: str | Path, device: str) -> Reader:
-    """The reader of a model, or a larger one, with its judge or a new one; its word embeddings stay frozen.
+    """Open the reader of a model, or a larger one, with its judge or a new one; its word embeddings stay frozen.
 
     Args:
-        model: a folder, or `default`; of a larger reader, its checkpoint or what `save_larger` made of it.
+        model: a folder, or `default`; of a larger reader, a checkpoint of `kbq train reader`, or a folder of
+            `teach_reranker`.
 
     Raises:
         ModelError: there is no such model, it has no reader, or it is damaged.
@@ -179,7 +187,7 @@ def judging_reader(model: str | Path, device: str) -> Reader:
         folder = local_folder(model)
         network, tokenizer = open_reader(folder), saved_tokenizer(folder)
     else:
-        network, tokenizer = open_larger(Path(model))
+        network, tokenizer = _open_larger(Path(model))
     if network.judge is None:
         network.judge = new_judge(network.config.hidden_size)
     network.backbone.get_input_embeddings().weight.requires_grad_(False)
@@ -187,13 +195,19 @@ def judging_reader(model: str | Path, device: str) -> Reader:
 
 
 def is_model(source: str | Path) -> bool:
-    """Whether this is to be a kbq model; a folder that is none holds a reader by itself."""
+    """Whether this names a kbq model; any other folder holds a reader by itself."""
     folder = local_folder(source)
     return (folder / CONFIG).is_file() or not folder.is_dir()
 
 
+def half_of(query: MinedQuery) -> int:
+    """Return the half of the queries that a query is in, 0 or 1: all queries about a page are in one."""
+    about = "\n".join(sorted(query.pages)) or query.text
+    return zlib.crc32(about.encode("utf-8", "surrogatepass")) % 2
+
+
 def teach_reranker(
-    examples: str | Path | Sequence[str | Path],
+    examples: Files,
     out: str | Path,
     model: str | Path,
     *,
@@ -207,37 +221,34 @@ def teach_reranker(
     """Write a copy of a model whose reader judges phrases. A killed run resumes from `OUT.partial/checkpoint.pt`.
 
     Args:
-        examples: one file or several of `read_mined`.
+        examples: files of `read_mined`.
         out: a new folder.
-        model: its folder, or `default`; a reader that judges goes on learning. Or the checkpoint of a larger reader.
+        model: see `judging_reader`; a reader that judges goes on learning.
         half: the half of the queries to learn from, 0 or 1; None: all.
-        larger: two that were taught with halves 0 and 1, to learn from, too.
-        command: is kept in the model's configuration.
-        on_step: called after each step.
+        larger: two readers that were taught with halves 0 and 1, to learn from, too.
+        command: kept in the model's configuration.
 
     Raises:
-        TrainingError: `out` exists, there is no usable query, a loss is not a number, or the checkpoint is from another
-            run.
+        TrainingError: see `train_encoders`.
         ModelError: there is no such model, or it has no reader, or a larger one has another tokenizer.
     """
     settings = settings or TeachingSettings()
     if len(larger) not in (0, 2):
         raise TrainingError(f"there are {len(larger)} larger readers: give two, taught with halves 0 and 1")
     with output_folder(Path(out)) as folder:
-        paths = as_paths(examples)
-        digests = example_digests(paths)
+        digests = example_digests(examples)
         torch.manual_seed(settings.seed)
         reader = judging_reader(model, device)
         readers = [judging_reader(one, device) for one in larger]
         for one in readers:
             one.check_tokenizer(reader.tokenizer)
             one.network.eval()
-        mined = (query for query in read_mined(paths) if half in (None, half_of(query)))
+        mined = (query for query in read_mined(examples) if half in (None, half_of(query)))
         queries, left_out = prepare(reader, mined, settings)
         if not queries:
             raise TrainingError(
-                f"none of {left_out} queries in {', '.join(map(str, paths))} has phrases and is short enough: the "
-                f"reader takes {reader.query_tokenizer.max_tokens} tokens"
+                f"none of {left_out} queries in {', '.join(digests)} has phrases and is short enough: the reader takes "
+                f"{reader.query_tokenizer.max_tokens} tokens"
             )
         run = RerankerRun(reader, queries, settings, readers)
         run.run(folder / "checkpoint.pt", on_step)
@@ -250,9 +261,40 @@ def teach_reranker(
 
 def _save(reader: Reader, model: str | Path, folder: Path, facts: dict[str, Any]) -> None:
     if not is_model(model):
-        save_larger(reader, Path(model), folder, facts)
+        _save_larger(reader, Path(model), folder, facts)
         return
     copy_folder(local_folder(model), folder)
     save_reader(reader.reranking[0], folder)
     config = read_config(folder)
     write_config(folder, replace(config, training=config.training | {"reranker": facts}))
+
+
+def _open_larger(folder: Path) -> tuple[QuestionAnswering, Any]:
+    """Open a larger reader, with its judge if it has one, and its tokenizer."""
+    reader = Reader.open(str(_checkpoint(folder)), "cpu")
+    network = question_answering(reader.network)
+    if (folder / JUDGE).is_file():
+        try:
+            weights = read_weights(folder / JUDGE)
+        except (OSError, SafetensorError, ValueError) as error:
+            raise ModelError(reading_problem(folder / JUDGE, error, "teach it again")) from None
+        network.judge = PhraseJudge(network.config.hidden_size)
+        load_weights(network.judge, weights, "", folder)
+    return network, reader.tokenizer
+
+
+def _save_larger(reader: Reader, source: Path, folder: Path, facts: dict[str, Any]) -> None:
+    """Write a larger reader that judges, which was opened from `source`, into a new folder."""
+    network, judge = reader.reranking
+    judging = named_weights(judge, "")
+    network.judge = None
+    checkpoint = Reader.open(str(_checkpoint(source)), "cpu")
+    question_answering(checkpoint.network).load_state_dict(network.cpu().state_dict())
+    make_folders(folder)
+    checkpoint.save(folder / CHECKPOINT)
+    save_tensors(judging, folder / JUDGE)
+    write_facts(folder, facts)
+
+
+def _checkpoint(folder: Path) -> Path:
+    return folder / CHECKPOINT if (folder / JUDGE).is_file() else folder

@@ -1,4 +1,4 @@
-"""Judging: what was read in the windows of a query, and what is right there, become the losses of the reranker.
+"""Reranker losses: what was read in the windows of a query, and what is right there, become the losses of the reranker.
 
 Phrases compete with each other and with "none of these is right", and so do the tokens around them. Source: arXiv
 1710.10723 (paragraphs compete); arXiv 2012.12624, Eq. 5 (the share of all that is right).
@@ -19,7 +19,7 @@ from kbq.training.mined_queries import Label, MinedQuery
 
 
 def query_losses(judge: PhraseJudge, query: MinedQuery, windows: Sequence[ReadWindow]) -> tuple[Tensor, Tensor]:
-    """The losses of the phrases of one query, and of the tokens around them; of no dimension."""
+    """Return the losses of the phrases of one query, and of the tokens around them; scalars."""
     phrases = [phrase for window in windows for phrase in answers_in(window.excerpt, query.phrases)]
     labels = [query.label(phrase) for phrase in phrases]
     alone = judged(judge, windows)
@@ -31,24 +31,23 @@ def query_losses(judge: PhraseJudge, query: MinedQuery, windows: Sequence[ReadWi
 def taught_losses(
     judges: Sequence[PhraseJudge], query: MinedQuery, read: Sequence[Sequence[ReadWindow]]
 ) -> tuple[Tensor, Tensor]:
-    """KL(larger reader ‖ reader) over the phrases that were found for a query and none, and over all tokens and none.
+    """Return KL(larger reader ‖ reader) over the phrases found for a query and "none", and over all tokens and "none".
 
     Args:
         judges: those of the reader and of the larger one.
-        read: what both have read, in the same windows. Source: arXiv 1503.02531.
+        read: what both have read, in the same windows.
     """
     (own_phrases, own_tokens), (phrases, tokens) = (
         _said(judge, query, windows) for judge, windows in zip(judges, read, strict=True)
     )
-    every = (torch.ones_like(own_phrases, dtype=torch.bool), torch.ones_like(own_tokens, dtype=torch.bool))
     return (
-        distillation_loss(own_phrases, phrases.detach(), every[0], 1.0),
-        distillation_loss(own_tokens, tokens.detach(), every[1], 1.0),
+        distillation_loss(own_phrases, phrases.detach(), torch.ones_like(own_phrases, dtype=torch.bool)),
+        distillation_loss(own_tokens, tokens.detach(), torch.ones_like(own_tokens, dtype=torch.bool)),
     )
 
 
 def _said(judge: PhraseJudge, query: MinedQuery, windows: Sequence[ReadWindow]) -> tuple[Tensor, Tensor]:
-    """Scores of the phrases that were found and of none, and logits of all tokens and of none.
+    """Return scores of the phrases that were found and of "none", and logits of all tokens and of "none".
 
     Shapes: (1, phrases + 1) and (2, tokens + 1).
     """
@@ -65,12 +64,12 @@ def _said(judge: PhraseJudge, query: MinedQuery, windows: Sequence[ReadWindow]) 
 
 
 def is_nothing_right(labels: Sequence[Label]) -> bool:
-    """Whether "none of these is right" is right for certain."""
+    """Whether "none of these is right" is certainly right."""
     return all(label == "wrong" for label in labels)
 
 
 def phrase_loss(scores: Tensor, labels: Sequence[Label]) -> Tensor:
-    """-log of the share of the right phrases among all and "none"; 0 where it is not known what is right.
+    """Return -log of the share of the right phrases among all and "none"; 0 where it is not known what is right.
 
     Args:
         scores: logarithms of odds against "none". Shape: (phrases,).
@@ -89,13 +88,13 @@ def phrase_loss(scores: Tensor, labels: Sequence[Label]) -> Tensor:
 
 
 def token_loss(query: MinedQuery, windows: Sequence[ReadWindow], none: Tensor, is_none: bool) -> Tensor:
-    """-log of the share of the tokens that open answers among all tokens and "none", and the same for those that close.
+    """Return -log of the share of the tokens that open answers among all tokens and "none", and of those that close.
 
     Windows of other pages in which an answer occurs take no part. The loss is 0 where there is nothing to choose.
 
     Args:
         none: the logit of "none". Shape: (1,).
-        is_none: it is right where no answer occurs.
+        is_none: whether "none" is right where no answer occurs.
     """
     logits = [none.expand(2, 1)]  # shapes: (2, tokens)
     golds = [torch.zeros(2, 1, dtype=torch.bool, device=none.device)]
@@ -115,7 +114,7 @@ def token_loss(query: MinedQuery, windows: Sequence[ReadWindow], none: Tensor, i
 
 
 def answer_places(answers: Iterable[str], excerpt: Excerpt, context: str) -> list[tuple[int, int]]:
-    """First and last token of every answer in the text of a window, upper and lower case alike.
+    """Return first and last token of every answer in the text of a window, in any case.
 
     Args:
         context: the paragraph.

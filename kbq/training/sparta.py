@@ -19,8 +19,8 @@ from kbq.model.model_files import SPARTA
 from kbq.model.windows import WindowShape, tokenize
 from kbq.training.batches import PassageRun
 from kbq.training.engine import StepReport
-from kbq.training.examples import Passage, Repairs, as_paths, read_examples
-from kbq.training.losses import marginal_nll
+from kbq.training.examples import Files, Passage, Repairs, read_examples
+from kbq.training.losses import marginal_losses
 from kbq.training.output_folder import example_digests, initial_checkpoint, output_folder, training_facts
 from kbq.training.settings import RunSettings
 from kbq.words.sparta_model import (
@@ -38,17 +38,17 @@ POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sente
 
 @dataclass(frozen=True, slots=True)
 class SpartaOutcome:
-    """The result of training; `left_out`: queries without terms, or whose answer is not within a sentence."""
+    """The result of training."""
 
     passages: int
     queries: int
     repairs: Repairs
-    left_out: int
+    left_out: int  # queries without terms, or whose answer is not within a sentence
     steps: int
 
 
 def train_sparta(
-    examples: str | Path | Sequence[str | Path],
+    examples: Files,
     out: str | Path,
     init: str | Path,
     *,
@@ -58,29 +58,24 @@ def train_sparta(
     command: str = "",
     on_step: Callable[[StepReport], None] = lambda step: None,
 ) -> SpartaOutcome:
-    """Train and save a model. A killed run resumes from `OUT.partial/checkpoint.pt`.
+    """Train a model and save it in a new folder. A killed run resumes from `OUT.partial/checkpoint.pt`.
 
     Args:
-        examples: one file or several.
-        out: a new folder.
-        init: a BERT-like encoder, a kbq model or a SPARTA model to train on: hub name or folder.
+        init: a BERT-like encoder, a kbq model or a SPARTA model: hub name or folder.
         marked: see `SpartaConfig`.
-        command: is kept in the model's configuration.
-        on_step: called after each step.
+        command: kept in the model's configuration.
 
     Raises:
-        TrainingError: `out` exists, there is no usable example, a loss is not a number, or the checkpoint is from
-            another run.
-        ModelError: what to start from is missing or not BERT-like.
+        TrainingError: see `train_encoders`.
+        ModelError: the network to start from is missing or not BERT-like.
     """
     settings = settings or RunSettings()
     with output_folder(Path(out)) as folder:
-        paths = as_paths(examples)
-        digests = example_digests(paths)
+        digests = example_digests(examples)
         torch.manual_seed(settings.seed)
         model, is_new = _initial_model(initial_checkpoint(init), marked)
         model.network.to(choose_device(device))
-        passages, repairs = read_examples(paths)
+        passages, repairs = read_examples(examples)
         prepared = prepare(model, passages)
         if not prepared:
             raise TrainingError("no query has its answer within a sentence: SPARTA learns only from such queries")
@@ -99,7 +94,7 @@ def train_sparta(
 
 
 def _initial_model(init: str, marked: bool) -> tuple[SpartaModel, bool]:
-    """The model to train, and whether it is a new one."""
+    """Open the model to train, or make a new one; also return whether it is new."""
     if not (Path(init) / SPARTA).exists():
         window = WindowShape(length=128 if marked else 256, overlap=0)  # marked: one sentence
         return SpartaModel.new(init, SpartaConfig(window, marked)), True
@@ -130,7 +125,7 @@ class SentenceExample:
 
 
 def prepare(model: SpartaModel, passages: Sequence[Passage]) -> list[SentenceExample]:
-    """Passages with those of their queries that have terms and an answer within a sentence."""
+    """Return the passages with those of their queries that have terms and an answer within a sentence."""
     examples = []
     for passage in passages:
         (title,) = tokenize(model.tokenizer, [passage.title])
@@ -163,7 +158,7 @@ class SpartaRun(PassageRun):
         self.model, self.examples = model, examples
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
-        """Cross-entropy over all sentences of the batch; of several right ones, their total probability."""
+        """Return the cross-entropy over all sentences of the batch; of several right ones, their total probability."""
         batch = [self.examples[index] for index in members]
         queries = [terms for example in batch for terms in example.queries]
         terms = sorted({term for query in queries for term in query})
@@ -181,13 +176,13 @@ class SpartaRun(PassageRun):
         with autocast(device):
             impacts = self.model.network(tensors, torch.tensor(terms, device=device))
         scores = query_scores(impacts, counts.to(device))
-        loss = marginal_nll(scores, gold.to(device), torch.ones_like(gold, device=device))
-        return {"sentences": loss}, sum(example.tokens for example in batch)
+        loss = marginal_losses(scores, gold.to(device), torch.ones_like(gold, device=device))
+        return {"sentences": loss.mean()}, sum(example.tokens for example in batch)
 
 
 @torch.no_grad()
 def calibrate_bias(model: SpartaModel, windows: Sequence[SentenceWindow], share: float = POSITIVE_SHARE) -> None:
-    """Set b so that this share of all impacts is positive; at b = 0 nearly all of an untrained model's are."""
+    """Set b so that this share of all impacts is positive; at b = 0, nearly all impacts of an untrained model are."""
     device = model.network.bias.device
     tensors = SentenceTensors(windows[:64], model.tokenizer.pad_token_id, device)
     with autocast(device):

@@ -1,4 +1,4 @@
-"""Calibrating: triples whose answers are known become the chance that an answer is right. `kbq calibrate`.
+"""Calibrate: triples whose answers are known become the probability that an answer is right. `kbq calibrate`.
 
 A share of the queries is asked a second time without what answers them, half of these without the sentences, half
 without the pages: so "nothing is right" is known, too. Triples without an object are cells that the text does not fill.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 DEEPER = 4  # times as many phrases are searched for, where pages are hidden
 LEAST = 30  # queries: of fewer nothing can be said
 FOLDS = 5  # relations are left out a fifth at a time
-PRECISIONS = (0.9, 0.95)  # for which thresholds are given
+PRECISIONS = (0.9, 0.95)  # of the thresholds
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class CalibrationOutcome:
     """What was fitted, and how good it is on relations that were left out; None: the score does not exist."""
 
     out: Path
-    queries: int  # those asked again without their pages included
-    hidden: int  # of these
+    queries: int  # with those asked again
+    hidden: int  # asked again without what answers them
     right: int
     auroc: float | None
     brier: float | None
@@ -61,10 +61,10 @@ class CalibrationOutcome:
 
 @dataclass(frozen=True, slots=True)
 class JudgedAnswer:
-    """The best phrase for a query; `is_hidden`: of those that are left without what answers it."""
+    """The best phrase for a query."""
 
     relation: str
-    is_hidden: bool
+    is_hidden: bool  # found without what answers the query
     features: tuple[float, ...]
     is_right: bool
 
@@ -79,18 +79,16 @@ def calibrate(
     command: str = "",
     report: Callable[[int, int], None] = unheard,
 ) -> CalibrationOutcome:
-    """Fit a calibration for this knowledge base's model and way of searching.
+    """Fit a calibration for this knowledge base's model and way of searching, and write it into `out`.
 
     Args:
         triples: KILT lines, or a table of subject, relation and object; see `read_triples`. Those without an object
             have no right answer.
-        out: the file to write.
-        options: how answers are searched for.
         hidden: share of the queries that are asked again without the sentences, or pages, that answer them.
 
     Raises:
-        TrainingError: there are fewer than 30 queries, or all answers are right, or none is.
-        QueryError: a query cannot be asked, or nothing is looked at again.
+        TrainingError: there are fewer than 30 queries, all answers are right, none is, or nothing is reranked.
+        QueryError: a query cannot be asked.
     """
     if not 0 <= hidden <= 1:
         raise TrainingError(f"hidden is {hidden}, must be a share from 0 to 1")
@@ -117,7 +115,7 @@ def judge(
     hidden: float = HIDDEN,
     report: Callable[[int, int], None] = unheard,
 ) -> list[JudgedAnswer]:
-    """The best phrase for each query, and for a share of them the best one without what answers it."""
+    """Judge the best phrase for each query, and for a share of them the best one without what answers it."""
     again = [gold for gold in golds if gold.answers and _is_chosen(gold.id, hidden)]
     asked = [(gold, False) for gold in golds] + [(gold, True) for gold in again]
     judged: list[JudgedAnswer] = []
@@ -157,12 +155,12 @@ def write_calibration(
 
 
 def _is_chosen(identity: str, share: float) -> bool:
-    """Whether a record is among this share of all: by its id, so that it does not depend on the others."""
+    """Whether a record is in this share of all: by its id, so that it does not depend on the others."""
     return zlib.crc32(identity.encode("utf-8", "surrogatepass")) < share * 2**32
 
 
 def _judge(kb: "OpenKnowledgeBase", asked: Sequence[tuple[Gold, bool]], options: SearchOptions) -> list[JudgedAnswer]:
-    """The best phrase for each query; with True, of those that are left without what answers it."""
+    """Judge the best phrase for each query; with True, the best one without what answers it."""
     looks = kb.reranking.looks(options)
     texts = [clean_text(gold.input or "") for gold, _ in asked]
     deep = DEEPER * looks if any(is_hidden for _, is_hidden in asked) else looks
@@ -183,14 +181,14 @@ def _judge(kb: "OpenKnowledgeBase", asked: Sequence[tuple[Gold, bool]], options:
 
 
 def _unanswering(gold: Gold, hits: Sequence[Answer]) -> Iterable[Answer]:
-    """The phrases without those on the pages that answer a query, or in paragraphs without the sentences that do."""
+    """Leave out phrases on the pages that answer a query, or read paragraphs without the sentences that do."""
     if pages_of(gold) and _is_chosen(f"page {gold.id}", 0.5):
         return (hit for hit in hits if not pages_of(gold) & {hit.page_id, hit.title})
     return without_evidence(hits, sorted(gold.answers))
 
 
 def _refuse_useless(judged: Sequence[JudgedAnswer], source: str) -> None:
-    """Raises TrainingError where there is nothing to learn from."""
+    """Raise TrainingError where there is nothing to learn from."""
     count, of_right = len(judged), sum(one.is_right for one in judged)
     if count < LEAST:
         raise TrainingError(f"{source} gives {count} answers to learn from, {LEAST} are needed: give more triples")
@@ -202,9 +200,9 @@ def _refuse_useless(judged: Sequence[JudgedAnswer], source: str) -> None:
 
 
 def _predicted(relations: Sequence[str], rows: Doubles, right: Bools, before: Calibration | None) -> Doubles:
-    """The chance of each answer, predicted from those to other relations or, of questions, from those to others.
+    """Predict the chance of each answer from answers to other relations or, for a question, to other questions.
 
-    Where one fold would have all of them, from other answers.
+    Where one fold would have all relations, it is predicted from other answers.
     """
     numbers = [str(number) for number in range(len(relations))]
     folds = _folds([number if name == NO_GROUP else name for name, number in zip(relations, numbers, strict=True)])

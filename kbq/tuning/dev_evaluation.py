@@ -1,4 +1,4 @@
-"""Dev scoring: dev queries are answered with the live query encoder and scored as KILT does."""
+"""Dev evaluation: dev queries are answered with the live query encoder and scored as KILT does."""
 
 import hashlib
 import math
@@ -25,7 +25,7 @@ DENSE = SearchOptions(5, "page", "dense")
 
 
 def hybrid(factor: float) -> SearchOptions:
-    """A search with these weights of words."""
+    """Return the options of a search with these weights of words."""
     return SearchOptions(5, "page", "hybrid", BM25_WEIGHT * factor, SPARTA_WEIGHT * factor)
 
 
@@ -45,7 +45,7 @@ class DevScorer:
 
     @property
     def asked(self) -> list[Gold]:
-        """The dev records, with the texts that the encoder reads as their inputs."""
+        """Return the dev records, with the texts that the encoder reads as their inputs."""
         return [replace(gold, input=text) for gold, text in zip(self._golds, self._texts, strict=True)]
 
     def __len__(self) -> int:
@@ -53,18 +53,18 @@ class DevScorer:
 
     @property
     def digest(self) -> str:
-        """A digest of the dev queries, their answers, and what these are scored by."""
+        """Return a digest of the dev queries, their answers, and the measure."""
         digest = hashlib.sha256(f"{self._task.name} {self.measure} ".encode())
         for gold in self._golds:
             digest.update(repr((gold.input, [(output.answer, output.pages) for output in gold.outputs])).encode())
         return digest.hexdigest()
 
     def score(self) -> float:
-        """The mean of the measure by vectors alone, from 0 to 1."""
+        """Return the mean of the measure by vectors alone, from 0 to 1."""
         return float(self.values(DENSE).mean())
 
     def values(self, options: SearchOptions) -> Doubles:
-        """The measure of each dev query; without a gold page, its answer counts anywhere. Shape: (queries,)."""
+        """Measure each dev query; without a gold page, its answer counts anywhere. Shape: (queries,)."""
         found = self._kb.search(self._texts, options)
         pairs = zip(self._golds, found, strict=True)
         scores = np.array([downstream_row(gold, self._guess(gold, pages), RULES) for gold, pages in pairs])
@@ -72,14 +72,14 @@ class DevScorer:
         return np.where(self._have_pages, scores[:, DOWNSTREAM_NAMES.index(self.measure)], anywhere)
 
     def _guess(self, gold: Gold, pages: Sequence[Answer]) -> Guess:
-        """A prediction; without an answer if the gold record has none to compare it with."""
+        """Make a prediction, without an answer if the gold record has none to compare it with."""
         answer = ""
         if pages and gold.answers and self._task.answer != "none":
             answer = pages[0].text if self._task.answer == "phrase" else pages[0].title
         return Guess(gold.id, gold.line, answer.strip(), tuple(hit.page_id for hit in pages))
 
     def best_factor(self, usual: float) -> tuple[float, float]:
-        """The factor for the weights of words that serves this query encoder best, and its score with it.
+        """Return the factor for the weights of words that serves this query encoder best, and its score with it.
 
         The `usual` factor stays unless another one gains more than two standard errors on these queries.
         """

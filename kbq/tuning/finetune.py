@@ -25,9 +25,8 @@ from kbq.training.output_folder import output_folder, versions
 from kbq.tuning.calibrate import JudgedAnswer, judge, teaches, write_calibration
 from kbq.tuning.dev_evaluation import DevScorer
 from kbq.tuning.labels import Labeller, PreparedQuery, Reach, prepare, readable_queries, with_page_ids
-from kbq.tuning.loop import Finetuner, best_epoch
+from kbq.tuning.loop import Distillation, Finetuner, best_epoch
 from kbq.tuning.other_queries import other_queries
-from kbq.tuning.regularisation import Distillation
 from kbq.tuning.reranker import percent_right, teach_judge
 from kbq.tuning.settings import FinetuningSettings
 from kbq.tuning.triples import pages_of, read_triples, sample_by_relation, split
@@ -93,12 +92,11 @@ def finetune(
         task: a task or its name, a family such as `entity_linking`, or a task file.
         dev: triples to score on after each epoch; without them a tenth is set aside, with other subjects and pages.
         examples: queries to tune on, each relation with its share; 0: all.
-        command: is kept in the folder's `kbq.json`.
+        command: kept in the folder's `kbq.json`.
         note: called with each line for the person who waits.
-        report: called after each step.
 
     Raises:
-        TrainingError: there is no usable triple, a loss is not a number, or the checkpoint is from another run.
+        TrainingError: there is no usable triple, a loss is not a number, or the checkpoint is of another run.
         EvaluationError: KILT lines that cannot be read.
     """
     triples, out = as_path(triples, "a file of triples"), as_path(out, "out")
@@ -131,7 +129,7 @@ def finetune(
             note(f"{len(dev_golds) - len(scored)} of {len(dev_golds)} dev queries cannot be read: left out")
         scorer = DevScorer(task, scored, kb)
         passes = max(1, min(MOST_PASSES, ENOUGH // len(queries)))
-        distillation = _keeper(kb, queries, settings)
+        distillation = _distillation(kb, queries, settings)
         tuner = Finetuner(kb, labeller, passes * queries, settings, scorer.score, distillation, scorer.digest)
         tuner.run(folder / "checkpoint.pt", report)
         outcome = FinetuningOutcome(
@@ -165,7 +163,7 @@ def finetune(
 
 
 def _with_own_query_encoder(kb: "OpenKnowledgeBase") -> "OpenKnowledgeBase":
-    """The knowledge base with a copy of its query encoder; word embeddings, which stay frozen, are shared."""
+    """Return the knowledge base with a copy of its query encoder; word embeddings, which stay frozen, are shared."""
     kb, model, reranking = copy.copy(kb), copy.copy(kb.model), copy.copy(kb.reranking)
     words = model.phrases.backbone.get_input_embeddings()
     model.queries = copy.deepcopy(model.queries, {id(words): words})
@@ -173,19 +171,21 @@ def _with_own_query_encoder(kb: "OpenKnowledgeBase") -> "OpenKnowledgeBase":
     return kb
 
 
-def _keeper(kb: "OpenKnowledgeBase", queries: Sequence[PreparedQuery], settings: FinetuningSettings) -> Distillation:
-    """What the untuned query encoder answers to other queries than these."""
+def _distillation(
+    kb: "OpenKnowledgeBase", queries: Sequence[PreparedQuery], settings: FinetuningSettings
+) -> Distillation:
+    """Remember what the untuned query encoder answers to other queries than these."""
     tuned = [query.gold.input or "" for query in queries]
     count = min(LEARNED, settings.epochs * len(queries)) if settings.keep else 0
-    of_which = kb.shards, kb.model.query_tokenizer, tuned
-    learned = other_queries(*of_which, count, settings.seed)
-    return Distillation(kb, learned, other_queries(*of_which, WATCHED, settings.seed, watched=True), settings.k)
+    learned = other_queries(kb.shards, kb.model.query_tokenizer, tuned, count, settings.seed)
+    watched = other_queries(kb.shards, kb.model.query_tokenizer, tuned, WATCHED, settings.seed, watched=True)
+    return Distillation(kb, learned, watched, settings.k)
 
 
 def _teach_reranker(
     kb: "OpenKnowledgeBase", untuned: "OpenKnowledgeBase", golds: Sequence[Gold], dev: Sequence[Gold], seed: int
 ) -> list[float]:
-    """Teach the judge of `kb`, where that helps; what is right of the dev queries' answers before and after."""
+    """Teach the judge of `kb`, where that helps; return the percentage of dev queries it answers, before and after."""
     before, after = kb.reranking.taught, teach_judge(untuned, golds, seed)
     if after is None:
         return []
@@ -195,7 +195,7 @@ def _teach_reranker(
 
 
 def _answered(kb: "OpenKnowledgeBase", dev: Sequence[Gold]) -> list[JudgedAnswer]:
-    """Answers to dev queries, to learn from them how likely answers are to be right; none, where nothing can be."""
+    """Judge answers to dev queries, to learn probabilities from them; return none where nothing can be learned."""
     answered = judge(kb, dev, SearchOptions()) if kb.reranking.looks(SearchOptions()) else []
     return answered if teaches(kb, answered) else []
 
@@ -205,7 +205,7 @@ def _percent(shares: Sequence[float]) -> list[float]:
 
 
 def _records(triples: Path, dev: Path | None, examples: int, seed: int, note: Note) -> tuple[list[Gold], list[Gold]]:
-    """Records to tune on, and records to score on."""
+    """Read records to tune on, and records to score on."""
     golds = read_triples(triples)
     dev_golds = [] if dev is None else read_triples(dev)
     if not dev_golds:
@@ -222,7 +222,7 @@ def _records(triples: Path, dev: Path | None, examples: int, seed: int, note: No
 
 
 def _tuned_relations(kb: "OpenKnowledgeBase", golds: Sequence[Gold], outcome: FinetuningOutcome) -> list[str]:
-    """The relations that the query encoder has been tuned on, now or before."""
+    """Return the relations that the query encoder has been tuned on, now or before."""
     earlier = kb.model.config.training.get("finetuning")
     relations = set(earlier["relations"]) if isinstance(earlier, dict) else set()
     if outcome.is_better:  # if not, the query encoder has not changed
@@ -231,7 +231,7 @@ def _tuned_relations(kb: "OpenKnowledgeBase", golds: Sequence[Gold], outcome: Fi
 
 
 def _check_memory(settings: FinetuningSettings, queries: int, kb: "OpenKnowledgeBase") -> None:
-    """Refuse what cannot fit: the phrases of a batch are held as float32, with their gradients and copies."""
+    """Raise TrainingError where the phrases of a batch do not fit: as float32, with their gradients and copies."""
     batch, phrases = min(settings.batch, queries), min(settings.k, kb.counts.rows)
     need = 3 * 4 * 2 * kb.model.dim * batch * phrases
     if kb.model.device.type == "cpu" and need > (free := available_memory()):
@@ -244,7 +244,7 @@ def _check_memory(settings: FinetuningSettings, queries: int, kb: "OpenKnowledge
 def _check_positives(
     triples: Path, settings: FinetuningSettings, queries: Sequence[PreparedQuery], reach: Reach, note: Note
 ) -> None:
-    """Refuse to tune if no phrase can be right; name the lines whose pages are missing."""
+    """Raise TrainingError if no phrase can be right; name the lines whose pages are missing."""
     missing = sorted((query.gold.line, query.lost_pages[0]) for query in queries if query.lost_pages)
     if missing:
         named = ", ".join(f"{page!r} (line {line})" for line, page in missing[:MOST_NAMED])

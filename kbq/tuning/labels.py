@@ -22,14 +22,14 @@ from kbq.kilt.task import Task
 from kbq.search.search import batch_spans
 from kbq.search.spans import Spans, reach
 from kbq.text.answer_scores import normalise
+from kbq.tuning.settings import Objective
 from kbq.tuning.triples import pages_of
 
 if TYPE_CHECKING:
     from kbq.asking import OpenKnowledgeBase
 
-Objective = Literal["kilt", "phrase", "page"]
 MOST_GOLDS = 20  # occurrences of a query's answers on its gold pages
-MOST_NAMESAKES = 100  # readings of an output whose pages are named by titles that several pages have
+MOST_NAMESAKES = 100  # readings of an output that names its pages by titles of several pages
 
 _normalise = lru_cache(2**16)(normalise)
 
@@ -46,38 +46,49 @@ class Phrases:
     def __len__(self) -> int:
         return len(self.starts)
 
+    @property
+    def columns(self) -> tuple[Rows, Rows, Rows, Floats]:
+        """Return all four."""
+        return self.shards, self.starts, self.ends, self.scores
+
+    def places(self) -> list[tuple[int, int, int]]:
+        """Return (shard, first row, last row) of each."""
+        return list(zip(self.shards.tolist(), self.starts.tolist(), self.ends.tolist(), strict=True))
+
 
 def phrases_of(places: Sequence[tuple[int, int, int]]) -> Phrases:
-    """Phrases that were not searched for: (shard, first row, last row) each, without scores."""
+    """Return phrases that were not searched for, without scores, from (shard, first row, last row) each."""
     columns = np.array(places, np.int64).reshape(-1, 3).T
     return Phrases(columns[0], columns[1], columns[2], np.full(len(places), np.nan, np.float32))
 
 
 def retrieve(kb: "OpenKnowledgeBase", starts: Floats, ends: Floats, k: int) -> list[Phrases]:
-    """The k best phrases for each query: each start with its best end, overlaps included. Shapes: (queries, dim)."""
-    span_lists = batch_spans(kb.search_context, kb.model.in_row_units(starts, ends), k)
-    return [_best([_phrases(number, spans, k) for number, spans in enumerate(shards)], k) for shards in span_lists]
+    """Find the k best phrases for each query: a start with its best end, overlaps included. Shapes: (queries, dim)."""
+    found = batch_spans(kb.search_context, kb.model.in_row_units(starts, ends), k)
+    return [_best(spans_of_shards, k) for spans_of_shards in found]
 
 
-def _phrases(shard: int, spans: Spans, k: int) -> Phrases:
-    """The k best of a shard's spans."""
-    starts, ends, scores = spans.starts[:k], spans.ends[:k], spans.scores[:k]
-    return Phrases(np.full(len(starts), shard), starts, ends, scores)
+def _best(spans_of_shards: Sequence[Spans], k: int) -> Phrases:
+    """Return the k best spans of one query."""
+    columns = [
+        (np.full(len(spans.starts), shard), spans.starts, spans.ends, spans.scores)
+        for shard, spans in enumerate(spans_of_shards)
+    ]
+    shards, starts, ends, scores = (np.concatenate(column) for column in zip(*columns, strict=True))
+    order = np.argsort(-scores, kind="stable")[:k]
+    return Phrases(shards[order], starts[order], ends[order], scores[order])
 
 
 def joined(found: Phrases, more: Phrases) -> Phrases:
-    """All phrases of both, each once."""
-    known = set(zip(found.shards.tolist(), found.starts.tolist(), found.ends.tolist(), strict=True))
-    places = zip(more.shards.tolist(), more.starts.tolist(), more.ends.tolist(), strict=True)
-    new = phrases_of([place for place in places if place not in known])
-    return _concatenated([found, new])
+    """Return all phrases of both, each once."""
+    known = set(found.places())
+    new = phrases_of([place for place in more.places() if place not in known])
+    shards, starts, ends, scores = map(np.concatenate, zip(found.columns, new.columns, strict=True))
+    return Phrases(shards, starts, ends, scores)
 
 
 def vectors(kb: "OpenKnowledgeBase", phrases: Phrases) -> tuple[Floats, Floats]:
-    """First and last token vectors as the search scores them: rows of the dump, whatever the index.
-
-    Shapes: (phrases, dim).
-    """
+    """Return first and last token vectors as the search scores them: rows of the dump. Shapes: (phrases, dim)."""
     starts, ends = (np.empty((len(phrases), kb.model.dim), np.float32) for _ in range(2))
     for number in np.unique(phrases.shards):
         places = np.flatnonzero(phrases.shards == number)
@@ -87,28 +98,13 @@ def vectors(kb: "OpenKnowledgeBase", phrases: Phrases) -> tuple[Floats, Floats]:
 
 
 def penalties(kb: "OpenKnowledgeBase", phrases: Phrases) -> Floats:
-    """What the search takes from the score of each phrase for its length. Shape: (phrases,)."""
+    """Return what the search takes from the score of each phrase for its length. Shape: (phrases,)."""
     tokens = np.zeros(len(phrases), np.float32)  # after the first one
     for number in np.unique(phrases.shards):
         places = np.flatnonzero(phrases.shards == number)
         positions = kb.shards[number].positions
         tokens[places] = positions[phrases.ends[places]] - positions[phrases.starts[places]]
     return kb.model.config.length_penalty * tokens
-
-
-def _best(parts: Sequence[Phrases], k: int) -> Phrases:
-    phrases = _concatenated(parts)
-    order = np.argsort(-phrases.scores, kind="stable")[:k]
-    return Phrases(phrases.shards[order], phrases.starts[order], phrases.ends[order], phrases.scores[order])
-
-
-def _concatenated(parts: Sequence[Phrases]) -> Phrases:
-    return Phrases(
-        np.concatenate([part.shards for part in parts]),
-        np.concatenate([part.starts for part in parts]),
-        np.concatenate([part.ends for part in parts]),
-        np.concatenate([part.scores for part in parts]),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +116,7 @@ class Labels:
     page_known: bool  # the knowledge base has a gold page
 
     def positive(self, objective: Objective) -> Bools:
-        """The phrases to prefer.
+        """Mark the phrases to prefer.
 
         phrase: the answer, anywhere (L_phrase). page: anything on a gold page (L_doc). kilt: the answer on a gold page,
         which is what KILT rewards; without such a phrase, anything on a gold page, and the answer anywhere only if the
@@ -174,11 +170,11 @@ class Labeller:
             self._places[title] = self._places[title] or places
 
     def page_ids(self, page: str) -> list[str]:
-        """The ids of the pages with this id or, where there is none, this title."""
+        """Return the ids of the pages with this id or, where there is none, this title."""
         return [self._shards[number].ids[page_number] for number, page_number in self._places[page]]
 
     def label(self, phrases: Phrases, gold: Gold) -> Labels:
-        """Labels of the phrases found for a query."""
+        """Label the phrases found for a query."""
         answers = {normalise(answer) for answer in gold.answers} - {""}
         places = {place for page in pages_of(gold) for place in self._places[page]}
         has_answer, on_page = np.zeros(len(phrases), bool), np.zeros(len(phrases), bool)
@@ -196,7 +192,7 @@ class Labeller:
         return Labels(has_answer, on_page, bool(places))
 
     def find(self, gold: Gold) -> Findable:
-        """The answers of a query on its gold pages."""
+        """Find the answers of a query on its gold pages."""
         answers = {normalise(answer) for answer in gold.answers} - {""}
         places = sorted(place for page in pages_of(gold) for place in self._places[page])
         spans: list[tuple[int, int, int]] = []
@@ -216,7 +212,7 @@ class Labeller:
 
 
 def _occurrences(shard: Shard, paragraph: int, text: str, answers: set[str]) -> list[tuple[int, int]]:
-    """First and last row of every legal phrase whose text is an answer."""
+    """Return first and last row of every legal phrase whose text is an answer."""
     rows = shard.rows_of(paragraph)
     sizes = reach(shard, rows, np.arange(len(rows)))
     starts, ends = np.repeat(rows, sizes), ranges(rows, rows + sizes)
@@ -257,11 +253,7 @@ class Reach:
 def prepare(
     task: Task, golds: Sequence[Gold], kb: "OpenKnowledgeBase", labeller: Labeller
 ) -> tuple[list[PreparedQuery], Reach]:
-    """All queries that the encoder reads.
-
-    Raises:
-        TrainingError: there is none.
-    """
+    """Prepare all queries that the encoder reads. Raises TrainingError if there is none."""
     prepared, counts = [], dict.fromkeys((field.name for field in dataclasses.fields(Reach)), 0)
     readable = readable_queries(task, golds, kb)
     counts["unreadable"] = len(golds) - len(readable)
@@ -276,7 +268,7 @@ def prepare(
 
 
 def readable_queries(task: Task, golds: Sequence[Gold], kb: "OpenKnowledgeBase") -> list[tuple[Gold, list[int]]]:
-    """The records whose queries the encoder reads, with their token ids.
+    """Return the records whose queries the encoder reads, with their token ids.
 
     Raises:
         TrainingError: there is none; it says why the first one cannot be read.

@@ -2,28 +2,29 @@
 
 Source: arXiv 2012.12624, section 4.5 and Eq. 11; arXiv 2109.08133, section 5. Beyond the papers: answers on the gold
 pages take part even if the search does not find them, so that hardly any query is without a positive; and answers to
-other queries are kept (see `keeping`).
+other queries are kept, as in arXiv 1606.09282 (learning without forgetting), Eq. 2. Of these, the answers that compete
+are those that a search found, and the queries are made from the knowledge base, so that no old training data is needed.
 """
 
 import hashlib
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import kl_div
 from torch.nn.utils.rnn import pad_sequence
 
 from kbq.array_types import Bools
 from kbq.model.devices import autocast, padded
 from kbq.model.queries import QueryEncoder
+from kbq.search.search import BATCH
 from kbq.training.engine import Run
 from kbq.training.losses import marginal_losses
 from kbq.tuning.labels import Labeller, Phrases, PreparedQuery, joined, penalties, retrieve, vectors
-from kbq.tuning.regularisation import Distillation
 from kbq.tuning.settings import FinetuningSettings, Term
 
 if TYPE_CHECKING:
@@ -32,8 +33,57 @@ if TYPE_CHECKING:
 LAST = 1 / 3  # of the layers: they are tuned, unless nothing is to be kept
 
 
+class Distillation:
+    """What the query encoder of a knowledge base answered to other queries before tuning."""
+
+    def __init__(self, kb: "OpenKnowledgeBase", learned: Sequence[str], watched: Sequence[str], k: int) -> None:
+        """Search for the answers.
+
+        Args:
+            learned: queries whose answers `divergences` compares.
+            watched: queries whose answers `agreement` compares.
+            k: phrases found for a learned query that compete.
+        """
+        self._kb = kb
+        self._ids = [kb.model.query_tokenizer.ids_of(text) for text in learned]
+        self._phrases: list[Phrases] = []
+        for first in range(0, len(learned), BATCH):
+            self._phrases += retrieve(kb, *kb.model.encode_queries(learned[first : first + BATCH]), k)
+        self._watched = watched
+        self._before = self._answers()
+
+    def divergences(self, members: Sequence[int]) -> Tensor:
+        """Return how far learned queries have moved, by number (counted on from 0 after the last). Shape: (members,).
+
+        It is the Kullback–Leibler divergence of the shares that their phrases have now from those that they had.
+        """
+        chosen = [member % len(self._ids) for member in members]
+        model = self._kb.model
+        tensors = padded([self._ids[query] for query in chosen], model.tokenizer.pad_token_id, model.device)
+        with autocast(model.device):
+            starts, ends = model.queries(*tensors)
+        return torch.stack([self._moved(*each) for each in zip(chosen, starts, ends, strict=True)])
+
+    def _moved(self, query: int, start: Tensor, end: Tensor) -> Tensor:
+        """Return the divergence of one query with these vectors. Shapes: (dim,)."""
+        phrases = self._phrases[query]
+        columns = (phrases.scores, penalties(self._kb, phrases), *vectors(self._kb, phrases))
+        before, penalty, starts, ends = (torch.from_numpy(column).to(start.device) for column in columns)
+        now = starts @ start + ends @ end - penalty
+        return kl_div(now.log_softmax(0), before.log_softmax(0), reduction="sum", log_target=True)
+
+    def agreement(self) -> float:
+        """Return the share of the watched queries whose best phrase is the same text of the same page as before."""
+        pairs = zip(self._answers(), self._before, strict=True)
+        return sum(now == before for now, before in pairs) / max(1, len(self._watched))
+
+    def _answers(self) -> list[list[tuple[str, str]]]:
+        found = self._kb.query(self._watched, 1, "phrase", "dense", rerank=0)
+        return [[(hit.page_id, hit.text) for hit in hits] for hits in found]
+
+
 def choices(phrases: Phrases, positive: Bools) -> dict[Term, tuple[Bools, Bools]]:
-    """(counted, positive) of each term for one query; what is positive is counted. Shapes: (phrases,)."""
+    """Return (counted, positive) of each term for one query; what is positive is counted. Shapes: (phrases,)."""
     starts, ends = (phrases.shards * 2**40 + rows for rows in (phrases.starts, phrases.ends))
     first_start, first_end = _first_of_each(starts), _first_of_each(ends)
     return {
@@ -50,7 +100,7 @@ def _first_of_each(rows: np.ndarray) -> Bools:
 
 
 def best_epoch(scores: Sequence[float]) -> int:
-    """The epoch with the best dev score, of equals the last one, which has settled; 0 where none beats no tuning.
+    """Return the epoch with the best dev score, of equals the last, which has settled; 0 where none beats no tuning.
 
     >>> best_epoch([70.0, 73.4, 73.4]), best_epoch([70.0, 69.0, 70.0])
     (2, 0)
@@ -60,7 +110,7 @@ def best_epoch(scores: Sequence[float]) -> int:
 
 
 def _tuned(encoder: QueryEncoder, keep: float) -> list[nn.Module]:
-    """What is tuned: all layers, as in the papers, or the last ones alone, where other answers are to be kept.
+    """Return what is tuned: all layers, as in the papers, or the last ones alone, where other answers are to be kept.
 
     Word embeddings, which belong to the phrase encoder, too, are frozen in any case.
     """
@@ -119,7 +169,7 @@ class Finetuner(Run):
             self.optimizer.set_values(self.best)
 
     def _since_best(self) -> list[float]:
-        """The dev scores after the best one."""
+        """Return the dev scores after the best one."""
         return self.scores[best_epoch(self.scores) + 1 :]
 
     @property
@@ -127,24 +177,21 @@ class Finetuner(Run):
         """The latest score of dev data."""
         return self.scores[-1]
 
-    def rest(self) -> Iterator[Sequence[Sequence[int]]]:
-        """The steps that are left in this epoch."""
-        epoch = len(self.scores) - 1
+    @property
+    def begun(self) -> int:
+        """Steps before this epoch."""
+        return (len(self.scores) - 1) * self.per_epoch
+
+    def batches(self) -> Iterator[Sequence[int]]:
+        """Yield the batches of this epoch."""
+        epoch, size = len(self.scores) - 1, self.settings.batch
         if len(self.found) < len(self.scores):
             self.found.append(0)
         order = random.Random(self.settings.seed + epoch).sample(range(len(self.queries)), len(self.queries))
-        done = (self.optimizer.done - epoch * self.per_epoch) * self.settings.accumulate
-        size = self.settings.batch
-        left = (order[first : first + size] for first in range(done * size, len(order), size))
-        while step_batches := list(islice(left, self.settings.accumulate)):
-            yield step_batches
-
-    def query_count(self, members: Sequence[int]) -> int:
-        """Every member is a query."""
-        return len(members)
+        yield from (order[first : first + size] for first in range(0, len(order), size))
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
-        """The loss of each query, and whether the search found a positive for it; shapes: (queries,)."""
+        """Return the loss of each query, and whether the search found a positive for it; shapes: (queries,)."""
         batch = [self.queries[index] for index in members]
         model = self.kb.model
         tensors = padded([list(query.ids) for query in batch], model.tokenizer.pad_token_id, model.device)
@@ -177,7 +224,7 @@ class Finetuner(Run):
         return losses, tensors[0].numel()
 
     def _tensors(self, phrases: Phrases, positive: Bools) -> dict[str, Tensor]:
-        """Vectors of a query's phrases, shape (phrases, dim); penalties and what competes in each term, (phrases,)."""
+        """Return vectors of a query's phrases, (phrases, dim), and penalties and choices of each term, (phrases,)."""
         starts, ends = vectors(self.kb, phrases)
         numbers = {"starts": starts, "ends": ends, "penalties": penalties(self.kb, phrases)}
         tensors = {name: torch.from_numpy(values) for name, values in numbers.items()}
@@ -187,7 +234,7 @@ class Finetuner(Run):
         return tensors
 
     def digest(self) -> str:
-        """A digest of the query encoder, the knowledge base, the queries and the dev data."""
+        """Return a digest of the query encoder, the knowledge base, the queries and the dev data."""
         digest = hashlib.blake2b(digest_size=16)
         model = self.kb.model.config
         digest.update(repr((model.phrase_fingerprint, model.query_fingerprint)).encode())
@@ -198,7 +245,7 @@ class Finetuner(Run):
         return digest.hexdigest()
 
     def state(self) -> dict[str, Any]:
-        """All that later steps depend on, with the best parameters so far."""
+        """Return all that later steps depend on, with the best parameters so far."""
         return super().state() | {
             "scores": self.scores,
             "agreements": self.agreements,

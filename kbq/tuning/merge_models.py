@@ -1,7 +1,7 @@
-"""Merging: query encoders that were tuned apart become one that knows what each of them does. `kbq merge-models`.
+"""Merge models: query encoders that were tuned apart become one that knows what each of them does. `kbq merge-models`.
 
-All that tuning has changed is added to the weights with which it began. Source: arXiv 2212.04089 (task arithmetic). Of
-the taught judges the mean is taken: they have learned much the same, which must not be added twice.
+All that tuning has changed is added to the weights with which it began. Source: arXiv 2212.04089 (task arithmetic). The
+taught judges are averaged: they have learned much the same, which must not be added twice.
 """
 
 import copy
@@ -28,8 +28,8 @@ class MergeOutcome:
     """A merged query encoder; usable as the path of its folder."""
 
     out: Path
-    relations: list[str]  # that one of them was tuned on
-    judged: list[str]  # of which the reranker has learned
+    relations: list[str]  # one of the models was tuned on each
+    judged: list[str]  # relations that the reranker has learned
 
     def __fspath__(self) -> str:
         return str(self.out)
@@ -38,7 +38,7 @@ class MergeOutcome:
 def merge_models(
     models: Sequence[str | Path], out: str | Path, *, device: str = "auto", command: str = ""
 ) -> MergeOutcome:
-    """Write a query encoder that has learned what several have; it has no calibration: `kbq calibrate` makes one.
+    """Write a query encoder that has learned what several have, without a calibration: `kbq calibrate` makes one.
 
     Args:
         models: folders of `kbq finetune`, at least two, each tuned from the same model and not from one another.
@@ -74,7 +74,7 @@ def merge_models(
 
 
 def _base(tuned: Sequence[Model], device: str) -> Model:
-    """The model that all were tuned from."""
+    """Open the model that all were tuned from."""
     for one in tuned:
         if not one.config.base:
             raise ModelError(f"{one.source} is not a tuned query encoder: give folders of `kbq finetune`")
@@ -90,7 +90,7 @@ def _base(tuned: Sequence[Model], device: str) -> Model:
 
 
 def _with_all_changes(before: Network, after: Sequence[nn.Module]) -> Network:
-    """A network with all differences from it; what is the same in all stays so to the last bit."""
+    """Return a network with all differences from it; what is the same in all stays so to the last bit."""
     own, others = before.state_dict(), [network.state_dict() for network in after]
     made = copy.deepcopy(before)
     made.load_state_dict({name: value + sum(other[name] - value for other in others) for name, value in own.items()})
@@ -98,7 +98,7 @@ def _with_all_changes(before: Network, after: Sequence[nn.Module]) -> Network:
 
 
 def _judge(base: Model, tuned: Sequence[Model]) -> TaughtJudge | None:
-    """The judge of all relations that were taught; None: of none."""
+    """Return the judge of all relations that were taught, None where there is none."""
     reader = judge_digest(local_folder(base.source))
     opened = [TaughtJudge.open(local_folder(one.source), reader, base.device) for one in tuned]
     taught = [one for one in opened if one]

@@ -1,4 +1,4 @@
-"""Other queries: what a query encoder may be asked besides what it is tuned on, made from a knowledge base's own text.
+"""Other queries: made from a knowledge base's own text, for what a query encoder is not tuned on.
 
 They are slots, questions and mentions of things that the knowledge base names; whether it answers them does not matter.
 """
@@ -62,7 +62,7 @@ def other_queries(
     seed: int,
     watched: bool = False,
 ) -> list[str]:
-    """Queries of other relations than the `tuned` queries have and, unless these are slots, of other kinds.
+    """Make queries of other relations than the `tuned` queries have and, unless these are slots, of other kinds.
 
     Args:
         count: how many; fewer only where the encoder reads hardly any text of the knowledge base.
@@ -97,7 +97,7 @@ class _Maker:
         self._relations = [name for name in names if name.casefold() not in tuned] or names  # if all are tuned on
 
     def query(self, kind: Kind) -> str:
-        """A query of this kind, which may be too long or malformed; empty where the page drawn has no phrase."""
+        """Make a query of this kind, perhaps too long or malformed; empty where the page drawn has no phrase."""
         shard, pages = self._pages[self._random.integers(len(self._pages))]
         page = int(pages[self._random.integers(len(pages))])
         text, start, end = self._phrase(shard, page)
@@ -113,7 +113,7 @@ class _Maker:
         return QUESTIONS[self._random.integers(len(QUESTIONS))].format(subject=subject, relation=relation)
 
     def _phrase(self, shard: Shard, page: int) -> tuple[str, int, int]:
-        """A paragraph, and the characters [start, end) of a phrase in it; (0, 0) where the first one drawn has none."""
+        """Draw a paragraph, and the characters [start, end) of a phrase in it; (0, 0) where it has none."""
         first, stop = np.searchsorted(shard.paragraph_pages, [page, page + 1])
         paragraph = int(self._random.integers(first, max(first + 1, stop)))
         rows = shard.rows_of(paragraph) if first < stop else np.empty(0, np.int64)

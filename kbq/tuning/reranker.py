@@ -1,4 +1,4 @@
-"""Judging: triples teach the reranker's judge which of the phrases found for their slots are right.
+"""Reranker: triples teach its judge which of the phrases found for their slots are right.
 
 Only the judge learns; what it reads, the reader's states, is computed once. It judges the relations of the triples, and
 the reader's own judge all other queries, so that nothing is forgotten. Source: arXiv 2207.06300 (a reranker learns from
@@ -29,8 +29,8 @@ from kbq.tuning.triples import pages_of, sample_by_relation
 if TYPE_CHECKING:
     from kbq.asking import OpenKnowledgeBase
 
-QUERIES = 1000  # that teach: more teach hardly more
-PASSES = 3000  # queries that are learned from in all, but for the bounds on epochs
+QUERIES = 1000  # teach; more of them hardly teach more
+PASSES = 3000  # queries of all epochs, within the bounds on epochs
 LEAST_EPOCHS, MOST_EPOCHS = 3, 20
 TOGETHER = 64  # queries of a step
 LEARNING_RATE, SCALAR_RATE = 3e-4, 3e-2  # of the layers, and of what the search is worth
@@ -40,14 +40,11 @@ FOLDS = 5
 
 @dataclass(frozen=True, slots=True)
 class SeenQuery:
-    """The phrases that were found for a query and read, with what a judge learns from.
+    """The phrases that were found for a query and read."""
 
-    Shapes: edges (phrases, 2 dim); tokens, and distances from the best score of the search, (phrases,).
-    """
-
-    edges: Tensor
-    tokens: Tensor
-    distances: Tensor
+    edges: Tensor  # Shape: (phrases, 2 dim)
+    tokens: Tensor  # Shape: (phrases,)
+    distances: Tensor  # from the best score of the search. Shape: (phrases,)
     labels: tuple[Label, ...]
 
 
@@ -77,7 +74,7 @@ def teach_judge(kb: "OpenKnowledgeBase", golds: Sequence[Gold], seed: int) -> Ta
 
 
 def percent_right(kb: "OpenKnowledgeBase", golds: Sequence[Gold], judges: Sequence[PhraseJudge]) -> list[float]:
-    """The percentage of queries whose best phrase is right, by each judge; there must be queries."""
+    """Return the percentage of queries whose best phrase is right, by each judge."""
     seen = seen_queries(kb, golds)
     return [round(100 * right(copy.deepcopy(judge).cpu(), seen) / max(1, len(seen)), 2) for judge in judges]
 
@@ -114,7 +111,7 @@ def _seen(query: MinedQuery, windows: Sequence[ReadWindow], score_scale: float) 
 
 
 def taught_by(judge: PhraseJudge, seen: Sequence[SeenQuery], seed: int) -> PhraseJudge:
-    """A copy of a judge that has learned from some queries."""
+    """Return a copy of a judge that has learned from some queries."""
     judge, rng = copy.deepcopy(judge).requires_grad_(True), random.Random(seed)
     torch.manual_seed(seed)
     layers = [*judge.inner.parameters(), *judge.outer.parameters(), judge.none]
@@ -133,7 +130,7 @@ def taught_by(judge: PhraseJudge, seen: Sequence[SeenQuery], seed: int) -> Phras
 
 
 def right(judge: PhraseJudge, seen: Sequence[SeenQuery]) -> int:
-    """How many queries have a right phrase as their best."""
+    """Count the queries whose best phrase is right."""
     if not seen:
         return 0
     with torch.no_grad():
@@ -142,10 +139,10 @@ def right(judge: PhraseJudge, seen: Sequence[SeenQuery]) -> int:
 
 
 def scores_of(judge: PhraseJudge, seen: Sequence[SeenQuery], dropout: float = 0.0) -> tuple[Tensor, ...]:
-    """What the phrases of some queries score; shapes: (phrases,) each.
+    """Score the phrases of some queries; shapes: (phrases,) each.
 
     Args:
-        dropout: the share of what the judge reads that it does not see.
+        dropout: share of the edges that the judge does not see.
     """
     edges, tokens = torch.cat([query.edges for query in seen]), torch.cat([query.tokens for query in seen])
     searched = judge.retrieval * torch.cat([query.distances for query in seen]) / POINTS

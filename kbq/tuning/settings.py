@@ -14,11 +14,7 @@ TERMS: tuple[Term, ...] = get_args(Term)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinetuningSettings(StepSettings):
-    """How the query encoder is tuned.
-
-    Raises:
-        TrainingError: a value that has no meaning.
-    """
+    """How the query encoder is tuned. Raises TrainingError for a value that has no meaning."""
 
     objective: Annotated[
         Literal["auto", Objective],
@@ -36,11 +32,7 @@ class FinetuningSettings(StepSettings):
         self.chosen_terms()
 
     def chosen_terms(self) -> tuple[Term, ...]:
-        """The terms of the loss.
-
-        Raises:
-            TrainingError: there is none, or one that is unknown.
-        """
+        """Return the terms of the loss. Raises TrainingError if there is none, or one is unknown."""
         if not isinstance(self.terms, str):
             raise TrainingError(f"terms are {self.terms!r:.60}: give a text such as joint,start,end", is_usage=True)
         wanted = [name.strip() for name in self.terms.split(",")]
@@ -50,7 +42,7 @@ class FinetuningSettings(StepSettings):
         return tuple(term for term in TERMS if term in wanted)
 
     def chosen_objective(self, answer: str) -> Objective:
-        """The objective; `auto` is `kilt` for a task whose answers are phrases, else `page`."""
+        """Return the objective; `auto` is `kilt` for a task whose answers are phrases, else `page`."""
         if self.objective != "auto":
             return self.objective
         return "kilt" if answer == "phrase" else "page"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kbq.training.losses import filter_loss, marginal_losses, marginal_nll, negatives_loss, single_passage_loss
+from kbq.training.losses import filter_loss, marginal_losses, negatives_loss
 
 SCORES = torch.tensor([[0.0, log(2), log(3)]])  # chances 1 : 2 : 3
 
@@ -28,15 +28,13 @@ def flags(*rows: str) -> Tensor:
         ("xxx", "xxx", 0.0),
     ],
 )
-def test_marginal_nll(gold: str, allowed: str, loss: float) -> None:
-    assert float(marginal_nll(SCORES, flags(gold), flags(allowed))) == pytest.approx(loss, abs=1e-6)
-    assert float(single_passage_loss(SCORES, flags(gold), flags(allowed))) == pytest.approx(loss, abs=1e-6)
+def test_marginal_losses(gold: str, allowed: str, loss: float) -> None:
+    assert float(marginal_losses(SCORES, flags(gold), flags(allowed))) == pytest.approx(loss, abs=1e-6)
 
 
-def test_queries_are_averaged() -> None:
+def test_each_query_has_its_loss() -> None:
     scores, gold, allowed = SCORES.repeat(2, 1), flags(".x.", "x.."), flags("xxx", "xx.")
     assert marginal_losses(scores, gold, allowed).tolist() == pytest.approx([log(3), log(3)])
-    assert float(marginal_nll(scores, gold, allowed)) == pytest.approx((log(3) + log(3)) / 2)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +94,6 @@ def test_extremes_have_gradients(scores: list[float], gold: str, expected: float
 
 def test_gradients_reach_allowed_and_gold_tokens_only() -> None:
     scores = SCORES.clone().requires_grad_()
-    marginal_nll(scores, flags("x.."), flags(".x.")).backward()  # type: ignore[no-untyped-call]
+    marginal_losses(scores, flags("x.."), flags(".x.")).backward()  # type: ignore[no-untyped-call]
     assert scores.grad is not None
     assert scores.grad.tolist() == [pytest.approx([-2 / 3, 2 / 3, 0.0])]

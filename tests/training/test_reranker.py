@@ -24,12 +24,12 @@ from kbq.reading.network import open_reader, save_reader
 from kbq.reading.phrase_windows import ReadWindow, excerpts
 from kbq.reading.reader import Reader
 from kbq.training.engine import StepReport
-from kbq.training.larger_readers import half_of
 from kbq.training.mined_queries import Label, MinedQuery, as_line, read_mined
 from kbq.training.reranker import (
     NONE,
     RerankerRun,
     TeachingSettings,
+    half_of,
     judging_reader,
     new_judge,
     prepare,

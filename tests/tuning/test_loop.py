@@ -18,8 +18,7 @@ from kbq.kilt.task import Task
 from kbq.training import engine
 from kbq.training.engine import StepReport
 from kbq.tuning.labels import Labeller, Objective, PreparedQuery, joined, phrases_of, retrieve, vectors
-from kbq.tuning.loop import Finetuner
-from kbq.tuning.regularisation import Distillation
+from kbq.tuning.loop import Distillation, Finetuner
 from kbq.tuning.settings import FinetuningSettings, Term
 from kbq.tuning.triples import pages_of
 

@@ -6,7 +6,7 @@ import torch
 
 from kbq.kb import KnowledgeBase
 from kbq.tuning.labels import penalties, retrieve, vectors
-from kbq.tuning.regularisation import Distillation
+from kbq.tuning.loop import Distillation
 
 LEARNED = ["Marie [SEP] river", "who is Curie?", "Warsaw [SEP] of the place"]
 WATCHED = ["Paris [SEP] city", "Marie [SEP] place", "born in [START_ENT] Warsaw [END_ENT]", "Curie"]
