@@ -11,12 +11,12 @@ from kbq.text.markers import mention_in, slot_of
 
 Fits = Callable[[str], bool]
 Adapter = Callable[[str, Fits], str]
-# Words with the blanks that part them from the mention; of scripts without blanks, as much as a word may have.
+# Words with the blanks between them and the mention; in scripts without blanks, as many characters as a word may have.
 WORDS_BEFORE, WORDS_AFTER = re.compile(r"\S{1,30}\s*"), re.compile(r"\s*\S{1,30}")
 
 
 def question(text: str, fits: Fits) -> str:
-    """A plain question; of a very long one as much of the beginning as the encoder reads.
+    """Return a plain question; of a very long one, as much of the beginning as the encoder reads.
 
     >>> question("who wrote Emma?", lambda text: True)
     'who wrote Emma?'
@@ -25,15 +25,15 @@ def question(text: str, fits: Fits) -> str:
 
 
 def slot(text: str, fits: Fits) -> str:
-    """`subject [SEP] relation`, as it is: the encoder reads the separator itself."""
+    """Return `subject [SEP] relation` as it is: the encoder reads the separator itself."""
     return text
 
 
 def slot_with(templates: Mapping[str, str]) -> Adapter:
-    """Slots in natural language where there is a template for the relation.
+    """Make an adapter that puts slots into natural language where there is a template for the relation.
 
     Raises:
-        KbqError: the templates are no texts.
+        KbqError: the templates are not texts.
 
     >>> slot_with({"author": "who wrote {subject}"})("Emma [SEP] author", lambda text: True)
     'who wrote Emma'
@@ -50,7 +50,7 @@ def slot_with(templates: Mapping[str, str]) -> Adapter:
 
 
 def mention(text: str, fits: Fits) -> str:
-    """A marked mention with as much context around it, evenly, as the encoder reads.
+    """Return a marked mention with as much context around it, evenly, as the encoder reads.
 
     >>> mention("far away [START_ENT] Nile [END_ENT] flows north", lambda text: len(text.split()) <= 5)
     'away [START_ENT] Nile [END_ENT] flows'
@@ -73,7 +73,7 @@ def mention(text: str, fits: Fits) -> str:
 
 
 def dialogue(text: str, fits: Fits) -> str:
-    r"""The last turns of a dialogue (one per line) that the encoder reads whole.
+    r"""Return the last turns of a dialogue (one per line) that the encoder reads whole.
 
     >>> dialogue("Hello.\nI like cats.\nWho owns one?", lambda text: len(text.split()) <= 6)
     'I like cats. Who owns one?'
@@ -88,7 +88,7 @@ def dialogue(text: str, fits: Fits) -> str:
 
 
 def beginning(text: str, fits: Fits) -> str:
-    """As many of the first words as the encoder reads; where the first word is too long, its first characters.
+    """Return as many of the first words as the encoder reads; if the first is too long, its first characters.
 
     >>> beginning("who owns one?", lambda text: len(text) <= 9)
     'who owns'
@@ -103,7 +103,7 @@ def beginning(text: str, fits: Fits) -> str:
 
 
 def _most(cut: Callable[[int], str], largest: int, fits: Fits) -> int:
-    """The largest number whose text fits; 0 where none does."""
+    """Return the largest number whose text fits; 0 where none does."""
     fitting, failing = 0, largest + 1
     while failing - fitting > 1:
         middle = (fitting + failing) // 2

@@ -1,20 +1,23 @@
-"""Analysis: scores become confidence intervals, groups, comparisons of systems, and where points are lost.
+"""Analysis: scores become confidence intervals, groups, comparisons of systems, and where points are lost; with tables.
 
 Intervals are percentile bootstraps, comparisons paired permutation tests with Holm's correction.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 
 import numpy as np
 
-from kbq.array_types import Doubles
+from kbq.array_types import Bools, Doubles
 from kbq.errors import EvaluationError
+from kbq.kilt.metrics import Kind
+from kbq.kilt.report import Cell, Form, ScoreTable
 from kbq.kilt.scores import Scores
 
 BLOCK = 2_000_000  # random numbers drawn at a time
 RESAMPLES = 10_000
 CONFIDENCE = 0.95  # share of the resamples that an interval holds
+LOW_END = f"{round(CONFIDENCE * 100)} % from"  # the column of its lower end, before `to`
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +32,10 @@ class Interval:
 def bootstrap_interval(
     values: Doubles, resamples: int = RESAMPLES, seed: int = 0, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Percentile interval of the mean when the items are drawn anew with replacement.
+    """Return the percentile interval of the mean when items are drawn with replacement; 0 without items.
 
     Items of equal value are drawn together, from the multinomial distribution: the same law, much faster.
-
-    Args:
-        values: Shape: (items,). Without items the interval is 0.
+    Shape: (items,).
     """
     if len(values) == 0:
         return Interval(0.0, 0.0, 0.0)
@@ -50,7 +51,7 @@ def bootstrap_interval(
 
 
 def permutation_p(differences: Doubles, resamples: int = RESAMPLES, seed: int = 0) -> float:
-    """Two-sided p value of a mean difference when the sign of every pair's difference is a coin toss.
+    """Return the two-sided p value of a mean difference when the sign of every pair's difference is a coin toss.
 
     Args:
         differences: second system minus first, paired by query. Shape: (items,).
@@ -69,13 +70,13 @@ def permutation_p(differences: Doubles, resamples: int = RESAMPLES, seed: int = 
 
 
 def block_sizes(resamples: int, width: int) -> list[int]:
-    """Splits the resamples so that each block draws a bounded amount of numbers."""
+    """Divide the resamples into blocks that draw a bounded amount of numbers each."""
     block = max(1, BLOCK // width)
     return [min(block, resamples - start) for start in range(0, resamples, block)]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P values adjusted for testing several things at once, in the order given.
+    """Return p values adjusted for testing several things at once, in the order given.
 
     >>> holm([0.25, 0.125, 0.5])
     [0.5, 0.375, 0.5]
@@ -87,6 +88,23 @@ def holm(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, p_values[index] * (len(p_values) - passed)))
         adjusted[index] = highest
     return adjusted
+
+
+def score_table(
+    selected: Iterable[tuple[Scores, Sequence[str]]], intervals: Mapping[Kind, Mapping[str, Interval]]
+) -> ScoreTable:
+    """Return the named means of one or two evaluations of the same records, with their intervals if there are any."""
+    columns: dict[str, Form] = {"evaluation": "text", "score": "text", "mean": "percent"}
+    columns |= {LOW_END: "percent", "to": "percent"} if intervals else {}
+    rows: list[tuple[Cell, ...]] = []
+    count = 0
+    for scores, names in selected:
+        count = len(scores.ids)
+        for name in names:
+            interval = intervals[scores.kind][name] if intervals else None
+            ends = (interval.low, interval.high) if interval else ()
+            rows.append((scores.kind, name, scores.mean(name), *ends))
+    return ScoreTable(f"scores, {count:,} queries", columns, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +126,21 @@ class Breakdown:
     micro: tuple[float, ...]
     macro: tuple[float, ...]
 
+    def table(self, grouping: str) -> ScoreTable:
+        """Return one row for each group, then the means over queries and over groups."""
+        columns: dict[str, Form] = {"group": "text", "n": "count"}
+        columns |= dict.fromkeys((*self.names, f"{self.names[0]} from", "to"), "percent")
+        total = sum(row.count for row in self.groups)
+        rows: list[tuple[Cell, ...]] = [
+            *((row.group, row.count, *row.means, row.interval.low, row.interval.high) for row in self.groups),
+            ("mean over queries", total, *self.micro, None, None),
+            ("mean over groups", total, *self.macro, None, None),
+        ]
+        return ScoreTable(f"by {grouping}", columns, rows)
+
 
 def break_down(scores: Scores, names: Sequence[str]) -> Breakdown:
-    """The named scores, at least one, by group.
-
-    Raises:
-        EvaluationError: there is no such score.
-    """
+    """Return the named scores, at least one, by group. Raises EvaluationError if there is no such score."""
     columns = np.stack([scores.column(name) for name in names], axis=1)  # (items, names)
     groups, members = np.unique(np.array(scores.groups, dtype=str), return_inverse=True)
     rows = []
@@ -149,6 +175,21 @@ class Difference:
     adjusted_p: float  # after Holm, over everything compared at once
 
 
+def compared(
+    first: Scores, others: Mapping[str, Scores], names: Sequence[str], by_group: bool
+) -> tuple[list[dict[str, object]], list[ScoreTable]]:
+    """Compare a system with others by all these scores, or by the first of them in each group; as JSON and as a table.
+
+    Raises:
+        EvaluationError: see `compare`.
+    """
+    if not by_group:
+        differences = compare(first, others, names)
+        return [asdict(one) for one in differences], [comparison_table(differences)]
+    differences = compare_groups(first, others, names[0])
+    return [{"score": names[0]} | asdict(one) for one in differences], [comparison_table(differences, names[0])]
+
+
 def compare(first: Scores, others: Mapping[str, Scores], names: Sequence[str]) -> tuple[Difference, ...]:
     """Compare a system with others, by their names, by several scores over all queries.
 
@@ -163,11 +204,7 @@ def compare(first: Scores, others: Mapping[str, Scores], names: Sequence[str]) -
 
 
 def compare_groups(first: Scores, others: Mapping[str, Scores], name: str) -> tuple[Difference, ...]:
-    """Compare a system with others, by their names, by one score, group by group.
-
-    Raises:
-        EvaluationError: they were not scored on the same queries, or lack the score.
-    """
+    """Compare a system with others by one score, group by group; see `compare`."""
     groups, one = np.array(first.groups, dtype=object), first.column(name)
     return _differences(
         (system, group, one[groups == group], second.column(name)[groups == group])
@@ -177,7 +214,7 @@ def compare_groups(first: Scores, others: Mapping[str, Scores], name: str) -> tu
 
 
 def _differences(pairs: Iterable[tuple[str, str, Doubles, Doubles]]) -> tuple[Difference, ...]:
-    """One difference for each pair of score columns, with what they are of. Shape of a column: (items,)."""
+    """Compare each pair of score columns, given with system and name. Shape of a column: (items,)."""
     pairs = list(pairs)
     p_values = [permutation_p(second - first) for _, _, first, second in pairs]
     found = []
@@ -190,75 +227,82 @@ def _differences(pairs: Iterable[tuple[str, str, Doubles, Doubles]]) -> tuple[Di
 
 def _on_same_queries(first: Scores, others: Mapping[str, Scores]) -> Iterator[tuple[str, Scores]]:
     for system, second in others.items():
-        check_same_queries(first, second)
+        if first.ids != second.ids:
+            only = len(set(first.ids) ^ set(second.ids))
+            raise EvaluationError(
+                f"the systems were scored on {len(first.ids):,} and {len(second.ids):,} queries, {only:,} of "
+                "them in one only: a query that one of them lacks counts 0 with --missing zero"
+            )
         yield system, second
 
 
-def check_same_queries(first: Scores, second: Scores) -> None:
-    """Refuse scores of different queries.
-
-    Raises:
-        EvaluationError: the ids differ.
-    """
-    if first.ids != second.ids:
-        only = len(set(first.ids) ^ set(second.ids))
-        raise EvaluationError(
-            f"the systems were scored on {len(first.ids):,} and {len(second.ids):,} queries, {only:,} of "
-            "them in one only: a query that one of them lacks counts 0 with --missing zero"
-        )
+def comparison_table(differences: Sequence[Difference], by_group: str = "") -> ScoreTable:
+    """Return one row for each score, or for each group by the score of this name; of each system, if several."""
+    is_one = len({row.system for row in differences}) == 1
+    columns: dict[str, Form] = {} if is_one else {"system": "text"}
+    columns |= {"group" if by_group else "score": "text", "n": "count"}
+    columns |= dict.fromkeys(("first", "second", "gain", LOW_END, "to"), "percent")
+    columns |= dict.fromkeys(("p", "p (Holm)"), "decimals")
+    rows = [astuple(row)[1 if is_one else 0 :] for row in differences]
+    title = f"{by_group}, " * bool(by_group) + ("second" if is_one else "each system")
+    return ScoreTable(f"{title} against first, paired permutation test", columns, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Decomposition:
-    """Shares of all queries, 1 together; pages are right where R-precision is 1."""
-
-    both_right: float  # the KILT score
-    only_answer_right: float
-    only_pages_right: float
-    both_wrong: float
+# Where points are lost
 
 
-@dataclass(frozen=True, slots=True)
-class Ceilings:
-    """What cannot be exceeded, as shares of all queries."""
+DIAGNOSIS_WORDS = {
+    "both_right": "answer right, pages right",
+    "only_answer_right": "answer right, pages wrong",
+    "only_pages_right": "answer wrong, pages right",
+    "both_wrong": "answer wrong, pages wrong",
+    "r_precision": "R-precision of the best ranking",
+    "recall_at_5": "recall@5 of the best ranking",  # more than 5 evidence sets do not fit into 5 positions
+    "kilt_by_these_pages": "KILT score with these pages, if every answer were right",
+    "kilt_by_these_parts": "KILT score with these answers and pages, if the right ones met",
+}
 
-    r_precision: float  # by any ranking
-    recall_at_5: float  # by any ranking: more than 5 evidence sets do not fit into 5 positions
-    kilt_by_these_pages: float  # if every answer were right: the share of R-precision 1
-    kilt_by_these_parts: float  # if right answers and right pages met as often as they can
+
+def diagnosed(scores: Scores, answer: str) -> tuple[dict[str, dict[str, float]], list[ScoreTable]]:
+    """Return `decompose` and `find_ceilings` as JSON and as tables."""
+    parts, ceilings = decompose(scores, answer), find_ceilings(scores, answer)
+    tables = [diagnosis_table("answers and pages", parts), diagnosis_table("ceilings", ceilings)]
+    return {"decomposition": parts, "ceilings": ceilings}, tables
 
 
-def decompose(scores: Scores, answer: str = "accuracy") -> Decomposition:
-    """The 2×2 table of a downstream evaluation; `answer` is the score that says right: accuracy or em.
+def decompose(scores: Scores, answer: str = "accuracy") -> dict[str, float]:
+    """Divide the queries of a downstream evaluation by whether answer and pages are right; shares, 1 together.
 
-    Raises:
-        EvaluationError: there is no such score.
+    Args:
+        answer: the score of a right answer, accuracy or em; pages are right where R-precision is 1.
     """
     answer_right = scores.column(answer) == 1
     pages_right = scores.column("Rprec") == 1
-    return Decomposition(
-        both_right=share(answer_right & pages_right),
-        only_answer_right=share(answer_right & ~pages_right),
-        only_pages_right=share(~answer_right & pages_right),
-        both_wrong=share(~answer_right & ~pages_right),
-    )
+    return {
+        "both_right": share(answer_right & pages_right),
+        "only_answer_right": share(answer_right & ~pages_right),
+        "only_pages_right": share(~answer_right & pages_right),
+        "both_wrong": share(~answer_right & ~pages_right),
+    }
 
 
-def find_ceilings(scores: Scores, answer: str = "accuracy") -> Ceilings:
-    """The ceilings of a downstream evaluation.
-
-    Raises:
-        EvaluationError: there is no such score.
-    """
+def find_ceilings(scores: Scores, answer: str = "accuracy") -> dict[str, float]:
+    """Return the scores of a downstream evaluation that cannot be exceeded; `answer` as in `decompose`."""
     pages_right = share(scores.column("Rprec") == 1)
-    return Ceilings(
-        r_precision=scores.mean("attainable Rprec"),
-        recall_at_5=scores.mean("attainable recall@5"),
-        kilt_by_these_pages=pages_right,
-        kilt_by_these_parts=min(scores.mean(answer), pages_right),
-    )
+    return {
+        "r_precision": scores.mean("attainable Rprec"),
+        "recall_at_5": scores.mean("attainable recall@5"),
+        "kilt_by_these_pages": pages_right,
+        "kilt_by_these_parts": min(scores.mean(answer), pages_right),
+    }
 
 
-def share(marks: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
-    """Share of the items that are marked, from 0 to 1; 0 without items. Shape: (items,)."""
+def diagnosis_table(title: str, shares: Mapping[str, float]) -> ScoreTable:
+    """Return one row for each share of `decompose` or `find_ceilings`."""
+    rows = [(DIAGNOSIS_WORDS[name], value) for name, value in shares.items()]
+    return ScoreTable(title, {"what": "text", "queries": "percent"}, rows)
+
+
+def share(marks: Bools) -> float:
+    """Return the share of the items that are marked, from 0 to 1; 0 without items. Shape: (items,)."""
     return float(np.count_nonzero(marks) / len(marks)) if len(marks) else 0.0

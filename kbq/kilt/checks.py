@@ -1,18 +1,18 @@
-"""Checks: a predicted line becomes remarks on what is wrong or doubtful about it, each kind with a name of its own."""
+"""Checks: a predicted line becomes findings on what is wrong or doubtful about it, each kind with a name of its own."""
 
 import re
 import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from kbq.kilt.lines import refuse_pipes
-from kbq.kilt.records import JsonObject, Problems, read_records, score_of, shown
+from kbq.kilt.files import Finding, JsonObject, Problems, Severity, read_records, refuse_pipes, shown
+from kbq.kilt.records import score_of
 from kbq.kilt.task import Task
 from kbq.text.answer_scores import parts
 from kbq.text.letters import is_normal
 
+LEADERBOARD_PAGES = 5  # rank positions that the leaderboard's recall@5 reads
 MAX_ANSWER_WORDS = 30  # of a phrase
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # Unicode's category Cc
 
@@ -49,7 +49,7 @@ def expect(
     is_strict: bool = False,
     is_known_page: Callable[[str], bool] | None = None,
 ) -> Expectations:
-    """What a task and its input file say.
+    """Return what a task and its input file let expect.
 
     Page ids must be integers where that is wanted (`is_strict`) or where those of the inputs' gold are; where the gold
     has others, they may be anything; without gold, others are a warning.
@@ -58,8 +58,8 @@ def expect(
         EvaluationError: the inputs cannot be read, or not twice.
     """
     refuse_pipes(inputs_path)
-    gold_is_integer = None if inputs_path is None else has_integer_pages(inputs_path)
-    integers = True if is_strict else gold_is_integer
+    of_gold = None if inputs_path is None else has_integer_pages(inputs_path)
+    integers = True if is_strict else of_gold
     if task is None:
         return Expectations(is_known_page=is_known_page, has_integer_pages=integers)
     return Expectations(
@@ -69,7 +69,7 @@ def expect(
         wants_answers=task.answer != "none",
         max_answer_words=MAX_ANSWER_WORDS if task.answer == "phrase" else None,
         answers_are_titles=task.answer == "title",
-        max_same_answers=None if task.answer == "none" else Expectations().max_same_answers,  # labels are few
+        max_same_answers=None if task.answer == "none" else USUAL.max_same_answers,  # labels are few
     )
 
 
@@ -86,7 +86,7 @@ def has_integer_pages(inputs_path: Path) -> bool | None:
 
 
 def gold_pages(record: JsonObject) -> Iterator[str]:
-    """Page ids of a record's provenance, as far as it has any."""
+    """Yield the page ids of a record's provenance, as far as it has any."""
     outputs = record.get("output")
     for output in outputs if isinstance(outputs, list) else []:
         items = output.get("provenance") if isinstance(output, dict) else None
@@ -100,70 +100,63 @@ def is_integer(page: str) -> bool:
     return page.isascii() and page.isdigit()
 
 
-Severity = Literal["error", "warning"]
-LEADERBOARD_PAGES = 5  # rank positions that the leaderboard's recall@5 reads
+def error(kind: str, detail: str = "") -> Finding:
+    """Make a finding about a line that the leaderboard would refuse, or score as something else."""
+    return Finding("error", "", kind, detail)
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """One thing about one record: `kind` is the same for all records that have it."""
-
-    severity: Severity
-    kind: str
-    detail: str = ""
+def warning(kind: str, detail: str = "") -> Finding:
+    """Make a finding about a line that is allowed, but seldom meant."""
+    return Finding("warning", "", kind, detail)
 
 
-def check_record(record: JsonObject, expected: Expectations) -> Iterator[Remark]:
-    """Everything wrong or doubtful about a predicted line, apart from its id."""
+def check_record(record: JsonObject, expected: Expectations) -> Iterator[Finding]:
+    """Yield everything wrong or doubtful about a predicted line, apart from its id."""
     outputs = record.get("output")
     if not isinstance(outputs, list) or len(outputs) != 1:
         count = len(outputs) if isinstance(outputs, list) else 0
-        yield Remark("error", "not exactly one output", f"{count} outputs")
+        yield error("not exactly one output", f"{count} outputs")
         return
     output = outputs[0]
     if not isinstance(output, dict):
-        yield Remark("error", "output is not an object", shown(output))
+        yield error("output is not an object", shown(output))
         return
     yield from check_answer(output, expected)
     yield from check_provenance(output, expected)
 
 
-def check_answer(output: JsonObject, expected: Expectations) -> Iterator[Remark]:
-    """The answer of an output."""
+def check_answer(output: JsonObject, expected: Expectations) -> Iterator[Finding]:
+    """Check the answer of an output; accuracy compares its characters one by one."""
     answer = output.get("answer")
     if "answer" not in output:
-        yield Remark("error" if expected.wants_answers else "warning", "no answer", "the leaderboard wants one")
-    elif not isinstance(answer, str):
-        # The official evaluation would score its text, so null as the answer None.
-        yield Remark("error", "answer is not text", shown(answer))
-    elif not answer.strip():
-        yield Remark("warning", "empty answer", "scores 0")
-    else:
-        yield from check_answer_text(answer, expected)
-
-
-def check_answer_text(answer: str, expected: Expectations) -> Iterator[Remark]:
-    """The characters of an answer: accuracy compares them one by one."""
-    if not is_normal("NFC", answer):
-        yield Remark("warning", "answer is not NFC", f"{shown(answer)} scores 0 against NFC gold")
-    if CONTROL.search(answer):
-        yield Remark("warning", "answer has control characters", shown(answer))
+        yield (error if expected.wants_answers else warning)("no answer", "the leaderboard wants one")
+        return
+    if not isinstance(answer, str):
+        yield error("answer is not text", shown(answer))  # the official evaluation scores null as the answer None
+        return
     stripped = answer.strip()
+    if not stripped:
+        yield warning("empty answer", "scores 0")
+        return
+    if not is_normal("NFC", answer):
+        yield warning("answer is not NFC", f"{shown(answer)} scores 0 against NFC gold")
+    if CONTROL.search(answer):
+        yield warning("answer has control characters", shown(answer))
     if stripped[0] in string.punctuation or stripped[-1] in string.punctuation:
-        yield Remark("warning", "answer begins or ends with punctuation", shown(answer))
-    tokens = sum(len(part.split()) for part in parts(answer))
-    if expected.max_answer_words is not None and tokens > expected.max_answer_words:
-        yield Remark("warning", "long answer", f"{tokens} words")
+        yield warning("answer begins or ends with punctuation", shown(answer))
+    words = sum(len(part.split()) for part in parts(answer))
+    if expected.max_answer_words is not None and words > expected.max_answer_words:
+        yield warning("long answer", f"{words} words")
 
 
-def check_provenance(output: JsonObject, expected: Expectations) -> Iterator[Remark]:
-    """The ranked pages of an output."""
+def check_provenance(output: JsonObject, expected: Expectations) -> Iterator[Finding]:
+    """Check the ranked pages of an output."""
     items = output.get("provenance", [])
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        yield Remark("error", "provenance is not a list of objects", shown(items))
+        yield error("provenance is not a list of objects", shown(items))
         return
     if not items:
-        yield Remark("warning", "no provenance", "page scores are 0")
+        yield warning("no provenance", "page scores are 0")
         return
     for item in items:
         yield from check_page(item, expected)
@@ -171,51 +164,51 @@ def check_provenance(output: JsonObject, expected: Expectations) -> Iterator[Rem
     yield from check_extras(output, items, expected)
 
 
-def check_page(item: JsonObject, expected: Expectations) -> Iterator[Remark]:
-    """The page id of a provenance item."""
-    page = str(item.get("wikipedia_id", "")).strip()
+def check_page(item: JsonObject, expected: Expectations) -> Iterator[Finding]:
+    """Check the page id of a provenance item."""
     if "wikipedia_id" not in item:
-        yield Remark("error", "no wikipedia_id")
+        yield error("no wikipedia_id")
         return
+    page = str(item["wikipedia_id"]).strip()
     if page in ("", "None"):
-        yield Remark("error", "empty wikipedia_id", shown(item["wikipedia_id"]))
+        yield error("empty wikipedia_id", shown(item["wikipedia_id"]))
         return
     if expected.has_integer_pages is not False and not is_integer(page):
         severity: Severity = "error" if expected.has_integer_pages else "warning"
-        yield Remark(severity, "wikipedia_id is not an integer", shown(item["wikipedia_id"]))
+        yield Finding(severity, "", "wikipedia_id is not an integer", shown(item["wikipedia_id"]))
     if expected.is_known_page and not expected.is_known_page(page):
-        yield Remark("error", "page is not in the knowledge source", page)
+        yield error("page is not in the knowledge source", page)
 
 
-def check_ranking(items: Sequence[JsonObject]) -> Iterator[Remark]:
-    """The order of the pages: the list is the ranking, scores are not read."""
+def check_ranking(items: Sequence[JsonObject]) -> Iterator[Finding]:
+    """Check the order of the pages: the list is the ranking, scores are not read."""
     pages = [str(item["wikipedia_id"]).strip() for item in items if "wikipedia_id" in item]
     distinct = len(set(pages))
     if distinct < len(pages):
-        yield Remark("warning", "repeated pages", f"{len(pages)} pages, {distinct} of them distinct")
+        yield warning("repeated pages", f"{len(pages)} pages, {distinct} of them distinct")
     if distinct < LEADERBOARD_PAGES:
-        yield Remark("warning", f"fewer than {LEADERBOARD_PAGES} distinct pages", str(distinct))
+        yield warning(f"fewer than {LEADERBOARD_PAGES} distinct pages", str(distinct))
     scores = ranking_scores(items)
     if any("score" in item and score_of(item) is None for item in items):
-        yield Remark("warning", "scores are not all numbers", "the list order counts, not the score")
+        yield warning("scores are not all numbers", "the list order counts, not the score")
     if scores != sorted(scores, reverse=True):
-        yield Remark("warning", "scores do not descend", "the list order counts, not the score")
+        yield warning("scores do not descend", "the list order counts, not the score")
 
 
 def ranking_scores(items: Sequence[JsonObject]) -> list[float]:
-    """The scores in list order, [] unless every item has a number."""
+    """Return the scores in list order, [] unless every item has a number."""
     scores = [score for score in map(score_of, items) if score is not None]
     return scores if len(scores) == len(items) else []
 
 
-def check_extras(output: JsonObject, items: Sequence[JsonObject], expected: Expectations) -> Iterator[Remark]:
-    """What is given beside the page ids."""
+def check_extras(output: JsonObject, items: Sequence[JsonObject], expected: Expectations) -> Iterator[Finding]:
+    """Check what is given beside the page ids."""
     if any("wikipedia_title" in item and "title" not in item for item in items):
-        yield Remark("warning", "wikipedia_title instead of title")
+        yield warning("wikipedia_title instead of title")
     if any("text" in item for item in items):
-        yield Remark("warning", "provenance has texts", "not scored, and the file grows")
+        yield warning("provenance has texts", "not scored, and the file grows")
     if len({type(item["wikipedia_id"]) for item in items if "wikipedia_id" in item}) > 1:
-        yield Remark("warning", "page ids of several types")
+        yield warning("page ids of several types")
     answer, title = output.get("answer"), items[0].get("title")
     if expected.answers_are_titles and title is not None and answer != title:
-        yield Remark("warning", "answer is not the title of the first page", f"{shown(answer)}, {shown(title)}")
+        yield warning("answer is not the title of the first page", f"{shown(answer)}, {shown(title)}")

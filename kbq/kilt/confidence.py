@@ -1,7 +1,7 @@
 """Confidence: probabilities of answers, and whether these are right, become scores of how well the two agree.
 
-`confidences` always has the probability of each answer, from 0 to 1, and `right` whether it is right. Both have the
-shape (items,). A score that does not exist, since there are no answers or all are right, or all wrong, is None.
+`confidences` has the probability of each answer, from 0 to 1, and `right` whether it is right. Shapes: (items,). A
+score is None where it does not exist, since there are no answers, or all are right, or all wrong.
 """
 
 import math
@@ -41,7 +41,7 @@ class RiskCoverage:
 
 
 def risk_coverage(confidences: Doubles, right: Bools, queries: int | None = None) -> RiskCoverage:
-    """What each threshold would accept. Source: El-Yaniv and Wiener, JMLR 11 (2010).
+    """Return what each threshold would accept. Source: El-Yaniv and Wiener, JMLR 11 (2010).
 
     Args:
         queries: how many there are, with those that got no answer; None: all got one.
@@ -57,7 +57,7 @@ def risk_coverage(confidences: Doubles, right: Bools, queries: int | None = None
 
 
 def auroc(confidences: Doubles, right: Bools) -> float | None:
-    """Chance that a right answer is more confident than a wrong one; equal confidences count half.
+    """Return the chance that a right answer is more confident than a wrong one; equal confidences count half.
 
     >>> auroc(np.array([0.9, 0.5, 0.5, 0.1]), np.array([True, True, False, False]))
     0.875
@@ -72,7 +72,7 @@ def auroc(confidences: Doubles, right: Bools) -> float | None:
 
 
 def aurc(confidences: Doubles, right: Bools) -> float | None:
-    """Mean risk over the coverages 1/n, 2/n … 1; lower is better. Source: arXiv 1805.08206.
+    """Return the mean risk over the coverages 1/n, 2/n … 1; lower is better. Source: arXiv 1805.08206.
 
     >>> aurc(np.array([0.9, 0.5]), np.array([False, True]))
     0.75
@@ -81,7 +81,7 @@ def aurc(confidences: Doubles, right: Bools) -> float | None:
 
 
 def e_aurc(confidences: Doubles, right: Bools) -> float | None:
-    """AURC above that of the best order, in which every right answer comes first. Source: the same.
+    """Return AURC less that of the best order, in which every right answer comes first. Source: the same.
 
     >>> e_aurc(np.array([0.9, 0.5]), np.array([False, True]))
     0.5
@@ -91,7 +91,7 @@ def e_aurc(confidences: Doubles, right: Bools) -> float | None:
 
 
 def augrc(confidences: Doubles, right: Bools) -> float | None:
-    """Mean over the same coverages of the accepted errors as a share of all answers. Source: arXiv 2407.01032.
+    """Return the mean over the same coverages of the accepted errors per answer. Source: arXiv 2407.01032.
 
     The paper's code integrates by trapezoids, which gives less by the share of wrong answers over 2n.
 
@@ -102,7 +102,7 @@ def augrc(confidences: Doubles, right: Bools) -> float | None:
 
 
 def _expected_errors(confidences: Doubles, right: Bools) -> Doubles:
-    """Wrong answers among the first 1, 2 … n, averaged over all orders of equal confidences. Shape: (items,)."""
+    """Count wrong answers among the first 1, 2 … n, averaged over all orders of equal confidences. Shape: (items,)."""
     curve = risk_coverage(confidences, right)
     wrong = curve.accepted - curve.right
     errors: Doubles = np.interp(np.arange(1, len(right) + 1), [0, *curve.accepted], [0, *wrong])
@@ -127,7 +127,7 @@ def coverage_at(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Coverage:
-    """Accept as many answers as possible while this share of them is right. It looks back: see `promised_threshold`.
+    """Accept as many answers as possible while this share is right. It knows what is right: see `promised_threshold`.
 
     >>> coverage_at(np.array([0.9, 0.8, 0.7, 0.6]), np.array([True, True, False, True]), 0.75).share
     1.0
@@ -151,7 +151,7 @@ def coverage_at(
 
 
 def _most_accepted(accepted: Rows, right: Rows, precision: float) -> Rows:
-    """The most answers that a threshold accepts at this precision, 0 if none does. Shapes: (…, steps) → (…)."""
+    """Return the most answers that a threshold accepts at this precision, 0 if none does. Shapes: (…, steps) → (…)."""
     is_precise = right / np.maximum(accepted, 1) >= precision
     most: Rows = np.max(accepted * is_precise, axis=-1, initial=0)
     return most
@@ -161,7 +161,7 @@ def _most_accepted(accepted: Rows, right: Rows, precision: float) -> Rows:
 
 
 def brier(confidences: Doubles, right: Bools) -> float | None:
-    """Mean squared distance from 1 where right and 0 where wrong; lower is better.
+    """Return the mean squared distance from 1 where right and 0 where wrong; lower is better.
 
     >>> brier(np.array([1.0, 0.5]), np.array([True, False]))
     0.125
@@ -170,7 +170,7 @@ def brier(confidences: Doubles, right: Bools) -> float | None:
 
 
 def log_loss(confidences: Doubles, right: Bools) -> float | None:
-    """Mean of -ln of the probability of what is true; infinite where a certainty is wrong.
+    """Return the mean of -ln of the probability of what is true; infinite where a certainty is wrong.
 
     >>> log_loss(np.array([0.5, 0.5]), np.array([True, False])) == math.log(2)
     True
@@ -180,7 +180,7 @@ def log_loss(confidences: Doubles, right: Bools) -> float | None:
 
 
 def macro_ce(confidences: Doubles, right: Bools) -> float | None:
-    """Mean of the doubt in right answers and the confidence in wrong ones. Source: arXiv 2205.12507.
+    """Return the mean of the doubt in right answers and the confidence in wrong ones. Source: arXiv 2205.12507.
 
     A constant confidence has a fine ECE, but 0.5 here.
 
@@ -193,12 +193,12 @@ def macro_ce(confidences: Doubles, right: Bools) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class ReliabilityBin:
-    """Answers of similar confidence; `low` to `high`: the share right of 95 % of calibrated models by chance."""
+    """Answers of similar confidence."""
 
     count: int
     confidence: float  # mean
     right: float  # share
-    low: float
+    low: float  # to `high`: the share right of 95 % of calibrated models by chance
     high: float
 
 
@@ -243,7 +243,7 @@ def reliability(
 
 
 def _equal_mass(confidences: Doubles, bins: int) -> Doubles:
-    """1 where an answer is in a bin, by its rank; equal confidences have the same. Shape: (items, bins not empty)."""
+    """Put each answer into a bin, by its rank; equal confidences share one. Shape: (items, bins not empty), 0 or 1."""
     _, places, counts = np.unique(confidences, return_inverse=True, return_counts=True)
     middle_ranks = counts.cumsum() - counts / 2
     used, numbers = np.unique((middle_ranks * bins // len(confidences)).astype(int)[places], return_inverse=True)
@@ -251,7 +251,7 @@ def _equal_mass(confidences: Doubles, bins: int) -> Doubles:
 
 
 def _calibrated_shares(confidences: Doubles, members: Doubles, resamples: int, seed: int) -> Doubles:
-    """Shares right by bin, were every answer right with its probability. Shape: (resamples, bins)."""
+    """Draw shares right by bin, were every answer right with its probability. Shape: (resamples, bins)."""
     generator = np.random.default_rng(seed)
     drawn = [
         (generator.random((size, len(confidences))) < confidences) @ members / members.sum(axis=0)
@@ -264,11 +264,11 @@ def _calibrated_shares(confidences: Doubles, members: Doubles, resamples: int, s
 
 
 def promised_threshold(confidences: Doubles, right: Bools, precision: float, certainty: float = 0.9) -> float | None:
-    """The lowest threshold for which a precision can be promised, None if there is none.
+    """Return the lowest threshold for which a precision can be promised, None if there is none.
 
     The promise: of all answers to queries like these that reach the threshold, at least the share `precision` is right.
-    Whoever draws such answers again and again and promises this each time keeps the promise at least with the
-    frequency `certainty`. Confidences must not have been fitted to these answers.
+    Made again and again for other samples of answers, it is kept at least with the frequency `certainty`. Confidences
+    must not have been fitted to these answers.
 
     Taking the lowest of all thresholds that pass a test would promise too much: of many tests, some pass by luck. So
     thresholds are tested in an order that is fixed without looking at what is right, downward until the first that
@@ -276,8 +276,8 @@ def promised_threshold(confidences: Doubles, right: Bools, precision: float, cer
     to pass, and that has a chance of at most 1 - `certainty`. The order begins where a single wrong answer does not
     fail the test; beginning earlier would stop at the first slip among the top answers.
 
-    Sources: arXiv 1705.08500 (thresholds by an exact bound), arXiv 2506.20178 (for question answering), arXiv
-    2110.01052 (fixed sequences).
+    Sources: arXiv 1705.08500 (thresholds by the exact bound of Clopper and Pearson), arXiv 2506.20178 (for question
+    answering), arXiv 2110.01052 (fixed sequences).
 
     Raises:
         ValueError: precision or certainty is not between 0 and 1.
@@ -290,7 +290,7 @@ def promised_threshold(confidences: Doubles, right: Bools, precision: float, cer
         if not 0 < value < 1:
             raise ValueError(f"{name} is {value}, must be between 0 and 1")
 
-    def passes(count: int, accepted: int) -> bool:  # exactly where lower_bound(…) >= precision, and faster
+    def passes(count: int, accepted: int) -> bool:
         return _log_tail(count, accepted, precision) <= math.log1p(-certainty)
 
     curve = risk_coverage(confidences, right)
@@ -304,29 +304,8 @@ def promised_threshold(confidences: Doubles, right: Bools, precision: float, cer
     return promised
 
 
-def lower_bound(right: int, accepted: int, certainty: float = 0.9) -> float:
-    """What the precision is at least, with this certainty, when so many of the accepted answers are right.
-
-    The exact one-sided bound of Clopper and Pearson: the precision at which so many right ones, or more, have a chance
-    of 1 - `certainty`. It is found by bisection.
-
-    >>> round(lower_bound(95, 100), 4), round(lower_bound(94, 100), 4)
-    (0.9092, 0.8971)
-    """
-    if right == 0:
-        return 0.0
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        if _log_tail(right, accepted, middle) <= math.log1p(-certainty):
-            low = middle
-        else:
-            high = middle
-    return low
-
-
 def _log_tail(right: int, accepted: int, precision: float) -> float:
-    """ln of the chance that at least `right` of the accepted answers are right."""
+    """Return ln of the chance that at least `right` of the accepted answers are right."""
     wrong = np.arange(accepted - right + 1)
     choices = np.log((accepted - wrong[1:] + 1) / wrong[1:]).cumsum()
     terms = np.append(0, choices) + wrong * math.log1p(-precision) + (accepted - wrong) * math.log(precision)
@@ -334,5 +313,5 @@ def _log_tail(right: int, accepted: int, precision: float) -> float:
 
 
 def _mean(values: Doubles) -> float | None:
-    """The mean, None without values. Shape: (values,)."""
+    """Return the mean, None without values. Shape: (values,)."""
     return float(values.mean()) if len(values) else None

@@ -11,19 +11,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from kbq.errors import EvaluationError
+from kbq.kilt.files import JsonObject, Problems
 from kbq.kilt.metrics import evidence_sets, r_precision, rank_evidence
-from kbq.kilt.records import (
-    PAGE,
-    EvidencePlace,
-    Gold,
-    Guess,
-    JsonObject,
-    Problems,
-    parse_answer,
-    place_of,
-    read_golds,
-    read_guesses,
-)
+from kbq.kilt.records import PAGE, EvidencePlace, Gold, Guess, parse_answer, place_of, read_golds, read_guesses
 from kbq.kilt.report import ScoreTable
 from kbq.kilt.scores import Pairs
 from kbq.kilt.task import Task
@@ -73,16 +63,16 @@ class ErrorSurvey:
 
     counts: Counter[ErrorKind]
     cases: tuple[ErrorCase, ...]
-    notes: tuple[str, ...]  # where the two files do not belong together
+    notes: tuple[str, ...]  # where the two files do not fit together
 
     def table(self) -> ScoreTable:
-        """One row for each kind that occurs."""
+        """Return one row for each kind that occurs."""
         total = max(1, self.counts.total())
         rows = [(kind, self.counts[kind], self.counts[kind] / total) for kind in KINDS if self.counts[kind]]
         return ScoreTable("predictions by kind", {"kind": "text", "n": "count", "share": "percent"}, rows)
 
     def to_dict(self) -> dict[str, object]:
-        """Counts and cases as JSON."""
+        """Return counts and cases as JSON."""
         return {"counts": self.counts, "cases": [asdict(case) for case in self.cases]}
 
 
@@ -117,13 +107,13 @@ def survey_errors(
     is_known_page: Callable[[str], bool] | None = None,
     answer_metric: str = "accuracy",
 ) -> ErrorSurvey:
-    """Every gold record with the kind of error of its prediction, in gold order.
+    """Explain the prediction of every gold record, in gold order.
 
     Args:
-        answer_metric: what a right answer is by, accuracy or em.
+        answer_metric: the score of a right answer, accuracy or em.
 
     Raises:
-        EvaluationError: the files cannot be read or do not belong together, or a prediction cannot be scored.
+        EvaluationError: the files cannot be read or do not fit together, or a prediction cannot be scored.
     """
     problems = Problems()
     pairs = Pairs(read_golds(gold_path, PAGE, problems), read_guesses(guess_path, parse_with_place, problems))
@@ -145,7 +135,7 @@ def survey_errors(
 def sample_errors(
     survey: ErrorSurvey, kind: str, count: int, evidence_of: EvidenceOf | None = None
 ) -> tuple[ErrorCase, ...]:
-    """At most `count` cases of one kind, always the same, in gold order, with the texts that `evidence_of` knows.
+    """Return at most `count` cases of one kind, always the same, in gold order; `evidence_of` gives their texts.
 
     Raises:
         EvaluationError: there is no such kind.
@@ -154,27 +144,18 @@ def sample_errors(
         raise EvaluationError(f"{kind!r} is not a kind of error: choose from {', '.join(KINDS)}", is_usage=True)
     cases = [case for case in survey.cases if case.kind == kind]
     chosen = sorted(random.Random(0).sample(range(len(cases)), min(count, len(cases))))
-    return tuple(with_evidence(cases[index], evidence_of) for index in chosen)
 
+    def text_of(place: EvidencePlace | None) -> str | None:
+        return evidence_of(place.page_id, place.paragraph) if evidence_of and place else None
 
-def with_evidence(case: ErrorCase, evidence_of: EvidenceOf | None) -> ErrorCase:
-    """The case with the texts of its top place and its first gold place."""
-    if evidence_of is None:
-        return case
-    gold = case.gold_places
-    return replace(
-        case,
-        evidence=evidence_of(case.top.page_id, case.top.paragraph) if case.top else None,
-        gold_evidence=evidence_of(gold[0].page_id, gold[0].paragraph) if gold else None,
+    return tuple(
+        replace(case, evidence=text_of(case.top), gold_evidence=text_of(next(iter(case.gold_places), None)))
+        for case in (cases[index] for index in chosen)
     )
 
 
 def parse_with_place(record_id: str, line: int, record: JsonObject) -> Guess:
-    """A predicted line with the place of its first provenance item.
-
-    Raises:
-        UnfitError: it cannot be scored.
-    """
+    """Parse a predicted line with the place of its first provenance item. Raises UnfitError if it cannot be scored."""
     guess = parse_answer(record_id, line, record)
     outputs = record["output"]
     items = outputs[0].get("provenance") if isinstance(outputs, list) else None
@@ -190,7 +171,7 @@ def explain(
     is_known_page: Callable[[str], bool] | None = None,
     answer_metric: str = "accuracy",
 ) -> ErrorCase:
-    """One prediction, or none, with its kind of error."""
+    """Find the kind of error of a prediction, or of a missing one."""
     guess = made or Guess(gold.id, line=0)
     positions = rank_evidence(guess.pages, evidence_sets(gold.outputs)).positions
     has_pages = r_precision(guess.pages, gold.outputs) == 1
@@ -213,7 +194,7 @@ def explain(
 def answer_kind(
     answer: str, gold_answers: frozenset[str], has_pages: bool, answer_metric: str = "accuracy"
 ) -> ErrorKind | None:
-    """What the answer says about the error; None where only the pages can tell. It may be long, and is read once."""
+    """Say what the answer, which may be long, shows about the error; None where only the pages can tell."""
     is_right = answer in gold_answers
     if answer_metric == "em":
         is_right = bool(answer) and normalise(answer) in map(normalise, gold_answers)
@@ -230,7 +211,7 @@ def answer_kind(
 
 
 def page_kind(gold: Gold, guess: Guess, is_found: bool, is_known_page: Callable[[str], bool] | None) -> ErrorKind:
-    """What the pages say about the error, where neither answer nor pages are right."""
+    """Say what the pages show about the error, where neither answer nor pages are right."""
     places = [place for output in gold.outputs for place in output.places]
     if is_known_page and places and not any(is_known_page(place.page_id) for place in places):
         return "page-not-in-knowledge-base"
@@ -242,7 +223,7 @@ def page_kind(gold: Gold, guess: Guess, is_found: bool, is_known_page: Callable[
 
 
 def bare(text: str) -> str:
-    """The text as normalised for EM, and without accents and Unicode variants."""
+    """Return the text as normalised for EM, and without accents and Unicode variants."""
     decomposed = normal_form("NFKD", text.casefold())
     marks = [character for character in set(decomposed) if unicodedata.combining(character)]
     return normalise(decomposed.translate(dict.fromkeys(map(ord, marks))) if marks else decomposed)
@@ -264,17 +245,17 @@ def is_other_format(answer: str, gold_answers: Iterable[str]) -> bool:
 
 
 def words_of(text: str) -> set[str]:
-    """The distinct words of a text without numbers."""
+    """Return the distinct words of a text without numbers."""
     return {word for part in parts(text) for word in WORD.findall(normalise(part))}
 
 
 def telling_words(text: str) -> set[str]:
-    """The words of a text that say something: of more than three letters, or with a digit."""
+    """Return the words of a text that say something: of more than three letters, or with a digit."""
     return {word for word in normalise(text).split() if len(word) > 3 or any(map(str.isdigit, word))}
 
 
 def numbers(text: str, most: int | None = None) -> tuple[str, ...]:
-    """The first numbers of a text, ascending, without thousands separators and zeros that say nothing; None: all.
+    """Return the first numbers of a text, or all, ascending, without thousands separators and needless zeros.
 
     >>> numbers("1,200 on 03.05.1999") == numbers("3/5/1999: 1200"), numbers("1.50") == numbers("1.5")
     (True, True)
@@ -289,7 +270,7 @@ def _numbers(text: str) -> Iterator[str]:
 
 
 def stem(title: str) -> str:
-    """A title without what tells namesakes apart.
+    """Return a title without the brackets that tell namesakes apart.
 
     >>> stem("Mercury (planet)")
     'mercury'

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from kbq.errors import EvaluationError
-from kbq.kilt.analysis import Interval, bootstrap_interval, break_down, compare_groups, decompose, find_ceilings
-from kbq.kilt.analysis import compare as compare_scores
-from kbq.kilt.lines import refuse_missing, refuse_pipes, refuse_replacing, write_lines
+from kbq.kilt.analysis import Interval, bootstrap_interval, break_down, compared, diagnosed, score_table
+from kbq.kilt.files import AnyRecords, Source, refuse_missing, refuse_pipes, refuse_replacing, source_of, write_lines
 from kbq.kilt.metrics import (
     COUPLED,
     OFFICIAL,
@@ -26,20 +25,9 @@ from kbq.kilt.metrics import (
     Missing,
     Rules,
 )
-from kbq.kilt.plots import require_matplotlib, write_plots
-from kbq.kilt.records import AnyRecords, Source, source_of
-from kbq.kilt.reliability import Confidence, calibrate_groups, read_probabilities, reliability_of, right_answers
-from kbq.kilt.report import (
-    ScoreTable,
-    breakdown_table,
-    calibration_table,
-    comparison_table,
-    diagnosis_table,
-    group_calibration_table,
-    measure_table,
-    score_table,
-)
-from kbq.kilt.scores import NO_GROUP, GroupOf, Scores, grouping, score
+from kbq.kilt.reliability import Confidence, calibrated, require_matplotlib, write_plots
+from kbq.kilt.report import ScoreTable
+from kbq.kilt.scores import NO_GROUP, Scores, grouping, item_records, score_kinds
 from kbq.kilt.task import Task
 from kbq.kilt.trec import measure, write_qrels, write_run
 from kbq.text import html
@@ -57,7 +45,7 @@ class Evaluation(Mapping[str, float]):
     Attributes:
         scores: the kinds of evaluation that were possible, with the scores of every record.
         refusals: why another kind was not possible.
-        additions: what was asked for besides, under its keys in `to_dict`.
+        additions: analyses that were asked for, under their keys in `to_dict`.
         notes: what a reader of the numbers should know.
     """
 
@@ -84,7 +72,7 @@ class Evaluation(Mapping[str, float]):
         return html.element("p", html.text(self.semantics)) + "".join(table.html() for table in self.tables)
 
     def to_pandas(self) -> Any:
-        """The first table, of the scores, as a data frame, unrounded.
+        """Return the first table, of the scores, as a data frame, unrounded.
 
         Raises:
             EvaluationError: pandas is not installed.
@@ -103,18 +91,16 @@ class Evaluation(Mapping[str, float]):
 
     @property
     def semantics(self) -> str:
-        """One line on the rules."""
+        """Return one line on the rules."""
         return f"semantics: {SEMANTICS}; deviations: {', '.join(self.rules.deviations()) or 'none'}"
 
     def to_dict(self) -> dict[str, object]:
-        """Official layouts, unrounded, None for a kind that was not possible; then `additions`."""
+        """Return the official layouts, unrounded, None for a kind that was not possible; then `additions`."""
         document: dict[str, object] = {
             "semantics": SEMANTICS,
             "deviations": self.rules.deviations(),
             "rank_keys": list(self.rules.rank_keys),
-            "downstream": self.scores["downstream"].layout() if "downstream" in self.scores else None,
-            "retrieval": self.scores["retrieval"].layout() if "retrieval" in self.scores else None,
-        }
+        } | {kind: self.scores[kind].layout() if kind in self.scores else None for kind in get_args(Kind)}
         if self.refusals:
             document["problems"] = {kind: refusal.problems or [str(refusal)] for kind, refusal in self.refusals.items()}
         return document | dict(self.additions)
@@ -157,8 +143,8 @@ def evaluate(
 
     Args:
         predictions: a file of KILT lines, plain or compressed, or an iterable of such records as dicts.
-        gold: the same, with the answers.
-        task: a task or its name; its columns are shown, the ranked one first.
+        gold: the same.
+        task: its columns are shown, the ranked one first.
         by: scores by group: relation, evidence-sets or meta.KEY.
         ci: 95 % confidence intervals, by bootstrap.
         compare: predictions of a second system, tested in pairs; or the files of several systems.
@@ -178,7 +164,7 @@ def evaluate(
         trec_qrels: a file to write the gold pages to, as TREC qrels.
 
     Raises:
-        RefusedError: the official evaluation rejects the records, or some of them; it carries all problems.
+        PartlyScoredError: the official evaluation rejects some records; it carries all problems, and other scores.
         EvaluationError: a file is missing, an option is unknown or not possible, an output would replace an input, or
             a calibration lacks probabilities.
 
@@ -197,7 +183,7 @@ def evaluate(
     (0.5, 1.0)
     """
     rules = Rules(missing, empty_provenance, coupled, top_1, rouge, _depths(ks), _keys(rank_keys))
-    chosen = _task(task)
+    chosen = None if task is None else Task.load(task)
     answer_metric = chosen.answer_metric if chosen else "accuracy"
     if plots is not None:
         if not calibration:
@@ -210,13 +196,13 @@ def evaluate(
     refuse_pipes(predictions, gold, *others)
     refuse_replacing([items, run, qrels], [predictions, gold, *others])
     group_of = grouping(by or "relation")
-    scores, refusals = _score_kinds(predictions, gold, rules, group_of)
+    scores, refusals = score_kinds(predictions, gold, rules, group_of)
     if not scores:
         asked = {
-            "ci": ci, "by": by, "compare": others, "diagnosis": diagnosis, "calibration": calibration,
-            "measures": measures,
+            "ci": (ci, {}), "by": (by, None), "compare": (others, []), "diagnosis": (diagnosis, None),
+            "calibration": (calibration, None), "measures": (measures, {}),
         }  # fmt: skip
-        nothing = {name: NOTHING[name] for name, wish in asked.items() if wish}
+        nothing = {name: empty for name, (wish, empty) in asked.items() if wish}
         raise PartlyScoredError(Evaluation(rules, scores, refusals, nothing, (), ()))
     main = next(iter(scores.values()))
     _check_queries(main, str(gold), str(predictions), by)
@@ -224,35 +210,45 @@ def evaluate(
     names = shown_names(main, chosen)
     notes = [note for each in scores.values() for note in each.notes]
     intervals = _intervals(scores) if ci else {}
-    parts: dict[str, Part] = {}
+    additions: dict[str, object] = {}
+    tables: dict[str, list[ScoreTable]] = {}
     if ci:
-        parts["ci"] = _ends(intervals), []
+        additions["ci"] = {
+            kind: {name: (one.low, one.high) for name, one in found.items()} for kind, found in intervals.items()
+        }
     if by:
         breakdown = break_down(main, names)
-        parts["by"] = {"grouping": by} | asdict(breakdown), [breakdown_table(breakdown, by)]
+        additions["by"], tables["by"] = {"grouping": by} | asdict(breakdown), [breakdown.table(by)]
     if others:
-        compared: dict[str, Scores] = {}
+        systems: dict[str, Scores] = {}
         for other in others:
-            found, other_refusals = _score_kinds(other, gold, rules, group_of)
+            found, other_refusals = score_kinds(other, gold, rules, group_of)
             if main.kind not in found:
                 raise other_refusals[main.kind]
             notes += [note for each in found.values() for note in each.notes]
-            compared[str(other)] = found[main.kind]
-        parts["compare"] = _compared(main, compared, names, bool(by))
-    if diagnosis:
-        parts["diagnosis"] = _diagnosed(scores.get("downstream"), answer_metric)
-        notes += [] if "downstream" in scores else ["there is no diagnosis: it needs the downstream evaluation"]
+            systems[str(other)] = found[main.kind]
+        additions["compare"], tables["compare"] = compared(main, systems, names, bool(by))
+    downstream = scores.get("downstream")
+    for name, wish in (("diagnosis", diagnosis), ("calibration", calibration)):
+        if wish and downstream is None:
+            additions[name] = None
+            notes.append(f"there is no {name}: it needs the downstream evaluation")
+    if diagnosis and downstream:
+        additions["diagnosis"], tables["diagnosis"] = diagnosed(downstream, answer_metric)
     calibrations: tuple[Confidence, ...] = ()
-    if calibration:
-        parts["calibration"], calibrations = _calibrated(predictions, scores.get("downstream"), answer_metric, by)
-        notes += [] if calibrations else ["there is no calibration: it needs the downstream evaluation"]
+    if calibration and downstream:
+        calibrations, additions["calibration"], tables["calibration"] = calibrated(
+            predictions, downstream, answer_metric, by
+        )
         notes += [note for each in calibrations for note in each.notes()]
     if measures:
         means = measure(gold, predictions, measures, main.ids, rules.rank_keys)
-        parts["measures"] = means, [measure_table(means)]
+        rows = [(name, f"{value:.4f}") for name, value in means.items()]  # not all of them are shares
+        table = ScoreTable("ir-measures", {"measure": "text", "mean": "text"}, rows)
+        additions["measures"], tables["measures"] = means, [table]
 
     if items:
-        write_lines(items, map(json.dumps, _item_records(scores)))
+        write_lines(items, map(json.dumps, item_records(scores)))
     if run:
         write_run(predictions, run, rules.rank_keys)
     if qrels:
@@ -264,32 +260,19 @@ def evaluate(
     predicted = max(each.predictions for each in scores.values())
     is_refused = any(0 < len(refusal.problems) < predicted for refusal in refusals.values())
     notes += [] if is_refused else map(str, refusals.values())
-    selected = [(each, shown_names(each, chosen)) for each in scores.values()]
-    evaluation = Evaluation(
-        rules=rules,
-        scores=scores,
-        refusals=refusals,
-        additions={name: value for name, (value, _) in parts.items()},
-        tables=(
-            score_table(selected, intervals),
-            *(table for name in TABLE_ORDER if name in parts for table in parts[name][1]),
-        ),
-        notes=tuple(dict.fromkeys(notes)),
-    )
+    scored = score_table([(each, shown_names(each, chosen)) for each in scores.values()], intervals)
+    others_shown = [table for name in TABLE_ORDER for table in tables.get(name, ())]
+    evaluation = Evaluation(rules, scores, refusals, additions, (scored, *others_shown), tuple(dict.fromkeys(notes)))
     if is_refused:
         raise PartlyScoredError(evaluation)
     return evaluation
 
 
-Part = tuple[object, list[ScoreTable]]  # what was asked for: its value in the JSON document, and its tables
-NOTHING: Mapping[str, object] = {
-    "ci": {}, "by": None, "compare": [], "diagnosis": None, "calibration": None, "measures": {}
-}  # fmt: skip
 TABLE_ORDER = ("diagnosis", "measures", "by", "compare", "calibration")
 
 
 def shown_names(scores: Scores, task: Task | None) -> tuple[str, ...]:
-    """The scores to show: the leaderboard's columns of a task, its ranked one first, else all official ones.
+    """Return the scores to show: the leaderboard's columns of a task, its ranked one first, else all official ones.
 
     Scores of texts are left out where no text holds an answer or a title, most often as there are no texts.
     """
@@ -316,28 +299,13 @@ def _keys(rank_keys: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(rank_keys)
 
 
-def _task(task: Task | str | None) -> Task | None:
-    if isinstance(task, str | PathLike):
-        return Task.load(str(task))
-    if task is not None and not isinstance(task, Task):
-        raise EvaluationError(f"task is of type {type(task).__name__}: give its name, or a Task")
-    return task
-
-
-def _score_kinds(
-    predictions: Source, gold: Source, rules: Rules, group_of: GroupOf
-) -> tuple[dict[Kind, Scores], dict[Kind, EvaluationError]]:
-    """The scores of each kind that is possible, and why another is not."""
-    scores: dict[Kind, Scores] = {}
-    refusals: dict[Kind, EvaluationError] = {}
-    for kind in get_args(Kind):
-        try:
-            scores[kind] = score(predictions, gold, kind, rules, group_of)
-        except EvaluationError as error:
-            if error.is_usage:
-                raise
-            refusals[kind] = error
-    return scores, refusals
+def _others(compare: AnyRecords | Sequence[AnyPath] | None) -> list[Source]:
+    """Return the systems to compare with: none, one, or several files."""
+    if compare is None:
+        return []
+    if isinstance(compare, list | tuple) and compare and all(isinstance(path, str | PathLike) for path in compare):
+        return [source_of(path, "compare") for path in dict.fromkeys(map(str, compare))]
+    return [source_of(compare, "compare")]  # type: ignore[arg-type]
 
 
 def _check_queries(scores: Scores, gold: str, predictions: str, by: str) -> None:
@@ -353,62 +321,3 @@ def _intervals(scores: Mapping[Kind, Scores]) -> dict[Kind, dict[str, Interval]]
         kind: {name: bootstrap_interval(each.column(name)) for name in each.official_names()}
         for kind, each in scores.items()
     }
-
-
-def _ends(intervals: Mapping[Kind, Mapping[str, Interval]]) -> dict[Kind, dict[str, tuple[float, float]]]:
-    return {kind: {name: (one.low, one.high) for name, one in found.items()} for kind, found in intervals.items()}
-
-
-def _others(compare: AnyRecords | Sequence[AnyPath] | None) -> list[Source]:
-    """The systems to compare with: none, one, or several files."""
-    if compare is None:
-        return []
-    if isinstance(compare, list | tuple) and compare and all(isinstance(path, str | PathLike) for path in compare):
-        return [source_of(path, "compare") for path in dict.fromkeys(map(str, compare))]
-    return [source_of(compare, "compare")]  # type: ignore[arg-type]
-
-
-def _compared(first: Scores, others: Mapping[str, Scores], names: tuple[str, ...], by_group: bool) -> Part:
-    """All scores that are shown, or the first of them in each group."""
-    differences = compare_groups(first, others, names[0]) if by_group else compare_scores(first, others, names)
-    compared = {"score": names[0]} if by_group else {}
-    table = comparison_table(differences, names[0] if by_group else "")
-    return [compared | asdict(difference) for difference in differences], [table]
-
-
-def _diagnosed(scores: Scores | None, answer_metric: str) -> Part:
-    """Answers against pages, and ceilings; nothing without a downstream evaluation."""
-    if scores is None:
-        return None, []
-    decomposition, ceilings = decompose(scores, answer_metric), find_ceilings(scores, answer_metric)
-    tables = [diagnosis_table("answers and pages", decomposition), diagnosis_table("ceilings", ceilings)]
-    return {"decomposition": asdict(decomposition), "ceilings": asdict(ceilings)}, tables
-
-
-def _calibrated(
-    predictions: Source, scores: Scores | None, answer_metric: str, by: str
-) -> tuple[Part, tuple[Confidence, ...]]:
-    """By answers, by answers and pages, and by group; nothing without a downstream evaluation."""
-    if scores is None:
-        return (None, []), ()
-    probabilities = read_probabilities(predictions, scores.ids)
-    right = right_answers(scores, answer_metric)
-    calibrations = tuple(reliability_of(probabilities, marks, name) for name, marks in right.items())
-    document: dict[str, object] = {"scores": [one.to_dict() for one in calibrations]}
-    tables = [calibration_table(calibrations)]
-    if by:
-        groups = calibrate_groups(probabilities, right[answer_metric], scores.groups)
-        document["groups"] = [asdict(group) for group in groups]
-        tables.append(group_calibration_table(groups, by, answer_metric))
-    return (document, tables), calibrations
-
-
-def _item_records(scores: Mapping[Kind, Scores]) -> Iterator[dict[str, object]]:
-    """For each query, in gold order: its id, its group, and every score of the official layouts, unrounded."""
-    kinds = list(scores.values())
-    columns_of = {each.kind: {name: each.column(name) for name in each.official_names()} for each in kinds}
-    for number, (record_id, group) in enumerate(zip(kinds[0].ids, kinds[0].groups, strict=True)):
-        item: dict[str, object] = {"id": record_id, "group": group}
-        for kind, by_name in columns_of.items():
-            item[kind] = {name: float(column[number]) for name, column in by_name.items()}
-        yield item

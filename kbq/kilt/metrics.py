@@ -5,7 +5,8 @@ from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 from kbq.errors import EvaluationError
-from kbq.kilt.records import PAGE, Gold, GoldOutput, Guess, UnfitError
+from kbq.kilt.files import UnfitError
+from kbq.kilt.records import PAGE, Gold, GoldOutput, Guess
 from kbq.text.answer_scores import AnswerScores, normalise, score_answer
 
 Kind = Literal["downstream", "retrieval"]
@@ -56,7 +57,7 @@ class Rules:
             raise EvaluationError("rank_keys is empty, name at least one key such as wikipedia_id", is_usage=True)
 
     def deviations(self) -> list[str]:
-        """What differs from the official evaluation, as `name=value`; other ks are not a deviation.
+        """Return what differs from the official evaluation, as `name=value`; other ks are not a deviation.
 
         >>> Rules(missing="zero", rouge=False, rank_keys=("title",)).deviations()
         ['missing=zero', 'rouge=no', 'rank_keys=title']
@@ -78,21 +79,21 @@ COMPLETE, IRRELEVANT = -1, -2
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRank:
-    """Where the evidence sets of one query are complete in a ranking of pages."""
+    """The ranks at which the evidence sets of one query are complete in a ranking of pages."""
 
     positions: tuple[int, ...]  # of complete sets, from 1, ascending
     sets: int  # distinct evidence sets; 0 also where no page was predicted
 
     def precision(self, k: int) -> float:
-        """Complete sets among the first k positions, per position."""
+        """Return complete sets among the first k positions, per position."""
         return self._complete(k) / k
 
     def recall(self, k: int) -> float:
-        """Complete sets among the first k positions, per evidence set."""
+        """Return complete sets among the first k positions, per evidence set."""
         return self._complete(k) / self.sets if self.sets else 0.0
 
     def success(self, k: int) -> float:
-        """Whether any set is complete among the first k positions."""
+        """Return 1 if any set is complete among the first k positions, else 0."""
         return float(self._complete(k) > 0)
 
     def _complete(self, k: int) -> int:
@@ -100,12 +101,12 @@ class EvidenceRank:
 
 
 def r_precision(pages: Sequence[str], outputs: Iterable[GoldOutput]) -> float:
-    """Share of an output's R pages among the first R predicted pages, the best over the outputs."""
+    """Return the share of an output's R pages among the first R predicted pages, the best over the outputs."""
     return max(share_found(pages, output.pages) for output in outputs)
 
 
 def share_found(pages: Sequence[str], gold_pages: Sequence[str]) -> float:
-    """Share of the gold pages among as many predicted pages; both are distinct.
+    """Return the share of the gold pages among as many predicted pages; both are distinct.
 
     >>> share_found(["1", "3", "2"], ["1", "2"])
     0.5
@@ -116,7 +117,7 @@ def share_found(pages: Sequence[str], gold_pages: Sequence[str]) -> float:
 
 
 def evidence_sets(outputs: Iterable[GoldOutput], count_empty: bool = True) -> list[frozenset[str]]:
-    """Distinct evidence sets in order; an empty provenance list is one, unless `count_empty` is off."""
+    """Return the distinct evidence sets in order; an empty provenance list is one, unless `count_empty` is off."""
     given = dict.fromkeys(output.evidence for output in outputs if output.evidence is not None)
     return [evidence for evidence in given if evidence or count_empty]
 
@@ -151,7 +152,7 @@ def find_in_contexts(gold: Gold, guess: Guess, depth: int) -> tuple[int, int, in
     """Look through the first `depth` items, as written, for normalised answers and titles as substrings.
 
     Returns:
-        Positions, from 1, of the first text with an answer, with a title, and with both; NEVER if there is none.
+        Positions, from 1, of the first text with an answer, with a title, and with both; NEVER where there is none.
 
     Raises:
         UnfitError: an item that the official evaluation reads has a text that is not a string.
@@ -195,7 +196,7 @@ DOWNSTREAM_NAMES = (*KILT_NAMES, *ANSWER_NAMES, *PAGE_NAMES, COUPLED, *CEILING_N
 
 
 def downstream_row(gold: Gold, guess: Guess, rules: Rules) -> tuple[float, ...]:
-    """Answers, pages, and answers that count only with their pages, in the order of DOWNSTREAM_NAMES.
+    """Score answers, pages, and answers that count only with their pages, in the order of DOWNSTREAM_NAMES.
 
     Raises:
         UnfitError: the official evaluation fails on this pair.
@@ -211,7 +212,7 @@ def downstream_row(gold: Gold, guess: Guess, rules: Rules) -> tuple[float, ...]:
 
 
 def answer_scores(gold: Gold, guess: Guess, with_rouge: bool) -> AnswerScores:
-    """The scores of the predicted answer; an empty one scores 0 before gold is looked at.
+    """Score the predicted answer; an empty one scores 0 before gold is looked at.
 
     Raises:
         UnfitError: there is an answer but no gold answer.
@@ -224,7 +225,7 @@ def answer_scores(gold: Gold, guess: Guess, with_rouge: bool) -> AnswerScores:
 
 
 def coupled_accuracy(gold: Gold, guess: Guess) -> float:
-    """1 if the answer is right and its own pages are found; an answer without pages may come with any."""
+    """Return 1 if the answer is right and its own pages are found; an answer without pages may come with any."""
     own = [output for output in gold.outputs if guess.answer and output.answer == guess.answer]
     if not own:
         return 0.0
@@ -233,7 +234,7 @@ def coupled_accuracy(gold: Gold, guess: Guess) -> float:
 
 
 def ceilings(gold: Gold, sets: list[frozenset[str]]) -> tuple[float, float]:
-    """The best R-precision and recall@5 that any ranking of pages can have."""
+    """Return the best R-precision and recall@5 that any ranking of pages can have."""
     findable = {frozenset(output.pages) for output in gold.outputs if output.pages}
     best_recall = min(5, len(findable.intersection(sets))) / len(sets) if sets else 0.0
     best_precision = max(share_found(output.pages, output.pages) for output in gold.outputs)
@@ -241,7 +242,7 @@ def ceilings(gold: Gold, sets: list[frozenset[str]]) -> tuple[float, float]:
 
 
 def retrieval_names(rules: Rules) -> tuple[str, ...]:
-    """Score names in the official order; recall@1 and success_rate@1 are officially left out."""
+    """Return score names in the official order; recall@1 and success_rate@1 are officially left out."""
     names = ["Rprec", "entity_in_input"]
     for k in sorted(rules.ks):
         ranks = ["precision", "answer_in_context", "answer_and_ent_in_context", "entity_in_context"]
@@ -252,7 +253,7 @@ def retrieval_names(rules: Rules) -> tuple[str, ...]:
 
 
 def retrieval_row(gold: Gold, guess: Guess, rules: Rules) -> tuple[float, ...]:
-    """Pages at every k, and what the texts of the predicted items hold, in the order of `retrieval_names`.
+    """Score pages at every k, and the texts of the predicted items, in the order of `retrieval_names`.
 
     Raises:
         UnfitError: the official evaluation fails on this pair.

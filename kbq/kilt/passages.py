@@ -11,21 +11,20 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from kbq.errors import EvaluationError
-from kbq.kilt.lines import refuse_missing, refuse_replacing, write_lines
-from kbq.kilt.records import (
-    PAGE,
+from kbq.kilt.files import (
     JsonObject,
     Problems,
     UnfitError,
-    only_output,
-    provenance_items,
-    read_golds,
     read_records,
-    score_of,
+    refuse_missing,
+    refuse_replacing,
+    write_lines,
 )
+from kbq.kilt.records import PAGE, only_output, provenance_items, read_golds, score_of
 from kbq.kilt.report import Cell, ScoreTable
 from kbq.text.letters import normal_form
 
@@ -62,13 +61,13 @@ class PassageScores:
     precision_at_20: float  # passages with an answer among the first 20, divided by 20
 
     def table(self) -> ScoreTable:
-        """One row for each score."""
+        """Return one row for each score."""
         rows: list[tuple[Cell, ...]] = [(f"top-{k} accuracy", share) for k, share in self.accuracy]
         rows += [("MRR@20", self.mrr_at_20), ("P@20", self.precision_at_20)]
         return ScoreTable(f"passages, {self.count:,} questions", {"score": "text", "mean": "percent"}, rows)
 
     def to_dict(self) -> dict[str, object]:
-        """The scores as JSON: `accuracy` by k."""
+        """Return the scores as JSON: `accuracy` by k."""
         return asdict(self) | {"accuracy": dict(self.accuracy)}
 
 
@@ -111,13 +110,13 @@ def score_passages(questions: Iterable[Question], ks: Sequence[int] = (1, 5, 20,
 
 
 def answer_ranks(question: Question, depth: int) -> list[int]:
-    """Ranks, from 1, of the first `depth` passages that hold an answer."""
+    """Return the ranks, from 1, of the first `depth` passages that hold an answer."""
     ranked = enumerate(question.passages[:depth], 1)
     return [rank for rank, passage in ranked if contains_answer(passage.text, question.answers)]
 
 
 def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
-    """Questions in gold order with the texts of their predicted provenance; items without text are empty.
+    """Read questions in gold order with the texts of their predicted provenance; items without text are empty.
 
     Raises:
         EvaluationError: the files cannot be read, a prediction is missing or cannot be scored.
@@ -136,7 +135,7 @@ def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
 
 
 def read_rankings(path: Path, problems: Problems) -> Iterator[tuple[str, tuple[RetrievedPassage, ...]]]:
-    """Ids and predicted passages."""
+    """Yield ids and predicted passages."""
     for record_id, line, record in read_records(path, problems):
         try:
             items = provenance_items(only_output(record, "provenance"))
@@ -146,7 +145,7 @@ def read_rankings(path: Path, problems: Problems) -> Iterator[tuple[str, tuple[R
 
 
 def passage_of(item: JsonObject) -> RetrievedPassage:
-    """A provenance item as a passage; a title or text that is missing or not a string is ""."""
+    """Return a provenance item as a passage; a title or text that is missing or not a string is ""."""
     title, text = item.get("title"), item.get("text")
     return RetrievedPassage(
         id=str(item.get("wikipedia_id", "")).strip(),
@@ -162,23 +161,13 @@ def export_for_readers(questions: Iterable[Question], path: Path) -> int:
     Raises:
         EvaluationError: the file cannot be written.
     """
-    count = 0
-
-    def lines() -> Iterator[str]:
-        nonlocal count
-        yield "["
-        for question in questions:
-            before = "," if count else ""
-            count += 1
-            yield before + json.dumps(reader_entry(question), ensure_ascii=False)
-        yield "]"
-
-    write_lines(path, lines())
-    return count
+    entries = (json.dumps(reader_entry(question), ensure_ascii=False) for question in questions)
+    lines = ("," * bool(number) + entry for number, entry in enumerate(entries))
+    return write_lines(path, chain("[", lines, "]")) - 2
 
 
 def reader_entry(question: Question) -> JsonObject:
-    """A question in the readers' form; a passage without a score gets 1/rank, so that the order survives."""
+    """Return a question in the readers' form; a passage without a score gets 1/rank, so that the order survives."""
     contexts = [
         {
             "id": passage.id,
@@ -193,7 +182,7 @@ def reader_entry(question: Question) -> JsonObject:
 
 
 def word_string(text: str) -> str:
-    """Lower-case words and single symbols between blanks, so that containment is a substring test.
+    """Return lower-case words and single symbols between blanks, so that containment is a substring test.
 
     Text is decomposed (NFD) first; a word is a run of letters, digits and combining marks.
 
@@ -205,7 +194,7 @@ def word_string(text: str) -> str:
 
 
 def decomposed(text: str) -> str:
-    """The text in NFD and lower case."""
+    """Return the text in NFD and lower case."""
     return normal_form("NFD", text).lower()
 
 
@@ -228,12 +217,10 @@ def contains_answer(text: str, answers: Iterable[str]) -> bool:
 
 @cache
 def word_pattern() -> re.Pattern[str]:
-    """A run of letters, digits and marks, or one other character that is neither blank nor control."""
-    characters = [chr(code) for code in range(sys.maxunicode + 1)]
-    marks = "".join(character for character in characters if unicodedata.category(character)[0] == "M")
+    """Match a run of letters, digits and marks, or one other character that is neither blank nor control."""
+    categories = {chr(code): unicodedata.category(chr(code)) for code in range(sys.maxunicode + 1)}
+    marks = "".join(character for character, kind in categories.items() if kind[0] == "M")
     unseen = "".join(
-        character
-        for character in characters
-        if unicodedata.category(character)[0] in "ZC" and unicodedata.category(character) not in ("Co", "Cn")
+        character for character, kind in categories.items() if kind[0] in "ZC" and kind not in ("Co", "Cn")
     )
     return re.compile(rf"(?:[^\W_]|[{marks}])+|[^\s{re.escape(unseen)}]")

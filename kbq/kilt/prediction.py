@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kbq.asking import OpenKnowledgeBase
-    from kbq.model.queries import QueryTokenizer
+
+    Records = str | Path | Iterable[Mapping[str, Any]]  # a KILT file, or records
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptedQuery:
-    """A record's id and own input, and what the query encoder reads instead."""
+    """A record's id and own input, and the text that the query encoder reads instead."""
 
     id: str
     input: str
@@ -47,17 +48,17 @@ class AdaptedQuery:
 
 @dataclass(frozen=True, slots=True)
 class PredictionOutcome:
-    """How many lines the file has, how many of them an earlier run wrote, and how many of the others name no page."""
+    """Counts of the lines of the file."""
 
     lines: int
-    kept: int
-    without_pages: int
+    kept: int  # written by an earlier run
+    without_pages: int  # of the others
     untuned_relations: tuple[str, ...] = ()  # asked for, but not among those the query encoder was tuned on
 
 
 def predict_all(
     kb: OpenKnowledgeBase,
-    records: str | Path | Iterable[Mapping[str, Any]],
+    records: Records,
     task: str | Task,
     out: Path | None,
     options: SearchOptions,
@@ -69,15 +70,20 @@ def predict_all(
     chosen = Task.load(task)
     if options.min_probability and chosen.answer == "none":
         raise QueryError(f"{chosen.name} asks for pages alone, so --min-probability has no effect: leave it out")
-    if out is None:
-        return predict_records(chosen, records, kb, options, with_text, report)
-    read_manifest(kb.folder)  # it may have been removed meanwhile
-    return predict_file(chosen, records, kb, out, options, with_text, report)
+    if out is not None:
+        read_manifest(kb.folder)  # it may have been removed meanwhile
+        return predict_file(chosen, records, kb, out, options, with_text, report)
+    queries = read_inputs(chosen, records, kb, options)
+    predictions: list[dict[str, Any]] = []
+    for first in range(0, len(queries), BATCH):
+        predictions += predict(chosen, queries[first : first + BATCH], kb, options, with_text)
+        report(len(predictions), len(queries))
+    return predictions
 
 
 def predict_file(
     task: Task,
-    records: str | Path | Iterable[Mapping[str, Any]],
+    records: Records,
     kb: OpenKnowledgeBase,
     out: Path,
     options: SearchOptions,
@@ -94,8 +100,7 @@ def predict_file(
         KbqError: inputs that are not KILT records (all problems at once), or `out` is of another run, or another
             process writes it.
     """
-    queries = read_inputs(task, records, kb.query_tokenizers(options))
-    kb.check(options, [query.text for query in queries])
+    queries = read_inputs(task, records, kb, options)
     description = _description(task, records, queries, kb, options, with_text)
     if out.exists() and not out.is_file():
         raise KbqError(f"{out} is {'a folder' if out.is_dir() else 'not a file'}: give --out the name of a file")
@@ -121,28 +126,10 @@ def predict_file(
     return PredictionOutcome(len(queries), done, without_pages, tuple(untuned))
 
 
-def predict_records(
-    task: Task,
-    records: str | Path | Iterable[Mapping[str, Any]],
-    kb: OpenKnowledgeBase,
-    options: SearchOptions,
-    with_text: bool,
-    report: Callable[[int, int], None],
-) -> list[dict[str, Any]]:
-    """`predict_file` for records, or those of a file; the predictions are returned."""
-    queries = read_inputs(task, records, kb.query_tokenizers(options))
-    kb.check(options, [query.text for query in queries])
-    predictions: list[dict[str, Any]] = []
-    for first in range(0, len(queries), BATCH):
-        predictions += predict(task, queries[first : first + BATCH], kb, options, with_text)
-        report(len(predictions), len(queries))
-    return predictions
-
-
 def numbered_records(
-    records: str | Path | Iterable[Mapping[str, Any]], on_bad_line: Callable[[KbqError], None]
+    records: Records, on_bad_line: Callable[[KbqError], None]
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Records with their numbers, from 1: of a file, or given."""
+    """Yield records with their numbers, from 1: of a file, or given."""
     if isinstance(records, str | Path):
         yield from read_json_lines(str(as_path(records, "a KILT file")), QueryError, on_bad_line)
         return
@@ -157,7 +144,7 @@ def numbered_records(
 def predict(
     task: Task, queries: Sequence[AdaptedQuery], kb: OpenKnowledgeBase, options: SearchOptions, with_text: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Predictions for adapted queries, as the leaderboard reads them."""
+    """Yield predictions for adapted queries, as the leaderboard reads them."""
     results = kb.results([query.text for query in queries], options)
     for query, result in zip(queries, results, strict=True):
         pages = result.answers
@@ -172,7 +159,7 @@ def predict(
 
 
 def provenance(page: Answer) -> dict[str, Any]:
-    """A page that supports an answer: one item of a KILT provenance list."""
+    """Return a page that supports an answer as an item of a KILT provenance list."""
     return {
         "wikipedia_id": page.page_id,
         "title": page.title,
@@ -183,19 +170,14 @@ def provenance(page: Answer) -> dict[str, Any]:
     }
 
 
-def read_inputs(
-    task: Task, records: str | Path | Iterable[Mapping[str, Any]], query_tokenizers: Sequence[QueryTokenizer]
-) -> list[AdaptedQuery]:
-    """Each record's adapted query and its own input.
-
-    Args:
-        records: a KILT file, or records.
-        query_tokenizers: of all networks that will read the queries.
+def read_inputs(task: Task, records: Records, kb: OpenKnowledgeBase, options: SearchOptions) -> list[AdaptedQuery]:
+    """Adapt the query of each record to the networks that will read it.
 
     Raises:
-        QueryError: records without id or input, or whose query a network cannot read: all of them are named.
+        QueryError: records without id or input, or whose query cannot be asked: all of them are named.
         KbqError: the task's own code fails.
     """
+    query_tokenizers = kb.query_tokenizers(options)
     path = str(records) if isinstance(records, str | Path) else "records"
     queries: list[AdaptedQuery] = []
     problems: list[str] = []
@@ -221,12 +203,13 @@ def read_inputs(
         raise QueryError(f"{path} has {len(problems)} records that cannot be asked", problems)
     if not queries:
         raise QueryError(f"{path} holds no record")
+    kb.check(options, [query.text for query in queries])
     return queries
 
 
 def _description(
     task: Task,
-    records: str | Path | Iterable[Mapping[str, Any]],
+    records: Records,
     queries: Sequence[AdaptedQuery],
     kb: OpenKnowledgeBase,
     options: SearchOptions,
@@ -264,7 +247,7 @@ def _description(
 
 
 def _begun(out: Path, file: BinaryIO, description: Mapping[str, object], ids: Sequence[str]) -> int:
-    """How many predictions stand in `out`, which is locked. Where there is none, the run is described beside it.
+    """Count the predictions in `out`, which is locked; where there is none, describe the run beside it.
 
     Raises:
         KbqError: `out` was made by another run, or by something else. No file is changed.
@@ -275,29 +258,26 @@ def _begun(out: Path, file: BinaryIO, description: Mapping[str, object], ids: Se
         return 0
     if not path.exists():
         raise KbqError(f"{out} already exists and was not made by kbq predict: choose another --out")
-    if other := _differences(_read_description(path), description):
+    try:
+        written = read_object(path)
+    except (ValueError, TypeError) as error:
+        raise KbqError(f"{path} is damaged ({error}): delete it and the predictions beside it") from None
+    if other := _differences(written, description):
         raise KbqError(
             f"{out} was made by a run that differs in {other} (see {path.name}): choose another --out, or delete it"
         )
     return _finished_lines(out, file, ids)
 
 
-def _read_description(path: Path) -> Mapping[str, object]:
-    try:
-        return read_object(path)
-    except (ValueError, TypeError) as error:
-        raise KbqError(f"{path} is damaged ({error}): delete it and the predictions beside it") from None
-
-
 def _differences(written: Mapping[str, object], description: Mapping[str, object]) -> str:
-    """The names of the entries that differ, in words."""
+    """Return the names of the entries that differ, in words."""
     names = {name: None for name in (*description, *written) if written.get(name, ...) != description.get(name, ...)}
     names.pop("inputs", None)  # the same records may have another name: `queries` says whether they are the same
     return ", ".join(name.removesuffix("_sha256").replace("_", " ") for name in names)
 
 
 def _finished_lines(out: Path, file: BinaryIO, ids: Sequence[str]) -> int:
-    """How many predictions stand in `out`; an unfinished last line, left by a killed run, is cut off.
+    """Count the predictions in `out`; an unfinished last line, left by a killed run, is cut off.
 
     Raises:
         KbqError: a line is not the prediction of the record in its place.

@@ -1,17 +1,22 @@
-"""Calibration: predictions with probabilities, and their scores, become how well these tell right from wrong answers.
+"""Reliability: predictions with probabilities become how well these tell right from wrong answers; tables, pictures.
 
 A prediction has its probability in `output[0].meta.probability`. An empty answer was withheld: whether the best guess
 was right is not known, so it counts as a query without an answer and is in no other score.
 """
 
+import importlib
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, astuple, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from kbq.array_types import Bools, Doubles
 from kbq.errors import EvaluationError
+from kbq.kilt.analysis import LOW_END
 from kbq.kilt.confidence import (
     Coverage,
     Reliability,
@@ -27,8 +32,12 @@ from kbq.kilt.confidence import (
     reliability,
     risk_coverage,
 )
-from kbq.kilt.records import Problems, Source, UnfitError, only_output, parse_answer, probability_of, read_records
+from kbq.kilt.files import Problems, Source, UnfitError, read_records
+from kbq.kilt.records import only_output, parse_answer, probability_of
+from kbq.kilt.report import Cell, Form, ScoreTable
 from kbq.kilt.scores import Scores
+from kbq.storage.folders import make_folders
+from kbq.storage.writing import replacing, writing_to
 
 PRECISIONS = (0.9, 0.95)
 FEW = 30  # answers, of which all must be right for 90 % to be promised
@@ -65,7 +74,7 @@ class Confidence:
     curve: RiskCoverage
 
     def to_dict(self) -> dict[str, object]:
-        """All of it as JSON: an infinite log loss is null, the curve has some of its points only."""
+        """Return all of it as JSON: an infinite log loss is null, the curve has some of its points only."""
         curve = self.curve
         steps = len(curve.thresholds)
         shown = np.unique(np.linspace(0, steps - 1, min(steps, POINTS)).round().astype(int))
@@ -76,7 +85,7 @@ class Confidence:
         }
 
     def notes(self) -> list[str]:
-        """What a reader of the numbers should know."""
+        """Return sentences that a reader of the numbers should know."""
         found = {
             f"only {self.answers:,} answers: of fewer than {FEW} hardly anything can be promised": self.answers < FEW,
             f"by {self.right_by}, no answer is right: AUROC and MacroCE do not exist": self.right == 0,
@@ -85,20 +94,69 @@ class Confidence:
         }
         return [note for note, applies in found.items() if applies]
 
+    def rows(self) -> list[tuple[Cell, ...]]:
+        """Return name, n and value of each score, with the ends of its interval if it has one."""
+        n, errors = self.answers, self.reliability
+        floor = (errors.floor, None, errors.floor_high) if errors else (None, None, None)
+        return [
+            ("answered", self.queries, self.answered, None, None),
+            ("right", n, self.right, None, None),
+            ("AUROC", n, self.auroc, None, None),
+            ("AURC", n, self.aurc, None, None),
+            ("AUGRC", n, self.augrc, None, None),
+            ("E-AURC", n, self.e_aurc, None, None),
+            *(
+                (f"coverage at {round(one.precision * 100)} % precision", self.queries, one.share, one.low, one.high)
+                for one in self.coverages
+            ),
+            ("Brier", n, self.brier, None, None),
+            ("ECE", n, errors.ece if errors else None, None, None),
+            ("ECE noise floor", n, *floor),
+            ("log loss", n, self.log_loss, None, None),
+            ("MacroCE", n, self.macro_ce, None, None),
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class GroupCalibration:
-    """Some of this for one group of queries; `coverage` is that at the first of the precisions."""
+    """Some of these scores for one group of queries."""
 
     group: str
     answers: int
     right: float | None
     auroc: float | None
-    coverage: float
+    coverage: float  # at the first of the precisions
+
+
+def calibrated(
+    predictions: Source, scores: Scores, answer_metric: str, by: str = ""
+) -> tuple[tuple[Confidence, ...], dict[str, object], list[ScoreTable]]:
+    """Score the probabilities of predictions by answers, by answers and pages and, with `by`, by group.
+
+    Args:
+        scores: of their downstream evaluation.
+        answer_metric: accuracy or em.
+
+    Returns:
+        The scores; and as JSON and as tables.
+
+    Raises:
+        EvaluationError: see `read_probabilities`.
+    """
+    probabilities = read_probabilities(predictions, scores.ids)
+    right = right_answers(scores, answer_metric)
+    found = tuple(reliability_of(probabilities, marks, name) for name, marks in right.items())
+    document: dict[str, object] = {"scores": [one.to_dict() for one in found]}
+    tables = [calibration_table(found)]
+    if by:
+        groups = calibrate_groups(probabilities, right[answer_metric], scores.groups)
+        document["groups"] = [asdict(group) for group in groups]
+        tables.append(group_calibration_table(groups, by, answer_metric))
+    return found, document, tables
 
 
 def reliability_of(probabilities: Doubles, right: Bools, right_by: str) -> Confidence:
-    """All scores.
+    """Compute all scores.
 
     Args:
         probabilities: NaN where no answer was given. Shape: (queries,).
@@ -127,7 +185,7 @@ def reliability_of(probabilities: Doubles, right: Bools, right_by: str) -> Confi
 
 
 def calibrate_groups(probabilities: Doubles, right: Bools, groups: Sequence[str]) -> tuple[GroupCalibration, ...]:
-    """The main scores by group, the largest first; all three are by query. Shape of each: (queries,)."""
+    """Compute the main scores by group, the largest first; all three are by query. Shape of each: (queries,)."""
     names = np.array(groups, dtype=object)
     found = []
     for group in set(groups):
@@ -137,19 +195,14 @@ def calibrate_groups(probabilities: Doubles, right: Bools, groups: Sequence[str]
 
 
 def right_answers(scores: Scores, answer_metric: str) -> dict[str, Bools]:
-    """Which queries are right by the answer and, where gold has pages, by answer and pages. Shape of each: (queries,).
-
-    Args:
-        scores: of a downstream evaluation.
-        answer_metric: accuracy or em.
-    """
+    """Say which queries are right by the answer and, where gold has pages, by answer and pages. Shapes: (queries,)."""
     has_pages = scores.mean("attainable Rprec") > 0
     names = (answer_metric, f"KILT-{answer_metric}") if has_pages else (answer_metric,)
     return {name: scores.column(name) == 1 for name in names}
 
 
 def read_probabilities(predictions: Source, ids: Sequence[str]) -> Doubles:
-    """The probability of the answer to each query, NaN where there is no answer. Shape: (ids,).
+    """Return the probability of the answer to each query, NaN where there is no answer. Shape: (ids,).
 
     Raises:
         EvaluationError: an answer has no probability, or one is not a number from 0 to 1; it carries all problems.
@@ -176,3 +229,75 @@ def read_probabilities(predictions: Source, ids: Sequence[str]) -> Doubles:
         )
     problems.raise_if_any(f"the calibration of {predictions}")
     return np.array([found.get(record_id, math.nan) for record_id in ids])
+
+
+# Tables and pictures
+
+
+def calibration_table(calibrations: Sequence[Confidence]) -> ScoreTable:
+    """Return one row for each score, by each way of being right; `n` is how many queries or answers it is over."""
+    columns: dict[str, Form] = {"right by": "text", "score": "text", "n": "count"}
+    columns |= dict.fromkeys(("value", LOW_END, "to"), "decimals")
+    return ScoreTable("calibration", columns, [(one.right_by, *row) for one in calibrations for row in one.rows()])
+
+
+def group_calibration_table(groups: Sequence[GroupCalibration], grouping: str, right_by: str) -> ScoreTable:
+    """Return one row for each group."""
+    columns: dict[str, Form] = {"group": "text", "n": "count", right_by: "percent", "AUROC": "decimals"}
+    columns |= {f"coverage at {round(PRECISIONS[0] * 100)} % precision": "percent"}
+    return ScoreTable(f"calibration by {grouping}", columns, [astuple(one) for one in groups])
+
+
+def require_matplotlib() -> None:
+    """Raise EvaluationError if matplotlib is not installed."""
+    try:
+        importlib.import_module("matplotlib.figure")
+    except ImportError as error:
+        raise EvaluationError("matplotlib is not installed, which --plots needs: pip install matplotlib") from error
+
+
+def write_plots(calibration: Confidence, folder: Path) -> None:
+    """Draw reliability.png and risk-coverage.png. Raises EvaluationError if the folder cannot be written."""
+    _draw_reliability(calibration, folder / "reliability.png")
+    _draw_risk_coverage(calibration, folder / "risk-coverage.png")
+
+
+def _draw_reliability(calibration: Confidence, path: Path) -> None:
+    """Draw the share right of each bin over its confidence; bars show where it lies for 95 % of calibrated models."""
+    bins = calibration.reliability.bins if calibration.reliability else ()
+    confidences = np.array([one.confidence for one in bins])
+    ends = np.array([(one.low, one.high) for one in bins]).reshape(-1, 2)
+    with _picture(path) as axes:
+        axes.plot([0, 1], [0, 1], color="grey", linewidth=1)
+        axes.vlines(confidences, *ends.T, color="tab:blue", alpha=0.3, linewidth=6, label="calibrated: 95 %")
+        axes.plot(confidences, [one.right for one in bins], "o-", color="tab:blue", label="these predictions")
+        axes.set(xlabel="probability", ylabel=f"right ({calibration.right_by})", xlim=(0, 1), ylim=(0, 1))
+
+
+def _draw_risk_coverage(calibration: Confidence, path: Path) -> None:
+    """Draw the share of wrong answers over the share of queries answered, beside that of the best order of answers."""
+    curve = calibration.curve
+    coverage = np.arange(1, calibration.answers + 1) / calibration.queries
+    right = calibration.answered * (calibration.right or 0)
+    with _picture(path) as axes:
+        axes.plot(curve.coverage, curve.risk, color="tab:blue", label="these predictions")
+        axes.plot(coverage, np.maximum(0, 1 - right / coverage), "--", color="grey", label="the best order of them")
+        axes.set(
+            xlabel="coverage: queries answered", ylabel=f"risk: answers wrong ({calibration.right_by})", xlim=(0, 1)
+        )
+        axes.set_ylim(bottom=0)
+
+
+@contextmanager
+def _picture(path: Path) -> Iterator[Any]:
+    """Yield axes to draw in; on leaving, write the picture."""
+    figure: Any = importlib.import_module("matplotlib.figure").Figure(figsize=(6.4, 4.8))  # without pyplot: no window
+    axes = figure.subplots()
+    yield axes
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    with writing_to(path, EvaluationError, "choose another folder"):
+        make_folders(path.parent)
+        with replacing(path) as partial:
+            figure.savefig(partial, format="png", dpi=110)

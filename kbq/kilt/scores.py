@@ -1,15 +1,16 @@
 """Scores: predictions and gold are read once and become a table of numbers, with means in the official layout."""
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from kbq.array_types import Doubles
 from kbq.errors import EvaluationError
+from kbq.kilt.files import AnyRecords, Problems, Source, UnfitError, source_of
 from kbq.kilt.metrics import (
     ANSWER_NAMES,
     COUPLED,
@@ -27,17 +28,13 @@ from kbq.kilt.metrics import (
 )
 from kbq.kilt.records import (
     PAGE,
-    AnyRecords,
     Gold,
     Guess,
     GuessParser,
-    Problems,
-    UnfitError,
     parse_answer,
     parse_ranking,
     read_golds,
     read_guesses,
-    source_of,
 )
 from kbq.text.markers import slot_of
 
@@ -47,18 +44,13 @@ GroupOf = Callable[[Gold], str]
 
 
 def relation_of(gold: Gold) -> str:
-    """The relation of a slot query `subject [SEP] relation`."""
+    """Return the relation of a slot query `subject [SEP] relation`."""
     slot = slot_of(gold.input or "")
     return slot[1] if slot else NO_GROUP
 
 
-def evidence_count_of(gold: Gold) -> str:
-    """The number of distinct evidence sets."""
-    return str(len(evidence_sets(gold.outputs)))
-
-
 def grouping(name: str) -> GroupOf:
-    """The grouping called `relation`, `evidence-sets` or `meta.KEY`.
+    """Return the grouping called `relation`, `evidence-sets` or `meta.KEY`.
 
     Raises:
         EvaluationError: the name is unknown.
@@ -66,7 +58,7 @@ def grouping(name: str) -> GroupOf:
     if name == "relation":
         return relation_of
     if name == "evidence-sets":
-        return evidence_count_of
+        return lambda gold: str(len(evidence_sets(gold.outputs)))
     if name.startswith("meta."):
         key = name.removeprefix("meta.")
         return lambda gold: str(gold.meta[key]) if key in gold.meta else NO_GROUP
@@ -95,23 +87,15 @@ class Scores:
     predictions: int
 
     def column(self, name: str) -> Doubles:
-        """The score of that name for every item. Shape: (items,).
-
-        Raises:
-            EvaluationError: there is no such score.
-        """
+        """Return the score of that name for every item. Shape: (items,). Raises EvaluationError if there is none."""
         return self.values[:, self._index(name)]
 
     def mean(self, name: str) -> float:
-        """The mean over all items.
-
-        Raises:
-            EvaluationError: there is no such score.
-        """
+        """Return the mean over all items. Raises EvaluationError if there is no such score."""
         return self.means[self._index(name)]
 
     def layout(self) -> dict[str, Any]:
-        """The means under the keys of the official evaluation, unrounded.
+        """Return the means under the keys of the official evaluation, unrounded.
 
         Downstream: `{"kilt": {…}, "downstream": {…}, "retrieval": {…}}`. Retrieval: `{"Rprec": …, "precision@1": …}`.
         """
@@ -125,7 +109,7 @@ class Scores:
         }
 
     def official_names(self) -> tuple[str, ...]:
-        """The scores of the official layout, without what only diagnoses need."""
+        """Return the scores of the official layout, without those that only diagnoses need."""
         if self.kind == "retrieval":
             return self.names
         return tuple(name for section in self.layout().values() for name in section)
@@ -147,7 +131,7 @@ def score(
     rules: Rules = OFFICIAL,
     group_of: GroupOf = relation_of,
 ) -> Scores:
-    """One kind of evaluation, with the scores of every record.
+    """Score every record by one kind of evaluation.
 
     Args:
         predictions: a KILT file, or its records as dicts.
@@ -213,8 +197,35 @@ def score(
     )
 
 
+def score_kinds(
+    predictions: Source, gold: Source, rules: Rules, group_of: GroupOf
+) -> tuple[dict[Kind, Scores], dict[Kind, EvaluationError]]:
+    """Return the scores of each kind of evaluation that is possible, and why another is not."""
+    scores: dict[Kind, Scores] = {}
+    refusals: dict[Kind, EvaluationError] = {}
+    for kind in get_args(Kind):
+        try:
+            scores[kind] = score(predictions, gold, kind, rules, group_of)
+        except EvaluationError as error:
+            if error.is_usage:
+                raise
+            refusals[kind] = error
+    return scores, refusals
+
+
+def item_records(scores: Mapping[Kind, Scores]) -> Iterator[dict[str, object]]:
+    """Yield for each query, in gold order: its id, its group, and every score of the official layouts, unrounded."""
+    kinds = list(scores.values())
+    columns_of = {each.kind: {name: each.column(name) for name in each.official_names()} for each in kinds}
+    for number, (record_id, group) in enumerate(zip(kinds[0].ids, kinds[0].groups, strict=True)):
+        item: dict[str, object] = {"id": record_id, "group": group}
+        for kind, by_name in columns_of.items():
+            item[kind] = {name: float(column[number]) for name, column in by_name.items()}
+        yield item
+
+
 class Pairs:
-    """Each gold record with its prediction, None where there is none; afterwards, how well the two belong together.
+    """Each gold record with its prediction, None where there is none; afterwards, how well the files fit together.
 
     Predictions wait in memory only while the two files differ in order.
     """
@@ -226,7 +237,7 @@ class Pairs:
         self.without_input = self.with_empty_evidence = 0
 
     def __iter__(self) -> Iterator[tuple[Gold, Guess | None]]:
-        """The pairs in gold order."""
+        """Yield the pairs in gold order."""
         waiting: dict[str, Guess] = {}
         for gold in self._golds:
             while gold.id not in waiting:
@@ -243,13 +254,13 @@ class Pairs:
         self.unknown = len(waiting) + sum(1 for _ in self._guesses)
 
     def hint(self) -> str:
-        """The likely reason for many problems, "" if there is none."""
+        """Return the likely reason for many problems, "" if there is none."""
         if self.golds and self.unknown and not self.matched:
             return f" (no id of its {self.unknown:,} predictions is in the gold file: for another file?)"
         return ""
 
     def mismatches(self) -> tuple[str, ...]:
-        """One sentence for each way in which the two files do not belong together."""
+        """Return a sentence for each way in which the two files do not fit together."""
         guesses = self.matched + self.unknown
         found = {
             "the gold file holds no record, so that every score is 0: is it the file you mean?": not self.golds,
@@ -259,7 +270,7 @@ class Pairs:
         return tuple(note for note, applies in found.items() if applies)
 
     def notes(self) -> tuple[str, ...]:
-        """One sentence for each thing worth knowing."""
+        """Return a sentence for each thing worth knowing."""
         found = {
             f"{self.without_input:,} gold records have no input: entity_in_input is left out": self.without_input,
             f"{self.with_empty_evidence:,} gold records have empty provenance lists, which lower recall@k as "

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -9,11 +10,11 @@ from tempfile import TemporaryDirectory
 
 from kbq.errors import EvaluationError
 from kbq.kilt.checks import Expectations, expect
-from kbq.kilt.lines import refuse_replacing, write_lines
+from kbq.kilt.files import Finding, Problems, UnfitError, read_records, refuse_replacing, write_lines
 from kbq.kilt.metrics import SEMANTICS
-from kbq.kilt.records import Problems, UnfitError, only_output, read_records
+from kbq.kilt.records import only_output
 from kbq.kilt.task import Task, known_tasks
-from kbq.kilt.validation import Validation, fix, validate
+from kbq.kilt.validation import fix, validate
 from kbq.storage.files import run_file
 from kbq.storage.folders import discard_folder, make_folders
 from kbq.storage.locks import writing_alone
@@ -46,9 +47,7 @@ def merge(answers_path: Path, provenance_path: Path, out_path: Path) -> int:
 
 
 def read_part(path: Path, keys: Sequence[str], problems: Problems) -> Iterator[tuple[str, str]]:
-    """Ids and, as JSON to save memory, their record reduced to id, input and these keys of the one output that has the
-    first of them.
-    """
+    """Yield ids and records, as JSON to save memory: id, input and these keys of the one output with the first key."""
     for record_id, line, record in read_records(path, problems):
         try:
             output = only_output(record, keys[0])
@@ -59,7 +58,7 @@ def read_part(path: Path, keys: Sequence[str], problems: Problems) -> Iterator[t
 
 
 def merged_line(answer_part: str, ranking_part: str) -> str:
-    """The prediction line of an answer and a ranking."""
+    """Make the prediction line of an answer and a ranking."""
     record, ranking = json.loads(answer_part), json.loads(ranking_part)
     return json.dumps(record | {"output": [record["output"] | ranking["output"]]}, ensure_ascii=False)
 
@@ -117,48 +116,41 @@ def submit(
             "name a task, and if any then an input file, for each prediction file in the same order",
             is_usage=True,
         )
-    official_files: Sequence[Path | None] = inputs or [None] * len(tasks)
-    files = list(zip(predictions, tasks, official_files, strict=True))
+    official: Sequence[Path | None] = inputs or [None] * len(tasks)
+    files = list(zip(predictions, tasks, official, strict=True))
     expectations = []
-    for path, task, official in files:
+    for path, task, given in files:
         _refuse_other_task(path, task)
         # Where a task's answers are not spans they come from another system: the leaderboard refuses lines without.
         lines = tuple(count for split, count in task.lines.items() if split == "test")
-        expectations.append(replace(expect(task, official, is_strict), wants_answers=True, lines=lines))
-    _refuse_repeated(tasks)
+        expectations.append(replace(expect(task, given, is_strict), wants_answers=True, lines=lines))
+    names = Counter(task.name for task in tasks)
+    if repeated := sorted(name for name, count in names.items() if count > 1):
+        several = ", ".join(repeated)
+        raise EvaluationError(f"{several} has several prediction files: submit one for each task", is_usage=True)
     try:
         make_folders(out)
     except OSError as error:
         raise EvaluationError(f"{out} cannot be created ({error.strerror}): choose another folder") from error
     with writing_alone(out):  # of two that add to an earlier submission at once, one would be lost
         _refuse_other_content(out)
-        return _write_all(list(zip(files, expectations, strict=True)), out)
-
-
-def _write_all(
-    files: Sequence[tuple[tuple[Path, Task, Path | None], Expectations]], out: Path
-) -> tuple[ManifestEntry, ...]:
-    """Write the files of all tasks, each given with its official file and what is expected of it, or none of them."""
-    with TemporaryDirectory(dir=out, prefix=PART) as part:
-        prepared = [
-            _prepare_file(path, task, official, expected, Path(part)) for (path, task, official), expected in files
-        ]
-        errors = [
-            f"{path}: in the cleaned file: {finding}".replace(f"{part}/", "")
-            for ((path, *_), _), (_, validation) in zip(files, prepared, strict=True)
-            for finding in validation.errors
-        ]
-        if errors:
-            raise EvaluationError(f"nothing was written: {errors[0]} (in all {len(errors):,})", errors)
-        for entry, _ in prepared:
-            move(Path(part) / entry.file, out / entry.file)
-    entries = tuple(entry for entry, _ in prepared)
-    write_manifest([*_earlier(out, {entry.file for entry in entries}), *entries], out)
-    return entries
+        entries: list[ManifestEntry] = []
+        errors: list[str] = []
+        with TemporaryDirectory(dir=out, prefix=PART) as part:
+            for (path, task, given), expected in zip(files, expectations, strict=True):
+                entry, found = _prepare_file(path, task, given, expected, Path(part))
+                entries.append(entry)
+                errors += [f"{path}: in the cleaned file: {finding}".replace(f"{part}/", "") for finding in found]
+            if errors:
+                raise EvaluationError(f"nothing was written: {errors[0]} (in all {len(errors):,})", errors)
+            for entry in entries:
+                move(Path(part) / entry.file, out / entry.file)
+        write_manifest([*_earlier(out, {entry.file for entry in entries}), *entries], out)
+        return tuple(entries)
 
 
 def _refuse_other_task(predictions: Path, task: Task) -> None:
-    """`kbq predict` writes the task of its predictions into a file beside them."""
+    """Raise EvaluationError if the file that `kbq predict` writes beside predictions names another task."""
     beside = run_file(predictions)
     try:
         predicted = read_object(beside)["task"]
@@ -171,15 +163,6 @@ def _refuse_other_task(predictions: Path, task: Task) -> None:
         )
 
 
-def _refuse_repeated(tasks: Sequence[Task]) -> None:
-    names = [task.name for task in tasks]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        raise EvaluationError(
-            f"{', '.join(repeated)} has several prediction files: submit one for each task", is_usage=True
-        )
-
-
 def _refuse_other_content(folder: Path) -> None:
     for left in folder.glob(f"{PART}*"):  # of a run that was killed
         discard_folder(left)
@@ -188,7 +171,7 @@ def _refuse_other_content(folder: Path) -> None:
 
 
 def _earlier(folder: Path, replaced: Collection[str]) -> list[ManifestEntry]:
-    """Files of earlier submissions for other data sets that have not been changed since."""
+    """Return the files of earlier submissions for other data sets that have not been changed since."""
     try:
         written = read_object(folder / MANIFEST)["files"]
         entries = [ManifestEntry(**entry | {"metrics": tuple(entry["metrics"])}) for entry in written]
@@ -205,8 +188,8 @@ def _earlier(folder: Path, replaced: Collection[str]) -> list[ManifestEntry]:
 
 def _prepare_file(
     path: Path, task: Task, inputs: Path | None, expected: Expectations, folder: Path
-) -> tuple[ManifestEntry, Validation]:
-    """Write one cleaned file without texts and probabilities, and check it."""
+) -> tuple[ManifestEntry, tuple[Finding, ...]]:
+    """Write one cleaned file without texts and probabilities, and return what is wrong with it."""
     target = folder / f"{task.name}.jsonl"
     lines = fix(path, target, inputs, keep_extras=False)
     validation = validate(target, inputs, expected)
@@ -227,15 +210,11 @@ def _prepare_file(
         sha256=hashlib.sha256(content).hexdigest(),
         warnings=warnings,
     )
-    return entry, validation
+    return entry, validation.errors
 
 
 def write_manifest(entries: Sequence[ManifestEntry], folder: Path) -> None:
-    """Write `submission.json` and the manual steps.
-
-    Raises:
-        EvaluationError: a file cannot be written.
-    """
+    """Write `submission.json` and the manual steps. Raises EvaluationError if a file cannot be written."""
     manifest = {"semantics": SEMANTICS, "files": [asdict(entry) for entry in entries]}
     write_lines(folder / MANIFEST, [json.dumps(manifest, indent=2)])
     listed = []

@@ -58,7 +58,7 @@ class Task:
 
     @classmethod
     def load(cls, name: "str | PathLike[str] | Task") -> "Task":
-        """A known task, a family, or the task in a file: `trex`, `my_task.py`, or `my_tasks.py:name` of several.
+        """Return a known task, a family, or the task in a file: `trex`, `my_task.py`, or `my_tasks.py:name` of several.
 
         A family, such as `slot_filling`, is for data of one's own: like its first task, but without official files.
 
@@ -99,11 +99,11 @@ class Task:
 
     @property
     def answer_metric(self) -> str:
-        """What a right answer is by: EM where the leaderboard sorts by that, else accuracy."""
+        """The score of a right answer: EM where the leaderboard sorts by that, else accuracy."""
         return "em" if self.ranked == "KILT-em" else "accuracy"
 
     def official_file(self, split: str) -> str:
-        """The name of KILT's own file of a split, "" where there is none.
+        """Return the name of KILT's own file of a split, "" where there is none.
 
         >>> Task("nq", str, "phrase", (), "", {"test": 1444}).official_file("test")
         'nq-test_without_answers-kilt.jsonl'
@@ -112,7 +112,7 @@ class Task:
         return f"{self.name}-{split}{self.part}{hidden}-kilt.jsonl" if split in self.lines else ""
 
     def query_of(self, text: str, fits: Fits, place: str) -> str:
-        """The query for a record's input, in NFC.
+        """Return the query for a record's input, in NFC.
 
         Args:
             fits: whether the encoder reads a text whole.
@@ -131,7 +131,7 @@ class Task:
 
 
 def known_tasks() -> dict[str, Task]:
-    """All tasks of `tasks/`, by name."""
+    """Return all tasks of `tasks/`, by name."""
     found = [task for path in sorted(own("tasks").glob("*.py")) for task in _tasks_of(path)]
     return {task.name: task for task in found}
 

@@ -12,15 +12,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from kbq.errors import EvaluationError
-from kbq.kilt.lines import write_lines
-from kbq.kilt.records import PAGE, Problems, Source, parse_ranking, read_golds, read_guesses
+from kbq.kilt.files import Problems, Source, write_lines
+from kbq.kilt.records import PAGE, parse_ranking, read_golds, read_guesses
 
 
 def read_run(predictions: Source, rank_keys: Sequence[str] = PAGE) -> Iterator[tuple[str, str, int]]:
-    """Query, page and rank from 1: the distinct pages of every prediction.
-
-    Args:
-        rank_keys: what makes a page.
+    """Yield query, page and rank from 1: the distinct pages of every prediction.
 
     Raises:
         EvaluationError: the file cannot be read, or a prediction has not exactly one ranking.
@@ -36,7 +33,7 @@ def read_run(predictions: Source, rank_keys: Sequence[str] = PAGE) -> Iterator[t
 
 
 def read_qrels(gold: Source, rank_keys: Sequence[str] = PAGE) -> Iterator[tuple[str, str]]:
-    """Query and page: the distinct pages of all outputs of every gold record.
+    """Yield query and page: the distinct pages of all outputs of every gold record.
 
     Raises:
         EvaluationError: the file cannot be read.
@@ -56,23 +53,18 @@ def write_run(predictions: Source, out_path: Path, rank_keys: Sequence[str] = PA
         EvaluationError: a file cannot be read or written.
     """
     run = read_run(predictions, rank_keys)
-    return write_lines(
-        out_path, (f"{column(query)} Q0 {column(page)} {rank} {1 / rank!r} kbq" for query, page, rank in run)
-    )
+    lines = (f"{column(query)} Q0 {column(page)} {rank} {1 / rank!r} kbq" for query, page, rank in run)
+    return write_lines(out_path, lines)
 
 
 def write_qrels(gold: Source, out_path: Path, rank_keys: Sequence[str] = PAGE) -> int:
-    """Write a TREC qrels file, and return how many lines it has.
-
-    Raises:
-        EvaluationError: a file cannot be read or written.
-    """
+    """Write a TREC qrels file, and return how many lines it has; see `write_run`."""
     qrels = read_qrels(gold, rank_keys)
     return write_lines(out_path, (f"{column(query)} 0 {column(page)} 1" for query, page in qrels))
 
 
 def column(text: str) -> str:
-    """An id without blanks, which separate TREC columns: blanks become %20 and the like.
+    """Return an id without blanks, which separate TREC columns: they become %20 and the like.
 
     >>> column("enwiki-New York 5%")
     'enwiki-New%20York%205%25'
@@ -83,7 +75,7 @@ def column(text: str) -> str:
 def measure(
     gold: Source, predictions: Source, measures: str, queries: Sequence[str], rank_keys: Sequence[str] = PAGE
 ) -> dict[str, float]:
-    """Measures of ir-measures, such as "RR nDCG@10 Success@5", over these queries.
+    """Return measures of ir-measures, such as "RR nDCG@10 Success@5", over these queries.
 
     A query without a prediction, or without a gold page, counts 0, as in KILT's own scores.
 

@@ -16,7 +16,8 @@ from itertools import chain
 from pathlib import Path
 
 from kbq.errors import TrainingError
-from kbq.kilt.records import PAGE, Gold, GoldOutput, Problems, read_golds
+from kbq.kilt.files import HARMLESS, Problems
+from kbq.kilt.records import PAGE, Gold, GoldOutput, read_golds
 from kbq.kilt.scores import relation_of
 from kbq.storage.lines import clean_text
 from kbq.storage.rows import Rows, empty_markers, read_rows
@@ -24,16 +25,16 @@ from kbq.text.markers import slot_of
 
 COLUMNS = ("subject", "relation", "object")
 MORE_COLUMNS = ("aliases", "page")
-MARKERS = empty_markers()  # of an object that there is none of
+MARKERS = empty_markers()  # of no object
 LIKENESS = 0.7  # of a column to one of these: "page_id" and "alias" are alike enough, "image" is not
 DEV_SHARE, MOST_DEV = 0.1, 500  # examples set aside to score on
 
 
 def read_triples(path: Path, unanswered: bool = False) -> list[Gold]:
-    """The gold records of a file, those without an answer or a page left out.
+    """Read the gold records of a file, without those that have neither an answer nor a page.
 
     Args:
-        unanswered: keep these: nothing is right.
+        unanswered: keep these, too: nothing is right.
 
     Raises:
         TrainingError: a column is missing, a line is malformed (all of them are named), or there is no triple.
@@ -53,18 +54,18 @@ def read_triples(path: Path, unanswered: bool = False) -> list[Gold]:
 
 
 def subject_of(gold: Gold) -> str:
-    """The subject of a slot query; any other query is its own subject."""
+    """Return the subject of a slot query; any other query is its own subject."""
     slot = slot_of(gold.input or "")
     return slot[0] if slot else gold.input or ""
 
 
 def pages_of(gold: Gold) -> frozenset[str]:
-    """All pages that support an answer."""
+    """Return all pages that support an answer."""
     return frozenset(page for output in gold.outputs for page in output.pages)
 
 
 def sample_by_relation(golds: Sequence[Gold], count: int, seed: int) -> list[Gold]:
-    """`count` records, each relation with its share; a larger sample of the same seed holds the smaller ones."""
+    """Draw `count` records, each relation with its share; a larger sample of the same seed holds the smaller ones."""
     rng = random.Random(seed)
     groups: dict[str, list[Gold]] = defaultdict(list)
     for gold in golds:
@@ -77,10 +78,10 @@ def sample_by_relation(golds: Sequence[Gold], count: int, seed: int) -> list[Gol
 
 
 def split(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
-    """Records to tune on, and about a tenth (at most 500, and the rest of the last page) to score on.
+    """Set aside about a tenth of the records (at most 500, and the rest of the last page) to score on.
 
-    No subject is in both, and no page (of a query with several, the first by name): a query encoder learns by heart
-    which page it saw in tuning. Records that share a subject with the dev records, but not the page, are left out.
+    No subject is in both parts, and no page (of a query with several, the first by name): a query encoder learns by
+    heart which page it saw in tuning. Records that share the subject of a dev record, but not its page, are left out.
 
     Raises:
         TrainingError: nothing would be left to tune on.
@@ -105,7 +106,7 @@ def split(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
 def _kilt(path: Path) -> list[Gold]:
     problems = Problems()
     golds = list(read_golds(path, PAGE, problems))
-    messages = [str(problem) for problem in problems.found if not problem.is_harmless]
+    messages = [str(problem) for problem in problems.found if problem.kind not in HARMLESS]
     messages += [f"{path}:{gold.line}: has no input" for gold in golds if not gold.input]
     if messages:
         raise TrainingError(f"{path} has {len(messages)} lines that cannot be used", messages)
@@ -113,7 +114,7 @@ def _kilt(path: Path) -> list[Gold]:
 
 
 def _in_nfc(gold: Gold) -> Gold:
-    """Normalised as the texts of a knowledge base are."""
+    """Normalise a record as the texts of a knowledge base are."""
     outputs = tuple(replace(output, answer=clean_text(output.answer)) for output in gold.outputs)
     return replace(gold, input=clean_text(gold.input or ""), outputs=outputs)
 
@@ -161,14 +162,14 @@ def _check_columns(path: Path, number: int, columns: Sequence[str] | Mapping[str
 
 @cache
 def _likely(columns: frozenset[str]) -> list[tuple[str, str]]:
-    """Columns that are not known, each with one that it may stand for."""
+    """Return columns that are not known, each with one that it may stand for."""
     missing = sorted({*MORE_COLUMNS} - columns)
     unknown = sorted(columns - {*COLUMNS, *MORE_COLUMNS})
     return [(name, meant) for name in unknown for meant in get_close_matches(name, missing, 1, LIKENESS)]
 
 
 def _merged(path: Path, rows: Iterator[Row], problems: list[str], unanswered: bool) -> list[Gold]:
-    """One record for each subject and relation; `problems`: errors so far; reading `rows` may add some."""
+    """Make one record of each subject and relation; `problems`: errors so far; reading `rows` may add some."""
     merged: dict[str, tuple[int, list[GoldOutput]]] = {}
     for number, fields in rows:
         subject, relation, answer = (_text(fields.get(name)) for name in COLUMNS)

@@ -97,7 +97,7 @@ def test_what_is_not_predictions_is_one_sentence(predictions: Any, message: str)
     ("options", "message"),
     [
         ({"task": "trexx"}, "task 'trexx' is unknown"),
-        ({"task": 7}, "task is of type int: give its name, or a Task"),
+        ({"task": 7}, "task is 7: give its name, a task file, or a Task"),
         ({"compare": []}, "compare is empty"),
         ({"compare": "nowhere"}, "nowhere cannot be read (no such file)"),
         ({"by": "subject"}, "'subject' is not a grouping"),
