@@ -27,7 +27,7 @@ JOINED_BY = re.compile(r" (?:(?:of|the|de|la|le|du|da|di|del|von|van|der|den|al|
 
 
 def written_mentions(text: str) -> list[Span]:
-    """Runs of words that begin with a capital or a digit.
+    """Find runs of words that begin with a capital or a digit.
 
     A single capitalised word that opens a sentence counts only if it is capitalised elsewhere, too.
 
@@ -54,7 +54,7 @@ def written_mentions(text: str) -> list[Span]:
 
 
 def entity_finder(pipeline: str) -> FindMentions:
-    """The function that finds mentions: a spaCy pipeline by its name, or `written`.
+    """Return the function that finds mentions: a spaCy pipeline by its name, or `written`.
 
     Raises:
         TrainingError: spaCy, or the pipeline, is not installed.

@@ -5,7 +5,7 @@ start, end, score]]}`: each phrase is in one of the paragraphs above it, counted
 arXiv 2010.10757 (a second model learns from the mistakes of the first).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
