@@ -34,7 +34,7 @@ One = TypeVar("One", Model, Reader)
 
 
 def average(networks: Sequence[nn.Module]) -> nn.Module:
-    """A network with the average of the weights of all."""
+    """Return a network with the average of the weights of all."""
     own, *others = (network.state_dict() for network in networks)
     # What is the same in all, such as frozen word embeddings, must stay the same to the last bit.
     moved = {name: sum(other[name] - value for other in others) / len(networks) for name, value in own.items()}
@@ -44,7 +44,7 @@ def average(networks: Sequence[nn.Module]) -> nn.Module:
 
 
 def average_models(models: Sequence[Model]) -> Model:
-    """Both encoders, and the int8 step."""
+    """Average both encoders, and the int8 step."""
     both = average([nn.ModuleList([one.phrases, one.queries]) for one in models])
     made = copy.copy(models[0])
     made.phrases, made.queries = both.children()  # which still share their word embeddings
@@ -55,7 +55,7 @@ def average_models(models: Sequence[Model]) -> Model:
 
 
 def averaged_facts(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """How an average came about: what is the same of all, and what each has of its own.
+    """Describe how an average came about: the facts that all share, and what each has of its own.
 
     >>> averaged_facts([{"seed": 1, "begun": "a"}, {"seed": 2, "begun": "a"}])
     {'begun': 'a', 'averaged': [{'seed': 1}, {'seed': 2}]}
@@ -66,14 +66,14 @@ def averaged_facts(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def average_readers(readers: Sequence[Reader]) -> Reader:
-    """The network."""
+    """Average the networks."""
     made = copy.copy(readers[0])
     made.network = average([one.network for one in readers])
     return made
 
 
 def save_with_reader(reader: Reader, folders: Sequence[Path], out: Path) -> None:
-    """A copy of the first model with this reader, an average of theirs."""
+    """Write a copy of the first model with this reader, an average of theirs."""
     shutil.copytree(folders[0], out)
     save_reader(reader.network, out)
     facts = averaged_facts([read_config(folder).training for folder in folders])
@@ -81,13 +81,13 @@ def save_with_reader(reader: Reader, folders: Sequence[Path], out: Path) -> None
 
 
 def best_average(ones: Sequence[One], mix: Callable[[Sequence[One]], One], score: Callable[[One], float]) -> One:
-    """The best of the averages of the best one, two, three, …"""
+    """Return the best of the averages of the best one, two, three, …"""
     ordered = sorted(ones, key=score, reverse=True)
     return max((mix(ordered[:count]) for count in range(1, len(ordered) + 1)), key=score)
 
 
 def score_model(model: Model, passages: Sequence[Passage]) -> float:
-    """EM given the passage and EM of an open search, together."""
+    """Return EM given the passage and EM of an open search, added up."""
     found = evaluate_reading(model, passages)
     return found.gold_em + found.open_em
 

@@ -10,8 +10,6 @@ other half, as triples, into FOLDER/unsaid.jsonl. FOLDER/impossible.jsonl has th
 what subjects cannot have, such as the spouse of a country: nothing is right there.
 """
 
-import json
-import lzma
 import random
 import sys
 import zlib
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from prepare_judging import Record, record, relation
-from prepare_slots import held_out
+from prepare_slots import held_out, json_lines, write_lines
 from usual_relations import TABLES, Subject, subjects
 
 SQUAD = 1000  # questions: as many as there are slots, about
@@ -29,19 +27,17 @@ EVERYTHING_HAS = {"instance of", "subclass of"}  # though it is not always annot
 
 
 def records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Records whose gold has a page, each with the title of the first one."""
-    with lzma.open(path, "rt", encoding="utf-8") as lines:
-        for one in map(json.loads, lines):
-            titles = [page["title"] for output in one["output"] for page in output.get("provenance", [])]
-            if titles:
-                yield titles[0], one
+    """Yield the records whose gold has a page, each with the title of the first one."""
+    for one in json_lines(path):
+        titles = [page["title"] for output in one["output"] for page in output.get("provenance", [])]
+        if titles:
+            yield titles[0], one
 
 
 def impossible(asked: list[Record], slots: Iterable[Record], rng: random.Random) -> list[Record]:
-    """For every second slot that is asked, its relation of a subject that cannot have it: no subject like it has.
+    """Ask for every second slot's relation of a subject that cannot have it: no subject that shares a relation has it.
 
-    Those are alike that share a relation. Each relation is as frequent here as among the slots that are asked, so that
-    the relation alone says nothing.
+    Each relation is as frequent here as among the slots that are asked, so that the relation alone says nothing.
     """
     relations_of, beside = defaultdict(set), defaultdict(set)
     for slot in slots:
@@ -59,7 +55,7 @@ def impossible(asked: list[Record], slots: Iterable[Record], rng: random.Random)
 
 
 def triples(subject: Subject) -> Iterator[Record]:
-    """The cells of a subject; those that its page does not state have no object."""
+    """Yield the cells of a subject; those that its page does not state have no object."""
     for name in subject.usual():
         first, *others = subject.stated[name]
         yield {"subject": subject.name, "relation": name, "object": first, "aliases": others, "page": subject.page_id}
@@ -100,8 +96,7 @@ def main() -> None:
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, lines in chosen.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-        print(f"{name}: {len(lines):,} queries")
+        write_lines(folder / f"{name}.jsonl", lines, ensure_ascii=True)
 
 
 if __name__ == "__main__":

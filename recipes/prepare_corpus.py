@@ -6,14 +6,13 @@ Left out are pages of SQuAD dev and the held-out pages of Re-DocRED, paragraphs 
 questions of people, and paragraphs of fewer than 40 words. The order is random: a part of the file is a sample.
 """
 
-import json
 import random
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from prepare_slots import held_out, json_lines
+from prepare_slots import held_out, json_lines, write_lines
 
 WORDS = 40
 CHARACTERS = 80  # letters and digits at its beginning tell a paragraph from others
@@ -24,7 +23,7 @@ def beginning(text: str) -> str:
 
 
 def squad_articles(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Title and paragraphs of each article."""
+    """Yield title and paragraphs of each article."""
     for article in next(json_lines(path))["data"]:
         yield article["title"].replace("_", " "), [paragraph["context"] for paragraph in article["paragraphs"]]
 
@@ -48,10 +47,8 @@ def main() -> None:
             if mark not in asked and len(text.split()) >= WORDS
         ]
     random.Random(0).shuffle(found)
-    with out.open("w", encoding="utf-8") as file:
-        for number, (title, text) in enumerate(found):
-            file.write(json.dumps({"id": str(number), "title": title, "paragraphs": [text]}, ensure_ascii=False) + "\n")
-    print(f"{out}: {len(found):,} paragraphs")
+    pages = ({"id": str(number), "title": title, "paragraphs": [text]} for number, (title, text) in enumerate(found))
+    write_lines(out, pages)
 
 
 if __name__ == "__main__":

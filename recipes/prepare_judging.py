@@ -8,7 +8,6 @@ is). What a document of KnowledgeNet or a page of Re-DocRED was annotated as not
 there. Held-out pages of Re-DocRED and the last fold of KnowledgeNet stay for tests.
 """
 
-import json
 import random
 import sys
 from collections import Counter, defaultdict
@@ -16,7 +15,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from prepare_slots import KNOWLEDGENET_NAMES, PRONOUNS, Passages, fewrel, held_out, json_lines, kinds, knowledgenet
+from prepare_slots import (
+    KNOWLEDGENET_NAMES,
+    PRONOUNS,
+    Passages,
+    fewrel,
+    held_out,
+    json_lines,
+    kinds,
+    knowledgenet,
+    write_lines,
+)
 from usual_relations import TABLES, subjects
 
 SQUAD_QUESTIONS = 12_000
@@ -38,7 +47,7 @@ def relation(one: Record) -> str:
 
 
 def at_most(most: int, records: Iterable[Record], rng: random.Random) -> list[Record]:
-    """Records in another order, so many of a relation."""
+    """Shuffle records, and keep so many of a relation."""
     shuffled = list(records)
     rng.shuffle(shuffled)
     counts: Counter[str] = Counter()
@@ -74,7 +83,7 @@ def redocred(path: Path) -> Iterator[Record]:
 
 
 def unsaid(path: Path, rng: random.Random) -> Iterator[Record]:
-    """Plausible cells that the pages of Re-DocRED do not state."""
+    """Yield plausible cells that the pages of Re-DocRED do not state."""
     cells: dict[bool, list[Record]] = {True: [], False: []}
     for subject in subjects(json_lines(path), least=2):
         for name in [] if held_out(subject.page) else subject.unsaid():
@@ -86,7 +95,7 @@ def unsaid(path: Path, rng: random.Random) -> Iterator[Record]:
 
 
 def slots(name: str, passages: Passages) -> Iterator[Record]:
-    """The questions of passages whose pages have the ids that `corpus` gives."""
+    """Yield the questions of passages whose pages have the ids that `corpus` gives."""
     for number, ((title, _, _), questions) in enumerate(passages.items()):
         for place, asked in enumerate(questions):
             answers = [answer["text"] for answer in asked["answers"]]
@@ -99,7 +108,7 @@ def corpus(name: str, passages: Passages) -> Iterator[Record]:
 
 
 def unstated(facts: list[Record]) -> Iterator[Record]:
-    """Subject and property of each document that does not state the property, nor does any other."""
+    """Yield subject and property of each document that does not state the property; nor does any other."""
     subjects, stated, missing = defaultdict(set), defaultdict(set), defaultdict(set)
     known = set()
     for fact in facts:
@@ -113,12 +122,6 @@ def unstated(facts: list[Record]) -> Iterator[Record]:
             for name in sorted(missing[document] - stated[document]):
                 if (subject, name) not in known:
                     yield record(f"{document}-{subject}-{name}", f"{subject} [SEP] {KNOWLEDGENET_NAMES[name]}")
-
-
-def write(path: Path, records: Iterable[Record]) -> None:
-    lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in records]
-    path.write_text("".join(lines), "utf-8")
-    print(f"{path}: {len(lines)} lines")
 
 
 def about_wiki(data: Path, rng: random.Random) -> list[Record]:
@@ -135,7 +138,7 @@ def about_wiki(data: Path, rng: random.Random) -> list[Record]:
 
 
 def about_passages(data: Path, rng: random.Random) -> tuple[list[Record], list[Record]]:
-    """Queries, and the pages of the corpus."""
+    """Return queries, and the pages of the corpus."""
     facts = list(json_lines(data / "knowledgenet/facts.jsonl.xz"))
     tests = {fact["passage"].strip() for fact in facts if fact["fold"] == TEST_FOLD}
     sources: dict[str, Passages] = {name: defaultdict(list) for name in ("fewrel", "knowledgenet", "kinds")}
@@ -154,10 +157,10 @@ def about_passages(data: Path, rng: random.Random) -> tuple[list[Record], list[R
 def main(data: Path, out: Path) -> None:
     rng = random.Random(0)
     out.mkdir(parents=True, exist_ok=True)
-    write(out / "wiki.jsonl", about_wiki(data, rng))
+    write_lines(out / "wiki.jsonl", about_wiki(data, rng))
     queries, pages = about_passages(data, rng)
-    write(out / "passages.jsonl", queries)
-    write(out / "corpus.jsonl", pages)
+    write_lines(out / "passages.jsonl", queries)
+    write_lines(out / "corpus.jsonl", pages)
 
 
 if __name__ == "__main__":

@@ -10,15 +10,14 @@ document names, or is left out. A relation that a document was annotated not to 
 has no object, for each of its subjects.
 """
 
-import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from prepare_judging import TEST_FOLD
-from prepare_slots import KNOWLEDGENET_NAMES, PRONOUNS, json_lines
+from prepare_slots import KNOWLEDGENET_NAMES, PRONOUNS, json_lines, write_lines
 
 MORE_PRONOUNS = {"which", "that", "whom", "whose", "me", "us", "himself", "herself", "itself", "themselves"}
 Fact = Mapping[str, Any]
@@ -43,12 +42,12 @@ class Document:
         self._names = {thing: sorted(several, key=lambda name: (-len(name), name)) for thing, several in names.items()}
 
     def names(self, fact: Fact, side: str) -> list[str]:
-        """The longest first; none: it has only pronouns."""
+        """Return the names of a side, the longest first; none where it has only pronouns."""
         return self._names.get(fact[f"{side}_qid"] or fact[side], [])
 
     @property
     def subjects(self) -> Counter[str]:
-        """With the number of facts that are about each."""
+        """Count the facts about each subject."""
         return Counter(names[0] for fact in self.facts if fact["object"] and (names := self.names(fact, "subject")))
 
     def page(self) -> dict[str, object]:
@@ -60,7 +59,7 @@ class Document:
         return {"id": self.id, "title": title, "paragraphs": list(silent), "silent": list(silent.values())}
 
     def triples(self) -> Iterator[tuple[str, str, str, list[str]]]:
-        """Page, subject, relation and the names of an object."""
+        """Yield page, subject, relation and the names of an object."""
         only = list(self.subjects) if len(self.subjects) == 1 else []
         for fact in self.facts:
             subject, value = self.names(fact, "subject")[:1] or only, self.names(fact, "object")
@@ -68,7 +67,7 @@ class Document:
                 yield self.id, subject[0], KNOWLEDGENET_NAMES[fact["property"]], value
 
     def unstated(self) -> Iterator[tuple[str, str]]:
-        """Subjects with each relation that the document does not state of anything."""
+        """Yield subjects with each relation that the document does not state of anything."""
         stated = {fact["property"] for fact in self.facts if fact["object"]}
         for name in sorted({fact["property"] for fact in self.facts} - stated):
             for subject in sorted(self.subjects):
@@ -85,10 +84,6 @@ def gold(documents: Sequence[Document]) -> Iterator[dict[str, object]]:
             yield {"subject": subject, "relation": relation, "object": ""}
 
 
-def write(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
-
-
 def main(facts: Path, out: Path) -> None:
     by_document: dict[str, list[Fact]] = defaultdict(list)
     for fact in json_lines(facts):
@@ -96,8 +91,8 @@ def main(facts: Path, out: Path) -> None:
             by_document[fact["doc"]].append(fact)
     documents = [Document(identity, several) for identity, several in sorted(by_document.items())]
     out.mkdir(parents=True, exist_ok=True)
-    write(out / "corpus.jsonl", (document.page() for document in documents))
-    write(out / "gold.jsonl", gold(documents))
+    write_lines(out / "corpus.jsonl", (document.page() for document in documents))
+    write_lines(out / "gold.jsonl", gold(documents))
     stated = sum(bool(fact["object"]) for document in documents for fact in document.facts)
     kept = sum(1 for document in documents for _ in document.triples())
     print(

@@ -19,24 +19,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-PRONOUNS = {
-    "he",
-    "she",
-    "it",
-    "they",
-    "his",
-    "her",
-    "him",
-    "its",
-    "their",
-    "i",
-    "we",
-    "you",
-    "my",
-    "our",
-    "who",
-    "hers",
-}
+PRONOUN_TEXT = "he she it they his her him its their i we you my our who hers"
+PRONOUNS = set(PRONOUN_TEXT.split())
 KNOWLEDGENET_NAMES = {  # as Wikidata calls them
     "PLACE_OF_RESIDENCE": "residence",
     "EMPLOYEE_OR_MEMBER_OF": "employer",
@@ -58,7 +42,7 @@ MOST_PER_RELATION = 400  # of Re-DocRED: two relations of 96 are a third of it
 TITLE_SHARE = 0.7  # of passages whose page is called like the subject; the others have no title
 MENTION_WORDS = 30  # of the context on each side
 
-# What follows "… is a": modifiers, the kind itself, and a word or sign that ends it.
+# After "… is a": modifiers, the kind itself, and a word or sign that ends it.
 BEHIND_A_KIND = (
     "about|and|as|at|based|best|born|by|consisting|currently|designed|directed|during|featuring|for|from|in|known|made|"
     "near|of|on|or|set|since|situated|starring|that|under|used|when|where|which|who|whom|whose|with|within|written"
@@ -79,6 +63,13 @@ def held_out(page: str) -> bool:
 def json_lines(path: Path) -> Iterator[Any]:
     with lzma.open(path, "rt", encoding="utf-8") as lines:
         yield from map(json.loads, lines)
+
+
+def write_lines(path: Path, records: Iterable[object], ensure_ascii: bool = False) -> None:
+    """Write JSON lines, and say how many there are."""
+    lines = [json.dumps(record, ensure_ascii=ensure_ascii) + "\n" for record in records]
+    path.write_text("".join(lines), "utf-8")
+    print(f"{path}: {len(lines):,} lines")
 
 
 def question(subject: str, relation: str, text: str, places: Iterable[tuple[int, int]]) -> Question:
@@ -165,7 +156,7 @@ def redocred(path: Path, source: Path, rng: random.Random, passages: Passages) -
 
 
 def kind(subject: str, text: str) -> tuple[str, list[tuple[int, int]]] | None:
-    """Of a sentence "SUBJECT is a …": the relation that it states, and the places of the kind and of its last word.
+    """Return the relation that a sentence "SUBJECT is a …" states, and the places of the kind and of its last word.
 
     >>> text = "Emma Stone (born 1988) is an American stage actress who was born in Arizona."
     >>> relation, places = kind("Emma Stone", text)
@@ -194,7 +185,7 @@ def kind(subject: str, text: str) -> tuple[str, list[tuple[int, int]]] | None:
 
 
 def kinds(data: Path, rng: random.Random, passages: Passages) -> None:
-    """Of every sentence of NQ, FewRel and KnowledgeNet that says what its subject is."""
+    """Add the sentences of NQ, FewRel and KnowledgeNet that say what their subject is."""
     known = [(line["title_text"], line["paragraph_text"]) for line in json_lines(data / "nq/qed-train.jsonl.xz")]
     for instances in next(json_lines(data / "fewrel/val_wiki.json.xz")).values():
         known += [(" ".join(i["tokens"][n] for n in i["h"][2][0]), " ".join(i["tokens"])) for i in instances]
@@ -208,7 +199,7 @@ def kinds(data: Path, rng: random.Random, passages: Passages) -> None:
 
 
 def mentions(data: Path, passages: Passages) -> None:
-    """Marked mentions, answered by the name of the page that they mean, where its first paragraph holds it."""
+    """Add marked mentions, answered by the name of the page that they mean, where its first paragraph holds it."""
     pages = {page["wikipedia_id"]: page for page in json_lines(data / "wiki/knowledge_source.jsonl.xz")}
     for line in json_lines(data / "wiki/el-train-kilt.jsonl.xz"):
         place = line["output"][0]["provenance"][0]
@@ -239,12 +230,16 @@ def main(data: Path, out: Path) -> None:
     kinds(data, rng, passages)
     mentions(data, passages)
     qamr(data / "qamr/qamr.jsonl.xz", passages)
-    with out.open("w", encoding="utf-8") as lines:
-        for (title, text, group), questions in passages.items():
-            rng.shuffle(questions)
-            line = {"title": title, "context": text, "group": group, "questions": questions}
-            lines.write(json.dumps(line, ensure_ascii=False) + "\n")
-    print(f"{out}: {len(passages)} passages, {sum(map(len, passages.values()))} questions")
+    for questions in passages.values():
+        rng.shuffle(questions)
+    write_lines(
+        out,
+        (
+            {"title": title, "context": text, "group": group, "questions": questions}
+            for (title, text, group), questions in passages.items()
+        ),
+    )
+    print(f"{sum(map(len, passages.values())):,} questions")
 
 
 if __name__ == "__main__":

@@ -6,14 +6,13 @@ A query with provenance on pages of both kinds counts as seen. The unseen pages 
 one to ask about; a query with pages of both halves is left out of these.
 """
 
-import json
 import sys
 import zlib
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from prepare_slots import held_out, json_lines
+from prepare_slots import held_out, json_lines, write_lines
 
 
 def titles_of(record: dict[str, Any]) -> set[str]:
@@ -36,9 +35,7 @@ def main() -> None:
         for name in parts_of(record):
             parts[name].append(record)
     for name, records in sorted(parts.items()):
-        lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
-        (folder / f"{name}.jsonl").write_text("".join(lines), "utf-8")
-        print(f"{folder / name}.jsonl: {len(records)} queries")
+        write_lines(folder / f"{name}.jsonl", records)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ class Example:
 
 
 def gold_rows(shard: Shard, passage: int, query: TrainingQuery) -> tuple[list[int], list[int]]:
-    """The first row of each answer's first word and the last row of its last word, where the filter kept them."""
+    """Return the first row of each answer's first word and the last row of its last, where the filter kept them."""
     rows = shard.rows_of(passage)
     begins, stops = shard.starts[rows], shard.ends[rows]
     starts, ends = [], []
@@ -60,7 +60,7 @@ def gold_rows(shard: Shard, passage: int, query: TrainingQuery) -> tuple[list[in
 
 
 def make_examples(model: Model, shard: Shard, passages: list[Passage]) -> list[Example]:
-    """All queries whose answers the filter kept. Equal queries share their golds; equal answers do not compete."""
+    """Make examples of the queries whose answers the filter kept. Equal answers do not compete."""
     found = []
     by_query, by_answer = defaultdict(lambda: ([], [])), defaultdict(lambda: ([], []))
     for number, passage in enumerate(passages):
@@ -88,7 +88,7 @@ def make_examples(model: Model, shard: Shard, passages: list[Passage]) -> list[E
 
 
 def loss_of(queries: Tensor, rows: Tensor, batch: list[Example], side: int) -> Tensor:
-    """-log of the gold rows' share of the softmax over all rows. Shapes: queries (queries, dim), rows (rows, dim)."""
+    """Return -log of the gold rows' share of the softmax over all rows. Shapes: (queries, dim), (rows, dim)."""
     scores = (queries.to(rows.dtype) @ rows.T).float()
     owner = np.repeat(np.arange(len(batch)), [len(example.gold[side]) for example in batch])
     gold = np.concatenate([example.gold[side] for example in batch])

@@ -54,19 +54,18 @@ class Subject:
     stated: dict[str, list[str]] = field(default_factory=dict)  # names of all values, by relation
 
     def unsaid(self) -> list[str]:
-        """Usual relations that the page does not state."""
+        """Return the usual relations that the page does not state."""
         return [relation for relation in OF_KIND[self.kind] if relation not in self.stated]
 
     def usual(self) -> list[str]:
-        """Usual relations that it states."""
+        """Return the usual relations that the page states."""
         return [relation for relation in OF_KIND[self.kind] if relation in self.stated]
 
 
 def subjects(records: Iterable[dict[str, Any]], least: int = LEAST) -> Iterator[Subject]:
-    """Subjects of KILT records of Re-DocRED with so many relations, whose kind these tell.
+    """Yield subjects of KILT records of Re-DocRED with so many relations, whose kind these tell.
 
-    A subject that several pages are about, or that none of its records has a page for, is left out: what one page does
-    not state, another may.
+    A subject that several pages are about, or none, is left out: another page may state what one does not.
     """
     found: dict[str, dict[str, list[str]]] = defaultdict(dict)
     pages: dict[str, set[tuple[str, str]]] = defaultdict(set)
@@ -85,7 +84,7 @@ def subjects(records: Iterable[dict[str, Any]], least: int = LEAST) -> Iterator[
 
 
 def kind_of(relations: Iterable[str]) -> str:
-    """What most of a thing's telling relations say that it is; empty: they do not tell, or contradict.
+    """Return what most of a thing's telling relations say that it is; "" where they do not tell, or contradict.
 
     >>> kind_of(["spouse", "educated at", "performer"])
     'person'
