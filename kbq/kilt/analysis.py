@@ -132,10 +132,10 @@ class Breakdown:
         columns |= dict.fromkeys((*self.names, f"{self.names[0]} from", "to"), "percent")
         total = sum(row.count for row in self.groups)
         rows: list[tuple[Cell, ...]] = [
-            *((row.group, row.count, *row.means, row.interval.low, row.interval.high) for row in self.groups),
-            ("mean over queries", total, *self.micro, None, None),
-            ("mean over groups", total, *self.macro, None, None),
+            (row.group, row.count, *row.means, row.interval.low, row.interval.high) for row in self.groups
         ]
+        rows.append(("mean over queries", total, *self.micro, None, None))
+        rows.append(("mean over groups", total, *self.macro, None, None))
         return ScoreTable(f"by {grouping}", columns, rows)
 
 

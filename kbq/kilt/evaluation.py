@@ -198,7 +198,7 @@ def evaluate(
     group_of = grouping(by or "relation")
     scores, refusals = score_kinds(predictions, gold, rules, group_of)
     if not scores:
-        asked = {
+        asked: dict[str, tuple[object, object]] = {
             "ci": (ci, {}), "by": (by, None), "compare": (others, []), "diagnosis": (diagnosis, None),
             "calibration": (calibration, None), "measures": (measures, {}),
         }  # fmt: skip

@@ -222,7 +222,7 @@ def read_probabilities(predictions: Source, ids: Sequence[str]) -> Doubles:
             found[record_id] = probability
         except UnfitError as error:
             problems.add(predictions, line, record_id, str(error))
-    if not found and {problem.what for problem in problems.found} == {MISSING}:
+    if not found and {problem.kind for problem in problems.found} == {MISSING}:
         raise EvaluationError(
             f"no answer in {predictions} has a probability (output[0].meta.probability): kbq predict with a calibrated "
             "model writes them"

@@ -17,7 +17,7 @@ from kbq.index.factory import open_index
 from kbq.model.model import Model
 from kbq.search.search import SearchContext, search
 from kbq.search.spans import paragraph_spans
-from kbq.text.answer_scores import best_f1, normalise
+from kbq.text.answer_scores import score_answer
 from kbq.training.examples import Passage, readable
 
 
@@ -77,8 +77,8 @@ def _read(shards: Sequence[Shard], number: int, query: Floats, length_penalty: f
 
 def answer_scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[float, float]:
     """Return EM and F1 in percent, under SQuAD's normalisation; of several gold answers the best counts."""
-    pairs = [(normalise(answer), list(map(normalise, gold))) for answer, gold in zip(answers, golds, strict=True)]
-    return _percent([guess in gold for guess, gold in pairs]), _percent([best_f1(*pair) for pair in pairs])
+    scores = [score_answer(*pair, with_rouge=False) for pair in zip(answers, golds, strict=True)]
+    return _percent([one.em for one in scores]), _percent([one.f1 for one in scores])
 
 
 def _percent(values: Sequence[float]) -> float:

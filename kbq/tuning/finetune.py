@@ -132,19 +132,19 @@ def finetune(
         distillation = _distillation(kb, queries, settings)
         tuner = Finetuner(kb, labeller, passes * queries, settings, scorer.score, distillation, scorer.digest)
         tuner.run(folder / "checkpoint.pt", report)
+        factor, hybrid_score, taught = 1.0, None, list[float]()
+        if kb.chosen("auto") == "hybrid":
+            factor, score = scorer.best_factor(kb.model.config.lexical_factor)
+            hybrid_score = round(100 * score, 2)
+        kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=factor)
+        if task.answer == "phrase" and settings.keep < 1 and kb.reranking.looks(SearchOptions()):
+            taught = _teach_reranker(kb, untuned, [query.gold for query in queries], scorer.asked, settings.seed)
+        answered = _answered(kb, scorer.asked) if task.answer == "phrase" else []
         outcome = FinetuningOutcome(
             out, reach, len(scorer), scorer.measure, _percent(tuner.scores), _percent(tuner.agreements),
             _percent([count / len(tuner.queries) for count in tuner.found]), passes, tuner.optimizer.done,
+            factor, hybrid_score, taught, len(answered),
         )  # fmt: skip
-        if kb.chosen("auto") == "hybrid":
-            factor, hybrid_score = scorer.best_factor(kb.model.config.lexical_factor)
-            outcome = dataclasses.replace(outcome, lexical_factor=factor, hybrid_score=round(100 * hybrid_score, 2))
-        kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=outcome.lexical_factor)
-        if task.answer == "phrase" and settings.keep < 1 and kb.reranking.looks(SearchOptions()):
-            shares = _teach_reranker(kb, untuned, [query.gold for query in queries], scorer.asked, settings.seed)
-            outcome = dataclasses.replace(outcome, reranker=shares)
-        answered = _answered(kb, scorer.asked) if task.answer == "phrase" else []
-        outcome = dataclasses.replace(outcome, calibrated_on=len(answered))
         facts |= {
             "relations": _tuned_relations(kb, golds, outcome),
             "corpora": kb.manifest.corpora,

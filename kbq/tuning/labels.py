@@ -74,17 +74,16 @@ def _best(spans_of_shards: Sequence[Spans], k: int) -> Phrases:
         (np.full(len(spans.starts), shard), spans.starts, spans.ends, spans.scores)
         for shard, spans in enumerate(spans_of_shards)
     ]
-    shards, starts, ends, scores = (np.concatenate(column) for column in zip(*columns, strict=True))
-    order = np.argsort(-scores, kind="stable")[:k]
-    return Phrases(shards[order], starts[order], ends[order], scores[order])
+    every = Phrases(*(np.concatenate(column) for column in zip(*columns, strict=True)))
+    order = np.argsort(-every.scores, kind="stable")[:k]
+    return Phrases(*(column[order] for column in every.columns))
 
 
 def joined(found: Phrases, more: Phrases) -> Phrases:
     """Return all phrases of both, each once."""
     known = set(found.places())
     new = phrases_of([place for place in more.places() if place not in known])
-    shards, starts, ends, scores = map(np.concatenate, zip(found.columns, new.columns, strict=True))
-    return Phrases(shards, starts, ends, scores)
+    return Phrases(*(np.concatenate(pair) for pair in zip(found.columns, new.columns, strict=True)))
 
 
 def vectors(kb: "OpenKnowledgeBase", phrases: Phrases) -> tuple[Floats, Floats]:
@@ -242,11 +241,11 @@ class Reach:
 
     queries: int = 0
     unreadable: int = 0  # too long for the encoder, or malformed: left out
-    on_page: int = 0  # an answer is a phrase of a gold page
-    dropped: int = 0  # an answer is on a gold page, but not a phrase: the filter dropped its words
-    elsewhere: int = 0  # no answer is on the gold pages that the knowledge base has
-    no_page: int = 0  # the knowledge base has none of the gold pages
-    unnamed: int = 0  # no page is named: an answer counts anywhere
+    on_page: int = 0  # this and the next four: see `Kind`
+    dropped: int = 0
+    elsewhere: int = 0
+    no_page: int = 0
+    unnamed: int = 0
     nowhere: int = 0  # of the last two: every answer has a word that does not occur, so it is never found (by BM25)
 
 
