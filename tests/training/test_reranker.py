@@ -375,8 +375,8 @@ LINE = as_line(mined(phrase("Paris")))
     ("line", "message"),
     [
         ("{", "mined.jsonl:1: not JSON"),
-        ({}, r"mined.jsonl:1: is no query with its phrases \(Object missing required field `query`\): write them with"),
-        (LINE | {"query": 1}, r"mined.jsonl:1: is no query .*Expected `str`, got `int`"),
+        ({}, r"mined.jsonl:1: is not a query with phrases \(Object missing required field `query`\): write them with"),
+        (LINE | {"query": 1}, r"mined.jsonl:1: is not a query .*Expected `str`, got `int`"),
         (LINE | {"phrases": [[1, 0, 5, 1.0]]}, "a phrase is in paragraph 1 of 1"),
         (LINE | {"phrases": [[-1, 0, 5, 1.0]]}, "a phrase is in paragraph -1 of 1"),
         (LINE | {"phrases": [[0, 5, 5, 1.0]]}, "a phrase has characters 5 to 5 of 24"),
