@@ -132,7 +132,8 @@ def finetune(
         distillation = _distillation(kb, queries, settings)
         tuner = Finetuner(kb, labeller, passes * queries, settings, scorer.score, distillation, scorer.digest)
         tuner.run(folder / "checkpoint.pt", report)
-        factor, hybrid_score, taught = 1.0, None, list[float]()
+        factor, hybrid_score = 1.0, None
+        taught: Sequence[float] = ()
         if kb.chosen("auto") == "hybrid":
             factor, score = scorer.best_factor(kb.model.config.lexical_factor)
             hybrid_score = round(100 * score, 2)

@@ -46,11 +46,6 @@ class Phrases:
     def __len__(self) -> int:
         return len(self.starts)
 
-    @property
-    def columns(self) -> tuple[Rows, Rows, Rows, Floats]:
-        """Return all four."""
-        return self.shards, self.starts, self.ends, self.scores
-
     def places(self) -> list[tuple[int, int, int]]:
         """Return (shard, first row, last row) of each."""
         return list(zip(self.shards.tolist(), self.starts.tolist(), self.ends.tolist(), strict=True))
@@ -70,20 +65,24 @@ def retrieve(kb: "OpenKnowledgeBase", starts: Floats, ends: Floats, k: int) -> l
 
 def _best(spans_of_shards: Sequence[Spans], k: int) -> Phrases:
     """Return the k best spans of one query."""
-    columns = [
-        (np.full(len(spans.starts), shard), spans.starts, spans.ends, spans.scores)
-        for shard, spans in enumerate(spans_of_shards)
-    ]
-    every = Phrases(*(np.concatenate(column) for column in zip(*columns, strict=True)))
-    order = np.argsort(-every.scores, kind="stable")[:k]
-    return Phrases(*(column[order] for column in every.columns))
+    shards = np.repeat(np.arange(len(spans_of_shards)), [len(spans.starts) for spans in spans_of_shards])
+    starts = np.concatenate([spans.starts for spans in spans_of_shards])
+    ends = np.concatenate([spans.ends for spans in spans_of_shards])
+    scores = np.concatenate([spans.scores for spans in spans_of_shards])
+    order = np.argsort(-scores, kind="stable")[:k]
+    return Phrases(shards[order], starts[order], ends[order], scores[order])
 
 
 def joined(found: Phrases, more: Phrases) -> Phrases:
     """Return all phrases of both, each once."""
     known = set(found.places())
     new = phrases_of([place for place in more.places() if place not in known])
-    return Phrases(*(np.concatenate(pair) for pair in zip(found.columns, new.columns, strict=True)))
+    return Phrases(
+        np.concatenate([found.shards, new.shards]),
+        np.concatenate([found.starts, new.starts]),
+        np.concatenate([found.ends, new.ends]),
+        np.concatenate([found.scores, new.scores]),
+    )
 
 
 def vectors(kb: "OpenKnowledgeBase", phrases: Phrases) -> tuple[Floats, Floats]:
