@@ -72,12 +72,12 @@ SWEPT = {  # by the number of queries: how a kernel may divide its work
 
 
 class OutOfTimeError(Exception):
-    """A part has had its share."""
+    """A part has used up its time."""
 
 
 @dataclass
 class Run:
-    """What is measured, where, and what came of it."""
+    """The device, the time that is left, and the figures so far."""
 
     device: torch.device
     out: Path
@@ -109,19 +109,19 @@ class Run:
             torch.cuda.empty_cache()
 
     def write(self) -> None:
-        """Write what there is."""
+        """Write the figures so far."""
         self.out.parent.mkdir(parents=True, exist_ok=True)
         partial = self.out.with_suffix(".partial")
         partial.write_text(json.dumps(self.figures, indent=1, default=str) + "\n", "utf-8")
         partial.replace(self.out)
 
     def wait(self) -> None:
-        """Until the device has done everything."""
+        """Wait until the device has finished."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def milliseconds(self, work: Callable[[], object], repeat: int = REPEAT) -> float:
-        """Of one call, when everything was done once before; the fewest of some."""
+        """Return the fewest milliseconds of some calls, after one that is not counted."""
 
         def whole() -> None:
             work()
@@ -159,7 +159,7 @@ def watched(run: Run) -> None:
 
 
 def limits(run: Run, found: dict[str, Any]) -> None:
-    """What the device can do at best."""
+    """Measure what the device can do at best."""
     found["torch"], found["device"] = torch.__version__, "the CPU itself"
     if run.device.type == "cuda":
         found["device"] = torch.cuda.get_device_name(run.device)
@@ -179,7 +179,7 @@ def limits(run: Run, found: dict[str, Any]) -> None:
 
 
 def random_rows(run: Run, count: int) -> torch.Tensor:
-    """Rows like those of a dump. Shape: (count, DIM), int8."""
+    """Make rows like those of a dump. Shape: (count, DIM), int8."""
     source = torch.Generator(run.device).manual_seed(count)
     rows = torch.empty((count, DIM), dtype=torch.int8, device=run.device)
     for part in rows.split(1_000_000):
@@ -188,12 +188,12 @@ def random_rows(run: Run, count: int) -> torch.Tensor:
 
 
 def candidates_of(index: ExactIndex, queries: np.ndarray) -> Any:
-    """What an index finds for queries. Shape: (queries, 2, dim)."""
+    """Return the candidates of an index. Shape of `queries`: (queries, 2, dim)."""
     return index.candidates(queries[:, 0], queries[:, 1], 10)
 
 
 def random_shard(folder: Path, rows: int) -> Shard:
-    """A shard of random vectors, in paragraphs of 60 rows."""
+    """Write a shard of random vectors, in paragraphs of 60 rows."""
     source, count = np.random.default_rng(0), rows // 60
     quarter = source.standard_normal((-(-rows // 4), DIM), np.float32)
     quarter = np.clip(quarter * 35, -127, 127).astype(np.int8)  # random numbers take long: other signs make others
@@ -211,7 +211,7 @@ def random_shard(folder: Path, rows: int) -> Shard:
 
 
 def others(base: Shard, count: int) -> list[Shard]:
-    """The shard, and others of the same shape, with other vectors, in memory."""
+    """Return the shard, and others of its shape with other vectors, in memory."""
     vectors = np.array(base.vectors)
 
     def other(number: int) -> Shard:
@@ -225,7 +225,7 @@ def others(base: Shard, count: int) -> list[Shard]:
 
 
 def queries_for(shards: Sequence[Shard]) -> np.ndarray:
-    """Start and end vectors that are near rows of a shard. Shape: (TOGETHER, 2, DIM)."""
+    """Make start and end vectors near rows of a shard. Shape: (TOGETHER, 2, DIM)."""
     source = np.random.default_rng(2)
     rows = source.choice(len(shards[0]) - 3, TOGETHER, replace=False)
     near = np.stack([shards[0].vectors[rows], shards[0].vectors[rows + 2]], axis=1).astype(np.float32)
@@ -234,7 +234,7 @@ def queries_for(shards: Sequence[Shard]) -> np.ndarray:
 
 
 def checked(run: Run, found: dict[str, Any]) -> None:
-    """The kernels find what PyTorch's products find, and what a CPU finds, in random shards and in ties."""
+    """Compare the kernels with PyTorch's products and a CPU, in random shards and in ties."""
     begun = time.monotonic()
     kernels = found["kernels work"] = exact.kernels_work(run.device, DIM)  # type: ignore[attr-defined]
     found["seconds to compile and check"] = round(time.monotonic() - begun, 1)
@@ -262,7 +262,7 @@ def checked(run: Run, found: dict[str, Any]) -> None:
 
 
 def swept(run: Run, found: dict[str, Any]) -> None:
-    """The kernel in different shapes, milliseconds; the best one of each number of queries is used from here on."""
+    """Time the kernel in different shapes; the best for each number of queries is used from here on."""
     count = 2_560 if run.small else 8_000_000 // gpu_rows.PADDING * gpu_rows.PADDING
     rows = random_rows(run, count)
     edges = torch.full((count,), 3, dtype=torch.uint8, device=run.device)
@@ -292,7 +292,7 @@ def swept(run: Run, found: dict[str, Any]) -> None:
 
 
 def searched(times: int) -> Callable[[Run, dict[str, Any]], None]:
-    """Exact search of the random shard so many times."""
+    """Return a part that searches as many random shards."""
 
     def work(run: Run, found: dict[str, Any]) -> None:
         base = shard_of(run)
@@ -346,19 +346,19 @@ def searched(times: int) -> Callable[[Run, dict[str, Any]], None]:
 
 
 def shard_of(run: Run) -> Shard:
-    """The random shard, made once."""
+    """Return the random shard, which is made once."""
     folder = shard_folder()
     folder.parent.mkdir(exist_ok=True)
     return Shard(folder) if folder.exists() else random_shard(folder, 600 if run.small else ROWS)
 
 
 def shard_folder() -> Path:
-    """Where the random shard of this process lies."""
+    """Return the place of this process's random shard."""
     return Path(tempfile.gettempdir()) / f"kbq-accelerator-{os.getpid()}" / "shard-00000"
 
 
 def profile(work: Callable[[], object], lines: int = 14) -> list[str]:
-    """Where the host spends its time."""
+    """Return the functions in which the host spends most time."""
     profiler = cProfile.Profile()
     profiler.runcall(work)
     stats = pstats.Stats(profiler).stats  # type: ignore[attr-defined]
@@ -370,13 +370,13 @@ def profile(work: Callable[[], object], lines: int = 14) -> list[str]:
 
 
 def articles(copies: int) -> list[Page]:
-    """The bundled articles, several times."""
+    """Return the bundled articles, several times."""
     pages = list(read_corpus(str(ARTICLES)))
     return [replace(page, id=f"{page.id} {copy}") for copy in range(copies) for page in pages]
 
 
 def encoded(run: Run, found: dict[str, Any]) -> None:
-    """Tokens a second: of one process, of a build, of the network alone; and how near vectors are to the CPU's."""
+    """Measure tokens a second of a process, a build and the network alone, and compare vectors with the CPU's."""
     pages = articles(1 if run.small else COPIES)
     model = Model.open("default", str(run.device))
     blocks = list(building._blocks(iter(pages)))
@@ -415,7 +415,7 @@ def encoded(run: Run, found: dict[str, Any]) -> None:
 
 
 def asked(run: Run, found: dict[str, Any]) -> None:
-    """From text to answer, with and without reranking, in the sample knowledge base; and whether a CPU agrees."""
+    """Ask the sample knowledge base with and without reranking, and compare the answers with a CPU's."""
     texts = inputs(ARTICLES.parent / "queries.jsonl")[: 22 if run.small else 4 * TOGETHER]
     kb, on_cpu = (KnowledgeBase.sample(device=device) for device in (str(run.device), "cpu"))
     for looks in (0, 10):
@@ -447,7 +447,7 @@ def asked(run: Run, found: dict[str, Any]) -> None:
 
 
 def network_of_reranking(run: Run, found: dict[str, Any]) -> None:
-    """The reader's network alone, in shapes that it has not seen, and again: what a new shape costs."""
+    """Time the reader's network in new shapes, and again: what a new shape costs."""
     reader = KnowledgeBase.sample(device=str(run.device)).reranking.reader
     network, _ = reader.reranking
     for windows, length in ((10, 91), (10, 92), (9, 93), (32, 128), (64, 128), (64, 96)):
@@ -466,7 +466,7 @@ def network_of_reranking(run: Run, found: dict[str, Any]) -> None:
 
 
 def tuned(run: Run, found: dict[str, Any]) -> None:
-    """Steps a second of tuning a query encoder, 24 queries a step, on the sample knowledge base."""
+    """Measure steps a second of tuning a query encoder, 24 queries a step, on the sample knowledge base."""
     kb = KnowledgeBase.sample(device=str(run.device))
     texts = inputs(ARTICLES.parent / "queries.jsonl")[: 24 if run.small else 480]
     tuners = iter([tuning(kb, texts, 24) for _ in range(2)])
@@ -481,7 +481,7 @@ def tuned(run: Run, found: dict[str, Any]) -> None:
 
 
 def tested(run: Run, found: dict[str, Any]) -> None:
-    """The tests that need a GPU."""
+    """Run the tests that need a GPU."""
     left = max(5, run.stop - time.monotonic() - 8)
     files = ["tests/index/test_gpus.py", "tests/index/test_gpu_rows.py"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-x", *files]

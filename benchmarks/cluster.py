@@ -53,7 +53,7 @@ WORKING = r"^ray::(_|IDLE|looked_at)|multiprocessing.spawn"  # processes that en
 
 @contextmanager
 def cluster(count: int) -> Iterator[Any]:
-    """A cluster of this number of nodes, with a CPU each, that ends with the block."""
+    """Start a cluster of as many nodes, with a CPU each, which ends with the block."""
     from ray.cluster_utils import Cluster
 
     os.environ |= {
@@ -84,7 +84,7 @@ def build(pages: Path, folder: Path, address: str | None, block: int, rows: int)
 
 
 def in_process(work: Callable[..., None], *given: Any) -> Any:
-    """A new process that does this: Ray is connected to once in a process."""
+    """Start a process for work: Ray is connected to once in a process."""
     process = get_context("spawn").Process(target=work, args=given)
     process.start()
     return process
@@ -114,7 +114,7 @@ class Meter(threading.Thread):
             self._last[number] = name or self._last.get(number, ("", 0.0))[0], seconds  # who has ended has no name
 
     def seconds(self, others: str) -> tuple[float, float]:
-        """End, and say what was spent in all, and of that by processes with other names."""
+        """End, and return what was spent in all, and of that by processes with other names."""
         self._is_over.set()
         self.join()
         self._look()
@@ -126,7 +126,7 @@ class Meter(threading.Thread):
 
 
 def descendants() -> dict[int, tuple[str, float]]:
-    """Names and CPU seconds of all processes that this one has started, and of theirs."""
+    """Return names and CPU seconds of all processes that this one has started, and of theirs."""
     parents, found = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -144,7 +144,7 @@ def descendants() -> dict[int, tuple[str, float]]:
 
 
 def spent(work: Callable[..., None], *given: Any) -> dict[str, float]:
-    """What a new process that does this takes: CPU seconds of all processes, and of those that serve a cluster."""
+    """Return CPU seconds of work in a process: of all processes, and of those that serve a cluster."""
     meter, begun = Meter(), time.monotonic()
     meter.start()
     in_process(work, *given).join()
@@ -154,7 +154,7 @@ def spent(work: Callable[..., None], *given: Any) -> dict[str, float]:
 
 
 def builds(corpora: Mapping[int, Path], work: Path) -> Iterator[dict[str, object]]:
-    """Bytes and CPU seconds of corpora of some sizes on one machine, in one process, and on nodes."""
+    """Compare bytes and CPU seconds of builds in one process and on nodes."""
     sizes: list[dict[str, object]] = []
     for pages, corpus in corpora.items():
         rows = LARGE_SHARD_ROWS if sizes else SHARD_ROWS
@@ -197,7 +197,7 @@ class Recorded:
 
 
 def head(pages: Path, work: Path) -> dict[str, object]:
-    """CPU seconds of encoding, and of all else that a build does before indexes and words: the head's share."""
+    """Return CPU seconds of encoding, and of all else before indexes and words: the head's share."""
     model = Model.open("default", "cpu")
     results: list[bytes] = []
     begun = time.process_time()
@@ -220,7 +220,7 @@ def head(pages: Path, work: Path) -> dict[str, object]:
 
 
 def searches(folder: Path, texts: Sequence[str]) -> dict[str, object]:
-    """Answers and waiting times of one process and of 1, 2 and 4 actors, in turns."""
+    """Compare answers and waiting times of one process and of 1, 2 and 4 actors, in turns."""
     near = KnowledgeBase.open(folder, device="cpu")
     vectors = near.model.in_row_units(*near.model.encode_queries(texts[:TOGETHER]))
     rows = []
@@ -234,7 +234,7 @@ def searches(folder: Path, texts: Sequence[str]) -> dict[str, object]:
 
 
 def farm(near: KnowledgeBase, far: KnowledgeBase, texts: Sequence[str], vectors: Floats) -> dict[str, object]:
-    """One process beside some actors. Shape of `vectors`: (queries, 2, dim)."""
+    """Compare one process with some actors. Shape of `vectors`: (queries, 2, dim)."""
     compared = differing = 0
     for unit in UNITS:
         for k in DEPTHS:
@@ -257,7 +257,7 @@ def farm(near: KnowledgeBase, far: KnowledgeBase, texts: Sequence[str], vectors:
 
 
 def in_turns(near: KnowledgeBase, far: KnowledgeBase, batches: Sequence[Floats]) -> dict[str, dict[str, float]]:
-    """How long each takes over some searches, one after the other, as other processes change what that is."""
+    """Time searches of both in turns, as other processes change what a search takes."""
     taken: dict[str, list[float]] = {"one process": [], "actors": []}
     for batch in batches:
         for name, kb in (("one process", near), ("actors", far)):
@@ -266,7 +266,7 @@ def in_turns(near: KnowledgeBase, far: KnowledgeBase, batches: Sequence[Floats])
 
 
 def throughput(folder: Path, texts: Sequence[str]) -> dict[str, object]:
-    """Batches searched by one actor and by two, each on a core of its own, in turns.
+    """Time batches of one actor and of two, each on a core of its own, in turns.
 
     CPU seconds of the busiest actor say how long a batch takes where other programs leave the cores alone.
     """
@@ -301,12 +301,12 @@ def throughput(folder: Path, texts: Sequence[str]) -> dict[str, object]:
 
 
 def cpu_of(farm: RaySearcher) -> list[float]:
-    """CPU seconds of each actor so far."""
+    """Return the CPU seconds of each actor so far."""
     return list(ray.get([one.handle.__ray_call__.remote(lambda search: time.process_time()) for one in farm.actors]))
 
 
 def milliseconds(taken: Sequence[float]) -> dict[str, float]:
-    """The fewest are least disturbed by other processes."""
+    """Return the median, and the fewest, which other processes have disturbed least."""
     return {"median": round(1000 * statistics.median(taken), 2), "fewest": round(1000 * min(taken), 2)}
 
 

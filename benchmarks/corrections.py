@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def built(path: Path, slots: Iterable[Gold], pages: int, folder: Path) -> KnowledgeBase:
-    """A knowledge base of the pages that answer slots, without those that are hidden, and of others."""
+    """Build a knowledge base of the pages that answer slots, without the hidden ones, and of others."""
     answering = {page for slot in slots for page in pages_of(slot)}
     corpus = list(read_corpus(path))
     random.Random(SEED).shuffle(corpus)
@@ -78,7 +78,7 @@ def is_unsaid(slot: Gold) -> bool:
 
 
 def filled(kb: KnowledgeBase, slots: Sequence[Gold], calibration: Path | None = None) -> dict[tuple[str, str], Claim]:
-    """The claim of each cell, accepted or not."""
+    """Return the claim of each cell, accepted or not."""
     rows: dict[str, dict[str, str]] = {}
     cells = [slot_of(slot.input or "") or ("", "") for slot in slots]
     for subject, relation in cells:
@@ -90,13 +90,13 @@ def filled(kb: KnowledgeBase, slots: Sequence[Gold], calibration: Path | None = 
 
 
 def values_of(slot: Gold) -> list[tuple[str, ...]]:
-    """The names of the value, that which is typed first; none: the text does not say it."""
+    """Return the names of the value, the one to type first; none if the text does not say it."""
     names = dict.fromkeys(output.answer for output in slot.outputs if output.answer)
     return [] if is_unsaid(slot) else [tuple(names)]
 
 
 def decisions(slots: Iterable[Gold], claims: Mapping[tuple[str, str], Claim]) -> list[dict[str, str]]:
-    """What the reviewer decides, as the page for review downloads it."""
+    """Decide as the reviewer does, in the form that the page for review downloads."""
     lines: list[dict[str, str]] = []
     for slot in slots:
         subject, relation = slot_of(slot.input or "") or ("", "")
@@ -139,7 +139,7 @@ def taught(kb: KnowledgeBase, first: Sequence[Gold], following: Sequence[Gold], 
 
 
 def scored(kb: KnowledgeBase, slots: Sequence[Gold], calibration: Path | None = None) -> dict[str, float]:
-    """What is filled, and how rightly."""
+    """Return how much is filled, and how much of it is right."""
     claims = filled(kb, slots, calibration)
     shown = right = wrong_unsaid = said = 0
     for slot in slots:

@@ -30,7 +30,7 @@ ROUNDS = 3
 
 
 def windows_of(corpus: Path, model: Model, most: int) -> list[Window]:
-    """The windows of the first paragraphs."""
+    """Return the windows of the first paragraphs."""
     pages = read_corpus(str(corpus))
     some = list(islice(((page.title, text) for page in pages for text in page.paragraphs), most))
     titles = tokenize(model.tokenizer, [title for title, _ in some])
@@ -42,7 +42,7 @@ def windows_of(corpus: Path, model: Model, most: int) -> list[Window]:
 
 
 def operations(model: Model, lengths: list[int]) -> float:
-    """Multiplications and additions for windows of these lengths."""
+    """Count multiplications and additions for windows of these lengths."""
     config = model.phrases.backbone.config
     dim, layers = config.hidden_size, config.num_hidden_layers
     linear = layers * (4 * dim**2 + 2 * dim * config.intermediate_size)
@@ -50,13 +50,13 @@ def operations(model: Model, lengths: list[int]) -> float:
 
 
 def peak(size: int = 2048) -> float:
-    """Operations per second of square matrices, the best of some, in the type that kbq encodes in on this CPU."""
+    """Return operations per second of square matrices, the best of some, in the type that kbq encodes in."""
     one = torch.randn(size, size, dtype=fast_dtype(torch.device("cpu")))
     return max(2 * size**3 / wall_seconds(lambda: one @ one) for _ in range(20))
 
 
 def encoded(model: Model, batch: list[Window]) -> np.ndarray:
-    """The vectors of all tokens, in order. Shape: (tokens, dim)."""
+    """Return the vectors of all tokens, in order. Shape: (tokens, dim)."""
     parts = phrases.encode_windows(model.phrases, batch, model.tokenizer.pad_token_id, model.uses_segments)
     return np.concatenate([vectors for _, vectors, _ in sorted(parts, key=lambda part: part[0])])
 
@@ -68,7 +68,7 @@ def in_float32() -> Iterator[None]:
 
 
 def one_query(model: Model) -> dict[str, float]:
-    """Seconds that one query takes to encode, by percentile, in ms of wall time."""
+    """Return the milliseconds that one query takes to encode, by percentile."""
     taken = [
         1000 * wall_seconds(lambda: model.encode_queries(["Marie Curie [SEP] place of birth"])) for _ in range(200)
     ]

@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def promise(kb: KnowledgeBase) -> float:
-    """The threshold above which nine in ten are promised to be right."""
+    """Return the threshold above which nine in ten are promised to be right."""
     calibration = kb.calibration(SearchOptions())
     return round(float((calibration and calibration.thresholds["0.9"]) or 1.0), 4)
 
@@ -109,7 +109,7 @@ def best_of(claims: Sequence[Claim]) -> dict[tuple[str, str], Claim]:
 
 
 def curves(claims: Sequence[Claim], gold: ValueSets, promised: float) -> dict[str, object]:
-    """Scores by threshold, with one value and with many."""
+    """Return scores by threshold, with one value and with many."""
     found: dict[str, object] = {}
     for name, many in (("one value", False), ("many values", True)):
         found[name] = by_threshold = {}
@@ -120,14 +120,14 @@ def curves(claims: Sequence[Claim], gold: ValueSets, promised: float) -> dict[st
 
 
 def by_relation(claims: Sequence[Claim], gold: ValueSets) -> dict[str, object]:
-    """Cells, the share that is filled with one value, and what is right of these, the worst relations first."""
+    """Return cells, the share filled with one value, and the share of it that is right, the worst relations first."""
     scores = scores_of(predicted(claims, 0.5, False), gold).by_relation
     rows = {name: [one.slots, round(one.coverage, 4), round(one.micro_precision, 4)] for name, one in scores.items()}
     return dict(sorted(rows.items(), key=lambda row: row[1][2]))
 
 
 def predicted(claims: Sequence[Claim], least: float, many: bool) -> ValueSets:
-    """The values of a table whose cells have what is at least so likely."""
+    """Return the values that are at least so likely, by cell."""
     values: ValueSets = defaultdict(list)
     seen: set[tuple[str, str]] = set()
     for claim in claims:

@@ -62,7 +62,7 @@ def cut(shards: Sequence[Shard], folder: Path, rows: int) -> tuple[ShardEntry, .
 
 
 def speed(kb: KnowledgeBase, starts: np.ndarray, ends: np.ndarray) -> dict[str, float]:
-    """CPU milliseconds for one query."""
+    """Return CPU milliseconds for one query."""
     context, queries = kb.search_context, kb.model.in_row_units(starts, ends)[:TOGETHER]
     search(context, queries, K, "phrase")  # reads the files
     together = cpu_seconds(lambda: search(context, queries, K, "phrase"), 2) / TOGETHER
@@ -71,7 +71,7 @@ def speed(kb: KnowledgeBase, starts: np.ndarray, ends: np.ndarray) -> dict[str, 
 
 
 def measured(source: KnowledgeBase, work: Path, millions: float) -> dict[str, Any]:
-    """What a knowledge base of this size costs."""
+    """Return what a knowledge base of this size costs."""
     folder = work / f"first-{millions}"
     shards = cut(source.shards, folder, int(millions * 1e6))
     publish(folder, replace(source.manifest, shards=shards, index=IndexEntry(), others=(), bm25=False, sparta=""))

@@ -40,7 +40,7 @@ INDEX = "start/4_flat_OPQ4"
 
 
 def written(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
-    """Files of each kind that is read alone, and what reads it."""
+    """Write a file of each kind that is read alone; return each with its reader."""
     import openpyxl
     import pyarrow
     import pyarrow.parquet
@@ -97,7 +97,7 @@ def written(folder: Path) -> dict[str, tuple[Path, Callable[[Path], object]]]:
 
 
 def official(folder: Path) -> Any:
-    """Miniatures of what DensePhrases writes, as the tests make them."""
+    """Write miniatures of what DensePhrases writes, as the tests make them."""
     folder.mkdir()
     maker = of_tests("importing/conftest").Maker(folder)
     maker.checkpoint()
@@ -108,7 +108,7 @@ def official(folder: Path) -> Any:
 
 
 def watched(work: Callable[[], object]) -> tuple[str, str, float, int]:
-    """What comes of reading in a process of its own, a sentence, its CPU seconds, and its largest memory in bytes."""
+    """Read in a process of its own; return outcome, message, CPU seconds, and the largest memory in bytes."""
     reading, writing = os.pipe()
     process = os.fork()
     if not process:

@@ -34,7 +34,7 @@ ALONE = 64  # queries asked one at a time
 
 
 def remove_indexes(folder: Path) -> None:
-    """So that all are built again."""
+    """Remove all indexes, so that they are built again."""
     manifest = replace(read_manifest(folder), index=IndexEntry(), others=())
     write_manifest(folder, manifest)
     for shard in manifest.shard_folders(folder):
@@ -43,7 +43,7 @@ def remove_indexes(folder: Path) -> None:
 
 
 def built(folder: Path, kind: BuiltKind, target: float) -> tuple[KnowledgeBase, float]:
-    """The knowledge base with an index of this kind and recall, and the CPU seconds that it took."""
+    """Return the knowledge base with an index of this kind and recall, and the CPU seconds that it took."""
     before = time.process_time()
     kb = KnowledgeBase.open(folder, device="cpu", index="exact").index_vectors(kind, target)
     return kb, time.process_time() - before
@@ -52,7 +52,7 @@ def built(folder: Path, kind: BuiltKind, target: float) -> tuple[KnowledgeBase, 
 def searched(
     kb: KnowledgeBase, starts: np.ndarray, ends: np.ndarray, together: int
 ) -> tuple[list[list[Answer]], float]:
-    """The hits of all queries, asked so many at a time, and queries per CPU second."""
+    """Return the hits of all queries, asked so many at a time, and queries per CPU second."""
     hits: list[list[Answer]] = []
     before = time.process_time()
     for first in range(0, len(starts), together):
@@ -62,7 +62,7 @@ def searched(
 
 
 def end_task(folder: Path, kind: BuiltKind, gold: Path, model: str | None) -> dict[str, object]:
-    """Scores of slot filling with this index: mean and confidence interval."""
+    """Return the scores of slot filling with this index, with their confidence intervals."""
     kb = KnowledgeBase.open(folder, model, device="cpu", index=kind)
     scores = predicted(kb, records_of(gold), "trex", backend="dense", rerank=0)
     return {name: interval(scores.column(name)) for name in ("accuracy", "KILT-accuracy")}

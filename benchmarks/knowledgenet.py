@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def of_relation(claims: Sequence[Claim], gold: ValueSets, promised: float) -> dict[str, object]:
-    """Scores of one relation, with one value a cell, and false answers."""
+    """Return scores of one relation, with one value a cell, and false answers."""
     empty = {slot for slot, values in gold.items() if not values}
     found: dict[str, object] = {"cells": len(gold), "of these, empty": len(empty), "AUROC": discerned(claims, gold)}
     for least in (USUAL, promised):
@@ -68,7 +68,7 @@ def shown(scores: SetScores) -> dict[str, float]:
 
 
 def discerned(claims: Sequence[Claim], gold: ValueSets) -> float | None:
-    """AUROC of the best guesses of all cells; in a cell that should be empty, every guess is wrong."""
+    """Return the AUROC of the best guesses of all cells; where a cell should be empty, every guess is wrong."""
     best = best_of(claims)
     chances = np.array([claim.probability or 0.0 for claim in best.values()])
     right = np.array([compared([(claim.value,)], gold[slot]).matched > 0 for slot, claim in best.items()])
@@ -76,7 +76,7 @@ def discerned(claims: Sequence[Claim], gold: ValueSets) -> float | None:
 
 
 def false_answers(claims: Sequence[Claim], empty: set[tuple[str, str]], least: float) -> dict[str, float | None]:
-    """The share of the cells annotated as empty that are filled, and how much of this a silent passage is cited for."""
+    """Return the share of empty cells that is filled, and the share filled from an annotated passage."""
     filled = [claim for slot, claim in best_of(claims).items() if slot in empty and (claim.probability or 0.0) >= least]
     silent = [claim for claim in filled if claim.relation in claim.metadata["silent"][claim.paragraph]]
     return {

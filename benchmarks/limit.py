@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 
 def measured(kb: KnowledgeBase, texts: list[str], together: int) -> dict[str, float]:
-    """Milliseconds for one of these queries, so many asked together, and how many times the product that is."""
+    """Return milliseconds for one of these queries, so many asked together, and how many times the product that is."""
     rows = MAX_TOKENS * pieces_at_a_time("cpu", together, kb.model.dim, in_integers=True)
     blocks = [part for shard in kb.shards for part in torch.split(torch.from_numpy(np.array(shard.vectors)), rows)]
     starts, ends = (np.split(vectors, len(texts) // together) for vectors in kb.model.encode_queries(texts))

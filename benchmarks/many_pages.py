@@ -30,7 +30,7 @@ QUERIES = ("Terberg [SEP] located in", "Kalo [SEP] member of", "river city schoo
 
 
 def small_encoder(folder: Path) -> None:
-    """A random encoder with the default model's tokenizer; it keeps every token."""
+    """Save a random encoder with the default model's tokenizer, which keeps every token."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(DEFAULT_MODEL)
     config = transformers.BertConfig(
         vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=1, intermediate_size=16
@@ -45,7 +45,7 @@ def small_encoder(folder: Path) -> None:
 
 
 def write_pages(path: Path, count: int) -> None:
-    """Random words of the sample's articles, and names of three to six syllables."""
+    """Write pages of random words of the sample's articles, and names of three to six syllables."""
     source = random.Random(0)
     words = sorted(set(ARTICLES.read_text("utf-8").split()))
 
@@ -61,7 +61,7 @@ def write_pages(path: Path, count: int) -> None:
 
 
 def measured(work: Path, pages: int) -> dict[str, Any]:
-    """What building, appending to, opening and asking a knowledge base of so many pages costs."""
+    """Return what building, appending to, opening and asking a knowledge base of so many pages costs."""
     corpus, folder = work / "corpus.jsonl", work / "kb"
     write_pages(corpus, pages)
     shutil.rmtree(folder, ignore_errors=True)

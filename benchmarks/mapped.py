@@ -34,7 +34,7 @@ TOGETHER, ALONE = 64, 16  # queries
 
 
 def forget(folder: Path) -> None:
-    """The system keeps none of these files in memory."""
+    """Make the system keep none of these files in memory."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -43,7 +43,7 @@ def forget(folder: Path) -> None:
 
 
 def sizes(folder: Path) -> Iterator[int]:
-    """Bytes of what these kinds read most."""
+    """Yield the bytes of what these kinds read most."""
     for shard in read_manifest(folder).shard_folders(folder):
         yield (shard / "vectors.npy").stat().st_size
         yield from (folder_bytes(shard / kind) for kind in KINDS if kind != "exact")
@@ -56,7 +56,7 @@ def read_bytes() -> int:
 
 
 def searched(folder: Path, kind: BuiltKind, texts: list[str], together: int) -> dict[str, Any]:
-    """What one of these queries costs, asked so many at a time, and what is found."""
+    """Return what one of these queries costs, asked so many at a time, and what is found."""
     forget(folder)
     kb = KnowledgeBase.open(folder, device="cpu", index=kind)
     starts, ends = kb.model.encode_queries(texts)
@@ -73,7 +73,7 @@ def searched(folder: Path, kind: BuiltKind, texts: list[str], together: int) -> 
 
 
 def measured(folder: Path, texts: list[str]) -> dict[str, Any]:
-    """All of it, here and now."""
+    """Measure every kind in this process."""
     figures: dict[str, Any] = {"memory free, MB": round(available_memory() / 1e6)}
     for kind in KINDS:
         if kind == "tiny":
@@ -87,7 +87,7 @@ def measured(folder: Path, texts: list[str]) -> dict[str, Any]:
 
 
 def separately(within: str) -> dict[str, Any]:
-    """What another process finds."""
+    """Measure every kind in another process."""
     command = [*shlex.split(within), sys.executable, *sys.argv, "--here"]
     output = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
     found: dict[str, Any] = json.loads(output)

@@ -48,7 +48,7 @@ def import_index(work: Path, size: int, name: str, bm25: bool) -> dict[str, obje
 
 
 def search(work: Path, kb: str, queries: Path) -> dict[str, object]:
-    """Searches per CPU second for the ten best phrases, one and 64 at a time, of queries that are encoded."""
+    """Return searches per CPU second for the ten best phrases, of encoded queries, one and 64 at a time."""
     from kbq.search.search import search as search_rows
 
     opened, texts = KnowledgeBase.open(work / kb, device="cpu"), _texts(queries)
@@ -68,7 +68,7 @@ def search(work: Path, kb: str, queries: Path) -> dict[str, object]:
 
 
 def official_step(work: Path, kbs: Sequence[str], queries: Path) -> dict[str, object]:
-    """What the official figures time: all queries, four units, both indexes, and all that is loaded for it."""
+    """Do what the official figures time: all queries, four units, both indexes, and all that is loaded for it."""
     texts, searches = _texts(queries), 0
     for kb in kbs:
         opened = KnowledgeBase.open(work / kb, device="cpu")
@@ -82,7 +82,7 @@ def _texts(queries: Path) -> list[str]:
 
 
 def _bytes(folder: Path) -> int:
-    """Without the official file, which is only linked."""
+    """Return the size without the official file, which is only linked."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.suffix != ".faiss")
 
 
@@ -102,7 +102,7 @@ def _step(step: Callable[..., dict[str, Any]], *given: object) -> dict[str, Any]
 
 
 def enlarge(source: Path, out: Path, copies: int, names: Sequence[str]) -> None:
-    """Copies of all documents under numbers of their own, with their metadata and indexes."""
+    """Write copies of all documents under numbers of their own, with their metadata and indexes."""
     import h5py
 
     from kbq.importing.pickles import pickled_items
@@ -155,7 +155,7 @@ def _enlarged_index(source: Path, out: Path, rows: dict[str, np.ndarray]) -> Non
 
 
 def sizes(fixtures: Path, work: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What importing and searching costs."""
+    """Yield what importing and searching costs."""
     queries = fixtures / "public" / "corpus" / "questions.json"
     for size in SIZES:
         for bm25 in (False, True):
@@ -190,7 +190,7 @@ def slopes(found: dict[str, Any], measure: str) -> tuple[float, float]:
 
 
 def comparing_means(part: int = 16) -> float:
-    """CPU seconds to find the best means for a start and an end, from a part of as many."""
+    """Return CPU seconds to find the best means for a start and an end, from a part of as many."""
     import faiss
 
     random = np.random.default_rng(0)
@@ -201,7 +201,7 @@ def comparing_means(part: int = 16) -> float:
 
 
 def wikipedia(found: dict[str, Any]) -> dict[str, float]:
-    """Hours, GB and seconds for the published index of Wikipedia, on one thread."""
+    """Return hours, GB and seconds for the published index of Wikipedia, on one thread."""
     tokens, vectors = WIKIPEDIA["tokens"], WIKIPEDIA["vectors"]
     seconds = slopes(found, "cpu_seconds")
     size = slopes(found, "bytes")

@@ -29,7 +29,7 @@ def main() -> None:
 
 @contextmanager
 def picture(name: str, columns: int = 1) -> Iterator[Any]:
-    """Axes to draw in (an array of them for several columns); on leaving, the picture is saved."""
+    """Give axes to draw in (an array of them for several columns), and save the picture at the end."""
     figure, axes = pyplot.subplots(1, columns, figsize=(6.4 if columns == 1 else 4.5 * columns, 4))
     yield axes
     for each in figure.axes:

@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def kept(kb: KnowledgeBase, answered: list[JudgedAnswer], draws: int, seed: int, path: Path) -> dict[str, object]:
-    """How often each precision was promised and kept, and what share was answered above the threshold, and rightly."""
+    """Return how often each precision was promised and kept, and what was answered above the threshold, and rightly."""
     numbers = np.random.default_rng(seed)
     rows = np.array([one.features for one in answered], np.float64)
     right = np.array([one.is_right for one in answered])

@@ -64,7 +64,7 @@ class Reconciliation:
         self.cpu_seconds = service.cpu_seconds
 
     def candidates(self, names: Sequence[str]) -> list[list[Document]]:
-        """Of each name, best first."""
+        """Return the candidates of each name, best first."""
         found: list[list[Document]] = []
         for part in parts(names):
             queries = {f"q{number}": {"query": name} for number, name in enumerate(part)}
@@ -72,7 +72,7 @@ class Reconciliation:
         return found
 
     def cells(self, ids: Sequence[str], columns: Sequence[str]) -> dict[str, dict[str, list[Document]]]:
-        """By page and column."""
+        """Return cells by page and column."""
         rows: dict[str, dict[str, list[Document]]] = {}
         for part in parts(ids):
             rows |= self._sent("extend", {"ids": part, "properties": [{"id": column} for column in columns]})["rows"]
@@ -85,7 +85,7 @@ class Reconciliation:
 
 
 def titles_of(kb: Path) -> dict[str, str]:
-    """By the ids of pages."""
+    """Return titles by the ids of pages."""
     shards = read_manifest(kb).open_shards(kb)
     return {page_id: shard.titles[number] for shard in shards for number, page_id in shard.live_ids()}
 
@@ -107,7 +107,7 @@ def surname_first(title: str) -> str:
 
 
 def mistyped(title: str) -> str:
-    """One letter within a word of four or more is left out, doubled, replaced, or changes places with the next."""
+    """Leave out, double or replace a letter within a word of four or more, or swap it with the next."""
     source = random.Random(f"{SEED} {title}")
     places = [at for word in re.finditer(r"[^\W\d_]{4,}", title) for at in range(word.start() + 1, word.end() - 1)]
     if not places:
@@ -131,7 +131,7 @@ VARIANTS: dict[str, Callable[[str], str]] = {
 
 
 def matched(service: Reconciliation, titles: Mapping[str, str]) -> Document:
-    """How many names of each kind are matched; those that the variant changes, only."""
+    """Count how many names of each kind are matched, of those that the variant changes."""
     found: Document = {}
     for kind, variant in VARIANTS.items():
         names = {page_id: variant(title) for page_id, title in titles.items()}
@@ -144,7 +144,7 @@ def matched(service: Reconciliation, titles: Mapping[str, str]) -> Document:
 
 
 def counts(candidates: Mapping[str, Sequence[Document]]) -> Document:
-    """Of names, by the ids of the pages that are meant."""
+    """Count outcomes of names, by the ids of the pages that are meant."""
     firsts = {page_id: each[0] for page_id, each in candidates.items() if each}
     certain = {page_id: first for page_id, first in firsts.items() if first["match"]}
     absent = {page_id: [one for one in each if one["id"] != page_id] for page_id, each in candidates.items()}
@@ -159,13 +159,13 @@ def counts(candidates: Mapping[str, Sequence[Document]]) -> Document:
 
 
 def is_certain(candidates: Sequence[Document]) -> bool:
-    """Whether the first of these would be matched."""
+    """Say whether the first of these would be matched."""
     scores = [one["score"] for one in candidates[:2]]
     return scores[:1] >= [CERTAIN] and scores[1:] < scores[:1]
 
 
 def alike(titles: Iterable[str]) -> int:
-    """How many titles become another by one typing error in one word, so that either could be meant."""
+    """Count titles that one typing error in one word makes another title, so that either could be meant."""
     words = {tuple(sorted(words_of(title))) for title in titles}
     return sum(any(other in words for other in mistakes(one)) for one in words)
 
@@ -180,7 +180,7 @@ def mistakes(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def session(service: Reconciliation, titles: Mapping[str, str]) -> Document:
-    """What a person waits for, who reconciles 100 names and adds three columns."""
+    """Time what a person does who reconciles 100 names and adds three columns."""
     clocks = [(time.perf_counter(), service.cpu_seconds())]
     candidates = service.candidates(list(titles.values()))
     clocks.append((time.perf_counter(), service.cpu_seconds()))
@@ -199,7 +199,7 @@ def session(service: Reconciliation, titles: Mapping[str, str]) -> Document:
 
 
 def known_cells(service: Reconciliation, gold: Path, titles: Mapping[str, str]) -> Document:
-    """How many cells whose value is known are filled, and rightly."""
+    """Count how many cells whose value is known are filled, and rightly."""
     values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))  # by relation and page
     ids = {title: page_id for page_id, title in titles.items()}
     for record in read_table(gold).rows:

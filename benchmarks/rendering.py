@@ -55,7 +55,11 @@ class Figure:
         self.value = value
 
     def __getitem__(self, key: int | str) -> "Figure":
-        return Figure(self.value[str(key) if isinstance(self.value, dict) else key])
+        key = str(key) if isinstance(self.value, dict) else key
+        try:
+            return Figure(self.value[key])
+        except (KeyError, IndexError, TypeError):
+            raise SystemExit(f"{key!r} is not in the results: there is {list(self.value)!s:.200}") from None
 
     def __format__(self, form: str) -> str:
         value = self.value

@@ -44,7 +44,7 @@ class Task:
 
 
 def from_examples(path: Path, articles: int) -> Task:
-    """All passages of a reading-comprehension file, or of some articles at random."""
+    """Take all passages of a reading-comprehension file, or of some articles at random."""
     passages = read_examples([path], doubtful=True)[0]
     groups = sorted({passage.group for passage in passages})
     kept = set(groups if not articles else random.Random(0).sample(groups, min(articles, len(groups))))
@@ -58,7 +58,7 @@ def from_examples(path: Path, articles: int) -> Task:
 
 
 def from_kilt(gold: Path, corpus: Path, most: int) -> Task:
-    """A sample of the queries, and the paragraphs of all their gold pages."""
+    """Take a sample of the queries, and the paragraphs of all their gold pages."""
     records = records_of(gold, most)
     wanted = {place["wikipedia_id"] for record in records for place in provenance(record)}
     passages: list[tuple[str, str]] = []
@@ -102,7 +102,7 @@ class Candidates:
 
 
 def candidates(task: Task, model: SpartaModel) -> Candidates:
-    """As the model's tokenizer and windows cut them."""
+    """Cut sentences as the model's tokenizer and windows do."""
     windows, sentences, in_context = [], [], []
     places: list[list[tuple[int, int, int]]] = []  # of each passage: sentence, first character, behind
     titles = tokenize(model.tokenizer, [title for title, _ in task.passages])
@@ -123,7 +123,7 @@ def candidates(task: Task, model: SpartaModel) -> Candidates:
 
 
 def judged(questions: Sequence[tuple[str, list[int]]], scored: Callable[[str], Scores]) -> dict[str, float]:
-    """MRR and R@1 over the questions; of several right sentences the first one counts."""
+    """Return MRR and R@1 over the questions; of several right sentences the first one counts."""
     ranks = []
     for question, gold in questions:
         scores = scored(question)
@@ -133,7 +133,7 @@ def judged(questions: Sequence[tuple[str, list[int]]], scored: Callable[[str], S
 
 
 def bm25(texts: Sequence[str]) -> Callable[[str], Scores]:
-    """Lucene's weights over these texts."""
+    """Index these texts with Lucene's weights; return what scores a question."""
     index = bm25s.BM25()
     index.index(words_of(texts), show_progress=False)
 
@@ -145,7 +145,7 @@ def bm25(texts: Sequence[str]) -> Callable[[str], Scores]:
 
 
 def sparta(model: SpartaModel, given: Candidates, sizes: Sequence[int]) -> dict[str, object]:
-    """Sums of looked-up impacts, for each number of terms kept of a sentence."""
+    """Score by sums of looked-up impacts, for each number of terms kept of a sentence."""
     begun = time.process_time()
     found = list(strongest_impacts(model, given.windows, max(sizes)))
     seconds = time.process_time() - begun
@@ -159,7 +159,7 @@ def sparta(model: SpartaModel, given: Candidates, sizes: Sequence[int]) -> dict[
 
 
 def looked_up(model: SpartaModel, given: Candidates, entries: Entries) -> dict[str, float]:
-    """What an index of these impacts finds, and how large it is."""
+    """Return what an index of these impacts finds, and how large it is."""
     with tempfile.TemporaryDirectory() as folder:
         write_postings(Path(folder) / "i", model.vocabulary, entries, "weights", of="")
         size = sum(path.stat().st_size for path in (Path(folder) / "i").iterdir())

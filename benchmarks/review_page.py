@@ -72,7 +72,7 @@ def claims(count: int) -> list[Claim]:
 
 
 def opened(browser: Browser, path: Path, count: int) -> dict[str, float]:
-    """Medians of three: seconds until the page can be used, milliseconds of a decision, seconds of all at once."""
+    """Return medians of three: seconds to open the page, milliseconds of a decision, seconds of all at once."""
     write_review(path, claims(count), Source("0.2", "m", "kb", "kbq fill", "2026-11-26T00:00:00Z"))
     times: dict[str, list[float]] = {}
     for _ in range(3):
@@ -97,7 +97,7 @@ def opened(browser: Browser, path: Path, count: int) -> dict[str, float]:
 
 
 def together(browser: Browser, folder: Path, count: int) -> dict[str, Any]:
-    """Decisions that were made, kept, and seen by the other."""
+    """Count decisions that two browsers made, that were kept, and that the first has seen."""
     running = of_tests("serve/conftest").running
     kb = KnowledgeBase.sample(device="cpu")
     titles = [page.title for _, page in zip(range(count // 2), kb.pages(), strict=False)]

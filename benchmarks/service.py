@@ -28,22 +28,22 @@ class Service:
     port: int
 
     def cpu_seconds(self) -> float:
-        """That it has taken so far, all its threads together."""
+        """Return what it has taken so far, all its threads together."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def megabytes(self) -> float:
-        """That it has in memory, without what is mapped from files."""
+        """Return its memory, without what is mapped from files."""
         return round(own_megabytes(self.process.pid), 1)
 
     def descriptors(self) -> int:
-        """Files and connections that it has open."""
+        """Count files and connections that it has open."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
 
 @contextmanager
 def serving(*words: str, files: int | None = None) -> Iterator[Service]:
-    """`kbq serve`, which is killed at the end if it has not ended. `files`: how many it may have open."""
+    """Run `kbq serve`, which is killed at the end if it has not ended. `files`: how many it may have open."""
     command = [sys.executable, "-m", "kbq", "serve", *words, "--port", "0", "--json"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
     limited = None if files is None else partial(resource.setrlimit, resource.RLIMIT_NOFILE, (files, files))
@@ -79,7 +79,7 @@ class Load:
         return sorted(self.seconds.get(200, []))
 
     def percentile(self, share: float, status: int = 200) -> float:
-        """In milliseconds."""
+        """Return a percentile in milliseconds."""
         ordered = sorted(self.seconds.get(status, [0.0]))
         return round(1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 1)
 
@@ -98,7 +98,7 @@ class Client:
     was_sent = False  # whether the last request reached an open connection
 
     async def post(self, path: str, document: object) -> tuple[int, bytes]:
-        """The status and the body of an answer; 0 where the connection ended before it had come."""
+        """Return the status and the body of an answer; 0 where the connection ended before it had come."""
         self.was_sent = False
         try:
             if self._streams is None:
@@ -128,7 +128,7 @@ class Client:
 
 @asynccontextmanager
 async def connected(port: int, count: int, addresses: Sequence[str] = ()) -> AsyncIterator[list[Client]]:
-    """As many clients, whose connections are closed at the end. `addresses`: of them, if they have their own."""
+    """Make clients, whose connections are closed at the end. `addresses`: theirs, if they have their own."""
     made = [Client(port, addresses[number] if addresses else None) for number in range(count)]
     try:
         yield made
@@ -138,7 +138,7 @@ async def connected(port: int, count: int, addresses: Sequence[str] = ()) -> Asy
 
 
 def asked(port: int, texts: Sequence[str], count: int, requests: int, patient: bool = False, **options: object) -> Load:
-    """So many clients make so many requests together, each the next one when its last is answered.
+    """Let clients make requests together, each the next one when its last is answered.
 
     Args:
         patient: a client that is refused waits as long as it is told to.

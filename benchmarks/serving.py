@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measured(kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dict[str, int]) -> dict[str, Figures]:
-    """The library and the service, each once."""
+    """Measure the library and the service, each once."""
     found = {
         "library, 64 at a time": library(kb, texts, SearchOptions(**way), BATCH),
         "library, one at a time": library(kb, texts, SearchOptions(**way), 1),
@@ -97,7 +97,7 @@ def figures_of(queries: int, cpu: float, wall: float, median: float, slowest: fl
 
 
 def best(rounds: Sequence[Figures]) -> Figures:
-    """The highest rate and the shortest time of some rounds."""
+    """Return the highest rate and the shortest time of some rounds."""
     return {name: (min if "ms" in name else max)(one[name] for one in rounds) for name in rounds[0]}
 
 
@@ -114,7 +114,7 @@ def compared(found: dict[str, Figures]) -> dict[str, object]:
 
 
 def in_turn(kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dict[str, int]) -> dict[str, object]:
-    """How long a query takes by the library and by the service, which are asked in turn: both have the same company."""
+    """Time queries of the library and of the service in turns, as other processes disturb both alike then."""
     options, taken = SearchOptions(**way), list[tuple[float, float]]()
 
     async def ask() -> None:
@@ -139,7 +139,7 @@ def in_turn(kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dict
 
 
 def overload(service: Service, texts: Sequence[str], requests: int, patient: bool) -> dict[str, object]:
-    """Many more clients than the queue takes: what is refused is refused at once, the rest is answered."""
+    """Ask with many more clients than the queue takes: the rest is refused at once."""
     before, cpu = service.megabytes(), service.cpu_seconds()
     load = asked(service.port, texts, CROWD, requests, patient, rerank=0)
     cpu = service.cpu_seconds() - cpu

@@ -66,7 +66,7 @@ def serve(kb: Path) -> tuple[str, ...]:
 
 
 async def load_until(port: int, texts: Sequence[str], work: Callable[[], object], after: float) -> Load:
-    """What clients see from before some work, which is done in a thread, to its end."""
+    """Return what clients see from before some work, which is done in a thread, to its end."""
     load, queries, ended = Load(), cycle(texts), asyncio.Event()
 
     async def client_asks(client: Client) -> None:
@@ -101,7 +101,7 @@ def terminated(kb: Path, texts: Sequence[str]) -> dict[str, object]:
 
 
 def named(load: Load) -> dict[str, object]:
-    """Counts of what came of requests."""
+    """Count what came of requests."""
     names = {"200": "answered", "0": "lost", "-1": "not accepted"}
     return {name: load.counts().get(status, 0) for status, name in names.items()} | {
         "refused": sum(count for status, count in load.counts().items() if status not in names)
@@ -131,7 +131,7 @@ def first_answer(service: Service, text: str) -> str:
 
 
 def changed(kb: Path, texts: Sequence[str], change: Callable[[Path], object], fact: str) -> dict[str, object]:
-    """What clients see while the folder is changed, until the service says something else of it."""
+    """Return what clients see while the folder is changed, until the service says something else of it."""
     with serving(*serve(kb)) as service:
         before, found = told(service), dict[str, object]()
 
@@ -154,7 +154,7 @@ def changed(kb: Path, texts: Sequence[str], change: Callable[[Path], object], fa
 
 
 def told(service: Service) -> dict[str, object]:
-    """What the service says of its knowledge base."""
+    """Return what the service says of its knowledge base."""
 
     async def get() -> dict[str, object]:
         reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
@@ -172,7 +172,7 @@ def added(kb: Path) -> None:
 
 
 def damaged(kb: Path) -> None:
-    """A copy that has one page less, and one other byte, takes the place of the folder."""
+    """Put a copy that has one page less, and one other byte, in the place of the folder."""
     copy = Path(shutil.copytree(kb, kb.with_name("copy")))
     KnowledgeBase.open(copy, device="cpu").delete("S001")
     path = copy / "shard-00000" / "vectors.npy"
@@ -184,7 +184,7 @@ def damaged(kb: Path) -> None:
 
 
 def soaked(service: Service, texts: Sequence[str], seconds: float) -> dict[str, object]:
-    """Load for a long time: what the process takes, and how fast it is, in the first tenth and the last."""
+    """Ask for a long time; return memory and speed in the first tenth and the last."""
     parts, ends = [], time.monotonic() + seconds
     asked(service.port, texts, CLIENTS, 2000, **WAY)
     while not parts or time.monotonic() < ends:
@@ -209,7 +209,7 @@ def soaked(service: Service, texts: Sequence[str], seconds: float) -> dict[str, 
 
 
 def besieged(texts: Sequence[str], seconds: float, clients: int) -> dict[str, object]:
-    """What good clients see alone, beside as many harmless ones, and beside hostile ones, in turns; what all takes.
+    """Return what good clients see alone, beside as many harmless ones, and beside hostile ones, in turns.
 
     In the first half of the time each client has an address of its own, in the second all have the same.
     """
@@ -254,7 +254,7 @@ def besieged(texts: Sequence[str], seconds: float, clients: int) -> dict[str, ob
 
 
 async def warmed(port: int) -> None:
-    """What is read, or made, when it is needed first: this belongs to what a service has at the start."""
+    """Ask for what is read or made when it is first needed, which belongs to the start."""
     for kind in ("asks 64 queries", "asks for unknown words", "reconciles 100 properties", "sends 1 MB"):
         await attacked(port, HOSTILE[kind], "127.0.0.1")
 
@@ -269,7 +269,7 @@ def seen(load: Load) -> dict[str, object]:
 
 
 async def crowded(service: Service, count: int) -> dict[str, object]:
-    """So many connections that say nothing, and what a good client sees beside them."""
+    """Open as many connections that say nothing, and return what a good client sees beside them."""
     idle = [await asyncio.open_connection("127.0.0.1", service.port) for _ in range(count)]
     begun = time.perf_counter()
     status, _ = await Client(service.port).post("/v1/query", {"queries": ["Marie Curie [SEP] spouse"], **WAY})
@@ -283,7 +283,7 @@ async def crowded(service: Service, count: int) -> dict[str, object]:
 async def asked_beside(
     port: int, texts: Sequence[str], clients: int, beside: Beside, seconds: float, has_own: bool
 ) -> tuple[Load, Counter[str]]:
-    """What good clients see for some seconds beside as many others, and how often these did what.
+    """Return what good clients see for some seconds beside as many others, and how often these did what.
 
     Args:
         has_own: each client has an address of its own.
@@ -349,7 +349,7 @@ async def attacked(port: int, hostile: Hostile, address: str) -> None:
 
 
 def post(path: str, document: object, host: str = "localhost", more: str = "") -> bytes:
-    """A request; what is no text is sent as JSON."""
+    """Make a request; a text is sent as a form, anything else as JSON."""
     body, kind = (document, "x-www-form-urlencoded") if isinstance(document, str) else (json.dumps(document), "json")
     head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/{kind}\r\n{more}"
     return f"{head}Content-Length: {len(body.encode())}\r\n\r\n{body}".encode()

@@ -38,12 +38,12 @@ OFFICIAL = {
 
 
 def rate(count: float, work: Callable[[], object], repeat: int = 3) -> float:
-    """How many per CPU second: the best of a few runs, since other processes only ever slow one down."""
+    """Return how many per CPU second: the best of a few runs, since other processes only ever slow one down."""
     return count / cpu_seconds(work, repeat)
 
 
 def tuning(kb: KnowledgeBase, texts: list[str], batch: int = 12) -> Finetuner:
-    """Ready to tune for an epoch; the gold answer of each query is what is found first now."""
+    """Prepare to tune for an epoch; the gold answer of each query is what is found first now."""
     labeller = Labeller(kb.shards, Pages.open(kb.folder).ids())
     queries = []
     for text, hits in zip(texts, kb.query(texts, k=1, backend="dense", rerank=0), strict=True):
@@ -56,7 +56,7 @@ def tuning(kb: KnowledgeBase, texts: list[str], batch: int = 12) -> Finetuner:
 
 
 def searches(kb: KnowledgeBase, texts: list[str]) -> Iterator[float]:
-    """Searches per CPU second: top 10 with 64 queries and with one at a time, then top 100."""
+    """Yield searches per CPU second: top 10 with 64 queries and with one at a time, then top 100."""
     queries = kb.model.in_row_units(*kb.model.encode_queries(texts))
     for k in (10, 100):
         for together in (64, 1):

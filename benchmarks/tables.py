@@ -17,23 +17,30 @@ PLACE = re.compile(r"<!-- figures:(.+?) -->\n.*?<!-- /figures -->", re.DOTALL)
 
 
 def main() -> None:
+    for page, text in pages().items():
+        page.write_text(text, "utf-8")
+
+
+def pages() -> dict[Path, str]:
+    """Return the pages that have places for figures, with the figures of today's results."""
     places = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
     texts = {page: page.read_text("utf-8") for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))}
     has = {page: PLACE.findall(text) for page, text in texts.items()}
     if difference := {name for names in has.values() for name in names} ^ set(places):
         raise SystemExit(f"these are in tables.toml or on a page alone: {', '.join(sorted(difference))}")
-    for page, names in has.items():
-        made = iter([place(name, places, page.parent.name == "results") for name in names])
-        if names:
-            page.write_text(PLACE.sub(lambda _: next(made), texts[page]), "utf-8")  # noqa: B023 - called at once
+    return {page: filled(page, texts[page], places) for page, names in has.items() if names}
 
 
-def place(name: str, places: dict[str, list[rendering.Part]], says_what_makes_it: bool) -> str:
-    """Return a place of a page with its figures."""
-    rendering.read.clear()
-    made = rendering.render(name, places)
-    maker = f"\n\nMade by {rendering.made_by()}." if says_what_makes_it else ""
-    return f"<!-- figures:{name} -->\n{made}{maker}\n<!-- /figures -->"
+def filled(page: Path, text: str, places: dict[str, list[rendering.Part]]) -> str:
+    """Fill the places of a page."""
+
+    def place(found: re.Match[str]) -> str:
+        rendering.read.clear()
+        made = rendering.render(found[1], places)
+        maker = f"\n\nMade by {rendering.made_by()}." if page.parent.name == "results" else ""
+        return f"<!-- figures:{found[1]} -->\n{made}{maker}\n<!-- /figures -->"
+
+    return PLACE.sub(place, text)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def judged(kb: KnowledgeBase, golds: Sequence[Gold], share: float) -> dict[str, object]:
-    """All figures of one data set."""
+    """Return all figures of one data set."""
     hidden = {page for gold in golds for page in pages_of(gold) if is_hidden(page, share)}
     lost = np.array([bool(pages_of(gold)) and pages_of(gold) <= hidden for gold in golds])
     has_none = np.array([not gold.answers for gold in golds])
@@ -67,7 +67,7 @@ def judged(kb: KnowledgeBase, golds: Sequence[Gold], share: float) -> dict[str, 
 
 
 def asked(kb: KnowledgeBase, golds: Sequence[Gold]) -> tuple[Doubles, Bools, Doubles, Bools, Doubles]:
-    """Of the best answer: its probability, and whether it is right; the same for the search; its features."""
+    """Return the best answers' probabilities, whether they are right, the same for the search, and their features."""
     options = SearchOptions(k=LOOKS, unit="phrase")
     calibration = kb.calibration(options)
     columns: list[tuple[float, bool, float, bool, list[float]]] = []
@@ -91,7 +91,7 @@ def is_hidden(page: str, share: float) -> bool:
 
 
 def figures_of(chances: Doubles, right: Bools) -> dict[str, object]:
-    """All scores of probabilities."""
+    """Return all scores of probabilities."""
     calibrated = reliability(chances, right)
     return signal(chances, right) | {
         "AURC": rounded(aurc(chances, right)),
@@ -108,7 +108,7 @@ def figures_of(chances: Doubles, right: Bools) -> dict[str, object]:
 
 
 def signal(values: Doubles, right: Bools) -> dict[str, object]:
-    """How well one number tells right from wrong."""
+    """Return how well one number tells right from wrong."""
     return {"AUROC": rounded(auroc(values, right)), "coverage at 90 %": coverage(values, right, 0.9)}
 
 

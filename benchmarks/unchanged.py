@@ -121,7 +121,7 @@ def _document(line: str) -> Any:
 
 
 def shortened(document: Any) -> Any:
-    """A document with the digests of its long texts instead of these."""
+    """Replace the long texts of a document by their digests."""
     if isinstance(document, dict):
         return {name: shortened(value) for name, value in document.items()}
     if isinstance(document, list):
@@ -131,12 +131,12 @@ def shortened(document: Any) -> Any:
 
 
 def digest(content: bytes) -> str:
-    """A digest of 16 letters."""
+    """Return a digest of 16 letters."""
     return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
 def say(line: str) -> None:
-    """A line for the person who waits."""
+    """Print a line for the person who waits."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -144,7 +144,7 @@ def say(line: str) -> None:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The records of a file of JSON lines, plain or compressed."""
+    """Read a file of JSON lines, plain or compressed."""
     with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
@@ -155,12 +155,12 @@ def write_lines(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def spread(records: Sequence[Any], count: int, first: int = 0) -> list[Any]:
-    """As many records, from the whole length of a list."""
+    """Take as many records, from the whole length of a list."""
     return list(records[first :: max(1, len(records) // count)][:count])
 
 
 def write_inputs(work: Path, checkout: Path, data: Path, share: int) -> None:
-    """All files that the commands read; of most, one in so many lines. Of the pages, Re-DocRED asks about these."""
+    """Write all files that the commands read, most of them parts; Re-DocRED asks about the pages."""
     sample = checkout / "kbq" / "sample"
     articles, asked = read_lines(sample / "articles.jsonl"), read_lines(sample / "queries.jsonl")
     write_lines(work / "articles.jsonl", articles)
@@ -202,7 +202,7 @@ def write_inputs(work: Path, checkout: Path, data: Path, share: int) -> None:
 
 
 def write_tiny_networks(work: Path) -> None:
-    """A random BERT and a random T5 that know the most frequent words of the passages, and all letters."""
+    """Save a random BERT and a random T5 that know the most frequent words of the passages, and all letters."""
     import tokenizers  # only here: comparing needs none of these
     import torch
     import transformers
@@ -238,7 +238,7 @@ def write_tiny_networks(work: Path) -> None:
 
 
 def record_knowledge_bases(recorder: Recorder) -> None:
-    """Knowledge bases of the sample (a), of Wikipedia (b), and of small parts; every index, appended, merged."""
+    """Record knowledge bases of the sample (a), of Wikipedia (b), and of small parts; every index, appended, merged."""
     recorder.run("train sparta squad.json --out sparta --init tiny --epochs 1 --batch-tokens 1024 --seed 1")
     recorder.keep("config", "sparta")
     recorder.run("build articles.jsonl a")
@@ -253,7 +253,7 @@ def record_knowledge_bases(recorder: Recorder) -> None:
 
 
 def record_answers(recorder: Recorder) -> None:
-    """Answers of every backend in every unit, from every index, read, and explained."""
+    """Record answers of every backend in every unit, from every index, read, and explained."""
     for kb, queries, backends in (("a", "sample", ("auto", "dense", "bm25", "hybrid")), ("b", "slots", BACKENDS)):
         asked = [f"query --file {queries}.txt --kb {kb} --backend {backend}" for backend in backends]
         recorder.run(*(f"{one} --unit {unit}" for one in asked for unit in UNITS), kind="answers")
@@ -282,7 +282,7 @@ def record_answers(recorder: Recorder) -> None:
 
 
 def record_finetuning(recorder: Recorder) -> None:
-    """Query encoders: tuned, tuned once more with a dev file of their own, and tuned on a table."""
+    """Record query encoders: tuned, tuned once more with a dev file of their own, and tuned on a table."""
     recorder.run("finetune triples.jsonl --kb b --out tuned --examples 150 --epochs 1 --seed 3")
     # On its own dev queries, and at lower rates: where no epoch is better, nothing of the tuning would be recorded.
     more = "--out tuned-more --model tuned --dev dev.jsonl --epochs 2 --batch 12 --learning-rate 1e-4"
@@ -296,7 +296,7 @@ def record_finetuning(recorder: Recorder) -> None:
 
 
 def record_training(recorder: Recorder) -> None:
-    """Encoders, readers, generators, SPARTA, and examples made from triples."""
+    """Record encoders, readers, generators, SPARTA, and examples made from triples."""
     start = "squad.json --epochs 1 --batch-tokens 2048"
     recorder.run(f"train encoders {start} --out encoders --init default --dev squad-dev.json --seed 2")
     recorder.run(f"train encoders {start} --out distilled --init default --distill default --weights int8")
@@ -317,7 +317,7 @@ def record_training(recorder: Recorder) -> None:
 
 
 def record_predictions(recorder: Recorder) -> None:
-    """KILT predictions, and all that is done with them."""
+    """Record KILT predictions, and all that is done with them."""
     slots = "predict gold-slots.jsonl --task slot_filling --kb b --out"
     recorder.run(
         f"{slots} slots-out.jsonl",
@@ -353,7 +353,7 @@ def record_predictions(recorder: Recorder) -> None:
 
 
 def record_tables(recorder: Recorder) -> None:
-    """Filled tables and their claims, in every format; checked, and scored."""
+    """Record filled tables and their claims, in every format; checked, and scored."""
     asked = read_lines(recorder.checkout / "kbq" / "sample" / "queries.jsonl")
     names = list(dict.fromkeys(record["input"].split(" [SEP] ")[0] for record in spread(asked, 40)))[:12]
     rows = "".join(f'"{name}",,\n' for name in names)
@@ -398,7 +398,7 @@ def record(options: argparse.Namespace) -> None:
 
 
 def compare(before: Path, after: Path, renames: Mapping[str, Any]) -> int:
-    """Print what differs between two recordings; the exit status."""
+    """Print what differs between two recordings; return the exit status."""
     recordings = [json.loads(path.read_text("utf-8")) for path in (before, after)]
     then, now = (dict(leaves(renamed_recording(recording, renames))) for recording in recordings)
     names = dict.fromkeys([*then, *now])
@@ -413,7 +413,7 @@ def compare(before: Path, after: Path, renames: Mapping[str, Any]) -> int:
 
 
 def renamed_recording(recording: Mapping[str, Any], renames: Mapping[str, Any]) -> dict[str, Any]:
-    """The documents of a recording in today's words, without what is not compared."""
+    """Return the documents of a recording in today's words, without what is not compared."""
     return {
         kind: {
             name: renamed(document, renames["fields"].get(kind, {}), set(renames["left-out"].get(kind, [])))
@@ -424,7 +424,7 @@ def renamed_recording(recording: Mapping[str, Any], renames: Mapping[str, Any]) 
 
 
 def renamed(document: Any, fields: Mapping[str, str], left_out: set[str]) -> Any:
-    """A document in today's words, without what is not compared.
+    """Return a document in today's words, without what is not compared.
 
     >>> renamed([{"document_id": "1", "kbq": "0.1"}], {"document_id": "page_id"}, {"kbq"})
     [{'page_id': '1'}]
@@ -441,7 +441,7 @@ def renamed(document: Any, fields: Mapping[str, str], left_out: set[str]) -> Any
 
 
 def leaves(document: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a document, with its path; an empty list or object is a value, too."""
+    """Yield every value of a document, with its path; an empty list or object is a value, too."""
     if isinstance(document, dict) and document:
         for name, value in document.items():
             yield from leaves(value, f"{path} / {name}" if path else str(name))

@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def judged(kb: KnowledgeBase, path: Path, calibration: str | None) -> dict[str, object]:
-    """All figures of one table."""
+    """Return all figures of one table."""
     gold, asked = read_value_sets(path), asked_in(path)
     relations = sorted(set().union(*asked.values()))
     claims = claims_of(kb, asked, relations, calibration=calibration)
@@ -48,7 +48,7 @@ def judged(kb: KnowledgeBase, path: Path, calibration: str | None) -> dict[str, 
 
 
 def scores(claims: Sequence[Claim], gold: ValueSets) -> dict[str, object]:
-    """How well a right likeliest value and none are told apart; a cell without a claim counts as empty."""
+    """Return how well a right likeliest value and none are told apart; a cell without a claim counts as empty."""
     best = best_of(claims)
     slots = list(gold)
     stated = np.array([bool(gold[slot]) for slot in slots])

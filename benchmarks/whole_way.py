@@ -89,7 +89,7 @@ class Way:
         self.timed(name, called)
 
     def timed(self, name: str, work: Any) -> Any:
-        """Do some work; returns what it returns."""
+        """Do some work, and return its outcome."""
         begun, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
         outcome = work()
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -104,7 +104,7 @@ KEPT = ("pages", "cells", "filled", "queries", "asked", "commands", "left_out", 
 
 
 def texts(folder: Path) -> list[str]:
-    """Files of four formats, a biography each; returns their titles."""
+    """Write files of four formats, a biography each; return their titles."""
     import docx
 
     folder.mkdir()
@@ -130,7 +130,7 @@ def texts(folder: Path) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """A text for a PDF that is written by hand."""
+    """Return a text for a PDF that is written by hand."""
     return text.encode("ascii", "replace").decode().translate({ord("("): "[", ord(")"): "]", ord("\\"): "/"})
 
 
@@ -188,7 +188,7 @@ def reviewed(work: Path, axe: Path | None) -> Mapping[str, Any]:
 
 
 def reconciled(titles: Path, names: list[str], work: Path) -> int:
-    """Q-numbers from OpenRefine, which asks a service whose page ids these are; returns how many names have one."""
+    """Let OpenRefine ask a service whose page ids are Q-numbers; return how many names have one."""
     conftest, refine = of_tests("serve/conftest"), of_tests("serve/test_openrefine")
     wanted = {normalised(name) for name in names}
     pages = [page for page in read_corpus(titles) if normalised(page.title) in wanted or page.id.endswith("77")]
