@@ -136,6 +136,8 @@ def matched(service: Reconciliation, titles: Mapping[str, str]) -> Document:
     for kind, variant in VARIANTS.items():
         names = {page_id: variant(title) for page_id, title in titles.items()}
         names = {page_id: name for page_id, name in names.items() if variant is str or name != titles[page_id]}
+        if not names:
+            continue
         begun = service.cpu_seconds()
         candidates = dict(zip(names, service.candidates(list(names.values())), strict=True))
         cpu = 1000 * (service.cpu_seconds() - begun) / len(names)
