@@ -41,6 +41,7 @@ from kbq.dump.page_encoder import Encoded
 from kbq.dump.workers import encode_blocks
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
+from kbq.search.search import search_several
 
 STORE = 300 * 2**20  # bytes of each node's object store
 BLOCK, SHARD_ROWS = 2**15, 2_000
@@ -258,10 +259,12 @@ def farm(near: KnowledgeBase, far: KnowledgeBase, texts: Sequence[str], vectors:
 
 def in_turns(near: KnowledgeBase, far: KnowledgeBase, batches: Sequence[Floats]) -> dict[str, dict[str, float]]:
     """Time searches of both in turns, as other processes change what a search takes."""
-    taken: dict[str, list[float]] = {"one process": [], "actors": []}
+    assert far._cluster
+    ways = {"one process": partial(search_several, near.search_context), "actors": far._cluster.search_several}
+    taken: dict[str, list[float]] = {name: [] for name in ways}
     for batch in batches:
-        for name, kb in (("one process", near), ("actors", far)):
-            taken[name].append(wall_seconds(partial(kb._search, batch, [(10, "phrase")], ())))
+        for name, search in ways.items():
+            taken[name].append(wall_seconds(partial(search, batch, [(10, "phrase")])))
     return {name: milliseconds(each) for name, each in taken.items()}
 
 
@@ -286,7 +289,7 @@ def throughput(folder: Path, texts: Sequence[str]) -> dict[str, object]:
         busiest: dict[int, list[float]] = {0: [], 1: [], 2: []}
         for _ in range(ROUNDS):
             alone = time.process_time()
-            waited[0].append(wall_seconds(partial(kb._search, vectors, [(10, "phrase")], ())))
+            waited[0].append(wall_seconds(partial(search_several, kb.search_context, vectors, [(10, "phrase")])))
             busiest[0].append(time.process_time() - alone)
             for count, farm in farms.items():
                 begun = cpu_of(farm)

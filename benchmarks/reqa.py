@@ -176,7 +176,7 @@ def main() -> None:
     options = arguments(
         __doc__, tasks=[str], sparta=None, untrained=None, terms=TERMS, articles=0, sample=1000, name="reqa"
     )
-    model = SpartaModel.open(options.sparta)
+    model = SpartaModel.open(Path(options.sparta))
     trained = {name: fact for name, fact in model.config.training.items() if name in ("outcome", "settings")}
     figures: dict[str, object] = {"model": model.fingerprint(), "trained on": trained}
     files = [Path(options.sparta) / "sparta.json"]

@@ -63,6 +63,6 @@ def test_a_table(rendering: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None
         "|  | two | 2.0 |",
         "| B (4) | one | 3.0 |",
     ]
-    other = {"place": [part], "other": [{"like": "place", "rows": "trips[a][*WAY]", "transposed": True}]}
-    other["other"][0] |= {"columns": [["way", "{1}"], ["ms", "{ms:g}"]]}
-    assert rendering.render("other", other).splitlines()[2:] == ["| ms | 1.25 | 2 |"]
+    columns = [["way", "{1}"], ["ms", "{ms:g}"]]
+    other = {"like": "place", "rows": "trips[a][*WAY]", "columns": columns, "transposed": True}
+    assert rendering.render("other", {"place": [part], "other": [other]}).splitlines()[2:] == ["| ms | 1.25 | 2 |"]
