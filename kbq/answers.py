@@ -235,7 +235,7 @@ class PageName(NamedTuple):
 
 
 def _evidence(answer: Answer, characters: int = 160) -> str:
-    """The text around an answer, in which it is marked."""
+    """Return the text around an answer, in which it is marked."""
     from kbq.text import html
 
     first, last = answer.window(characters)
@@ -247,7 +247,7 @@ _fields_of = attrgetter(*(one.name for one in fields(Answer)))
 
 
 def is_likely(answer: Answer, min_probability: float) -> bool:
-    """Whether an answer is at least this likely to be right; one without probability counts as 0."""
+    """Return whether an answer is at least this likely to be right; one without probability counts as 0."""
     return min_probability <= (answer.probability or 0.0)
 
 
@@ -272,7 +272,7 @@ class Result:
         return self.answers[0] if self.answers and not self.likely else None
 
     def facts(self, context: int = CONTEXT) -> dict[str, object]:
-        """The result as JSON without its answers, since there may be very many; see `to_dict`."""
+        """Return the result as JSON without its answers, since there may be very many; see `to_dict`."""
         guess = self.best_guess
         facts: dict[str, object] = {
             "query": self.query,
@@ -282,7 +282,7 @@ class Result:
         return facts if guess is None else facts | {"best_guess": guess.to_dict(context)}
 
     def to_dict(self, context: int = CONTEXT) -> dict[str, Any]:
-        """The result as `kbq query --json` and the service give it.
+        """Return the result as `kbq query --json` and the service give it.
 
         Args:
             context: characters of the evidence on either side of an answer.
@@ -291,7 +291,7 @@ class Result:
 
 
 def percentage(probability: float) -> str:
-    """A probability for people, in whole percents.
+    """Return a probability for people, in whole percents.
 
     >>> percentage(0.934), percentage(0.001), percentage(0.9999)
     ('93 %', '< 1 %', '> 99 %')
@@ -301,7 +301,7 @@ def percentage(probability: float) -> str:
 
 
 def _outside_letter(text: str, cut: int, step: int) -> int:
-    """A cut, moved on (`step` is 1 or -1) where it would part a letter from its marks, or an emoji.
+    """Return a cut, moved on (`step` is 1 or -1) where it would part a letter from its marks, or an emoji.
 
     >>> _outside_letter("ab\u0301c", 2, -1), _outside_letter("ab\u0301c", 2, 1), _outside_letter("abc", 2, 1)
     (1, 3, 2)

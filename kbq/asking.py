@@ -144,7 +144,7 @@ class OpenKnowledgeBase(OpenFolder):
         return [before_others(*each, unit)[:k] for each in zip(judged, found, strict=True)]
 
     def _found(self, texts: Sequence[str], options: SearchOptions, *wanted: Wanted) -> list[list[list[Answer]]]:
-        """For each (k, unit) that is wanted, the k best units of each text."""
+        """Find, for each (k, unit) that is wanted, the k best units of each text."""
         backend = self.chosen(options.backend)
         with self.manifest.damage_explained(self.folder):
             if backend == "bm25" or backend == "sparta":
@@ -185,7 +185,7 @@ class OpenKnowledgeBase(OpenFolder):
     # What a search is made of
 
     def is_exact(self, options: SearchOptions) -> bool:
-        """Whether the k best units that a search returns are the k best that there are.
+        """Return whether the k best units that a search returns are the k best that there are.
 
         Exact search and sums of words see everything. An index does not: no bound covers the cells that were not
         probed, nor the rows that its codes or its filter hide. A reader reads some paragraphs only.
@@ -193,21 +193,21 @@ class OpenKnowledgeBase(OpenFolder):
         return options.reader is None and (self.index.kind == "exact" or options.backend in WORDS_ALONE)
 
     def chosen(self, backend: Backend) -> Literal["dense", "hybrid", "bm25", "sparta"]:
-        """The backend that `auto` stands for here."""
+        """Return the backend that `auto` stands for here."""
         return backend if backend != "auto" else "hybrid" if self.words else "dense"
 
     def query_tokenizers(self, options: SearchOptions) -> list[QueryTokenizer]:
-        """The tokenizers of all networks that will read a query."""
+        """Return the tokenizers of all networks that will read a query."""
         own = [self.model.query_tokenizer]
         return own if options.reader is None else [*own, self.reader(options.reader).query_tokenizer]
 
     def weights(self, options: SearchOptions) -> tuple[float, float]:
-        """The points that one of BM25, and one of learned impacts, adds in a hybrid search."""
+        """Return the points that one of BM25, and one of learned impacts, adds in a hybrid search."""
         factor, (bm25, sparta) = self.model.config.lexical_factor, (options.bm25_weight, options.sparta_weight)
         return BM25_WEIGHT * factor if bm25 is None else bm25, SPARTA_WEIGHT * factor if sparta is None else sparta
 
     def score_scale(self, options: SearchOptions) -> float:
-        """The worth of a point of the search, in points of a query encoder whose `lexical_factor` is 1."""
+        """Return the worth of a point of the search, in points of a query encoder whose `lexical_factor` is 1."""
         bm25, sparta = self.weights(SearchOptions())
         return {"bm25": bm25, "sparta": sparta}.get(options.backend, 1.0) / (self.model.config.lexical_factor or 1.0)
 
@@ -220,7 +220,7 @@ class OpenKnowledgeBase(OpenFolder):
         return SearchMode(self.model.config.query_fingerprint, self.reranking.digest, " + ".join(parts), looks)
 
     def calibration(self, options: SearchOptions) -> Calibration | None:
-        """The calibration that gives the answers of a search their probabilities; see `fitting`.
+        """Return the calibration that gives the answers of a search their probabilities; see `fitting`.
 
         Raises:
             ModelError: the file that is asked for, or the model's own, is missing or damaged.

@@ -183,7 +183,7 @@ def _network(folder: Path) -> dict[str, object]:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """A JSON object; an empty one where there is no such file. Raises OSError or ValueError."""
+    """Return a JSON object; an empty one where there is no such file. Raises OSError or ValueError."""
     return read_object(path) if path.exists() else {}
 
 

@@ -47,5 +47,5 @@ class EvaluationError(KbqError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of another library's error message, to be quoted in one of ours."""
+    """Return the first line of another library's error message, to be quoted in one of ours."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

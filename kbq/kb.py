@@ -105,7 +105,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         device: str = "auto",
         building: Building = quietly,
     ) -> Self:
-        """The knowledge base of the bundled articles, built on first use and kept in the user's cache folder.
+        """Return the knowledge base of the bundled articles, built on first use and kept in the user's cache folder.
 
         Args:
             building: called with the folder where it is built; gives a context whose value is a `report` for `build`.
@@ -119,7 +119,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         return cls.open(sample_folder(cls.build, building), model, index=index, ray=ray, device=device)
 
     def pages(self) -> Iterator[PageName]:
-        """The ids and titles of the pages that answers may come from, in the order of the corpus."""
+        """Return the ids and titles of the pages that answers may come from, in the order of the corpus."""
         from kbq.tables.slots import every_page
 
         return (PageName(row["page_id"], row["subject"]) for row in every_page(self))

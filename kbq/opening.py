@@ -171,7 +171,7 @@ class OpenFolder:
         return type(self)(self.folder, manifest, model, self.index.kind, self._may_leave_gpu, self._ray, tuple(pages))
 
     def reader(self, name: str) -> Reader:
-        """A reader, opened once."""
+        """Return a reader, opened once."""
         if name == self.reranking.base:
             return self.reranking.reader
         if name not in self._readers:

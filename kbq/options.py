@@ -111,5 +111,5 @@ def chosen(words: dict[str, Any], record: type) -> dict[str, Any]:
 
 
 def _choices(kind: Any) -> tuple[str, ...]:
-    """The strings of a Literal, also of one made of others."""
+    """Return the strings of a Literal, also of one made of others."""
     return tuple(str(one) for one in get_args(kind)) if get_origin(kind) is Literal else ()

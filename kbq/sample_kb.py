@@ -26,12 +26,12 @@ Building = Callable[[Path], AbstractContextManager[Callable[[Counts], None]]]  #
 
 
 def quietly(folder: Path) -> AbstractContextManager[Callable[[Counts], None]]:
-    """A report that nobody reads."""
+    """Return a report that nobody reads."""
     return contextlib.nullcontext(lambda counts: None)
 
 
 def sample_folder(build: Callable[..., object], building: Building = quietly) -> Path:
-    """The folder of the sample knowledge base, built by `build(corpus, folder, report=…)` on first use.
+    """Return the folder of the sample knowledge base, built by `build(corpus, folder, report=…)` on first use.
 
     It is built beside its place and moved there: two first uses at the same time do no harm.
 
@@ -51,7 +51,7 @@ def sample_folder(build: Callable[..., object], building: Building = quietly) ->
 
 @contextlib.contextmanager
 def _temporary(parent: Path) -> Iterator[Path]:
-    """A new folder that is locked as long as it is used, and removed at the end."""
+    """Yield a new folder that is locked as long as it is used, and removed at the end."""
     with contextlib.ExitStack() as lock:
         with writing_to(parent, KnowledgeBaseError, "set KBQ_CACHE to a folder that can"):
             make_folders(parent)

@@ -43,7 +43,7 @@ class Index(Protocol):
         """The shards in groups that are searched independently, each by an index of its own, in order."""
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
-        """The candidates of each query in each shard: result[shard][query].
+        """Return the candidates of each query in each shard: result[shard][query].
 
         Args:
             starts, ends: query vectors in the units of the rows, that is, multiplied by the dump's scale. Shapes:
@@ -87,7 +87,7 @@ class Whole:
         return max(1, -(-self.shards // MOST_GROUPS))
 
     def parts(self, count: int) -> list[slice]:
-        """The shards in this number of parts, of whole groups, that may be searched in different places.
+        """Return the shards in this number of parts, of whole groups, that may be searched in different places.
 
         >>> Whole(shards=25, rows=1000, shown=1000).parts(2)
         [slice(0, 12, None), slice(12, 25, None)]
@@ -97,12 +97,12 @@ class Whole:
         return [slice(first, stop) for first, stop in itertools.pairwise(stops) if first < stop]
 
     def share(self, hits: int, rows: int) -> int:
-        """How many of these hits fall to a part with this number of rows, rounded up."""
+        """Return how many of these hits fall to a part with this number of rows, rounded up."""
         return -(-hits * rows // max(1, self.shown))
 
 
 def everything(shards: Sequence[Shard], queries: int, bonus: Bonus | None) -> list[list[Candidates]]:
-    """All rows of each shard that may be found as candidates, for this number of queries."""
+    """Return all rows of each shard that may be found as candidates, for this number of queries."""
     candidates = []
     for number, shard in enumerate(shards):
         rows = np.flatnonzero(shard.shown_rows())
@@ -123,7 +123,7 @@ def ranges(begins: Rows, stops: Rows) -> Rows:
 
 
 def slices(numbers: Rows, count: int) -> list[slice]:
-    """Where each number below `count` is in ascending numbers.
+    """Find where each number below `count` is in ascending numbers.
 
     >>> slices(np.array([0, 0, 2]), 3)
     [slice(0, 2, None), slice(2, 2, None), slice(2, 3, None)]

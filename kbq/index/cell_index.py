@@ -47,7 +47,7 @@ class CellIndex:
     def __init__(
         self, shards: Sequence[Shard], cells: Sequence[Cells | None], overfetch: int, whole: Whole | None = None
     ) -> None:
-        """An index of all shards, or of some groups of them.
+        """Make an index of all shards, or of some groups of them.
 
         Args:
             cells: of each shard; None: it has no rows.
@@ -107,7 +107,7 @@ class CellIndex:
         ]
 
     def _best_rows(self, queries: Floats, k: int) -> list[Hits]:
-        """The k best rows for each query vector, or fewer if the probed cells hold fewer. Shape: (vectors, dim)."""
+        """Find the k best rows for each query vector; fewer if the probed cells hold fewer. Shape: (vectors, dim)."""
         wanted = self._overfetch * k
         scores: Floats = np.empty((len(queries), 0), np.float32)
         shards: Rows = np.empty((len(queries), 0), np.int64)
@@ -128,7 +128,7 @@ class CellIndex:
         ]
 
     def _rescored(self, query: Doubles, shards: Rows, rows: Rows, k: int) -> Hits:
-        """The k best of these rows, by exact scores. Shapes: query (dim,), shards and rows (rows,)."""
+        """Return the k best of these rows, by exact scores. Shapes: query (dim,), shards and rows (rows,)."""
         scores = np.empty(len(rows), np.float32)
         for number in np.unique(shards):
             in_shard = shards == number
@@ -137,11 +137,11 @@ class CellIndex:
         return Hits(scores[best], shards[best], rows[best])
 
     def _rows_near(self, number: int, sides: Sequence[Hits]) -> Rows:
-        """The rows of a shard to begin spans at, ascending: those of whole paragraphs with a hit."""
+        """Return the rows of a shard to begin spans at, ascending: those of whole paragraphs with a hit."""
         return ranges(*self._shards[number].row_range(self._around(number, sides)))
 
     def _around(self, number: int, sides: Sequence[Hits]) -> Rows:
-        """The paragraphs of a shard that contain a hit, ascending."""
+        """Return the paragraphs of a shard that contain a hit, ascending."""
         rows = np.concatenate([side.rows[side.shards == number] for side in sides])
         return np.unique(self._shards[number].paragraphs_of(rows))
 
@@ -160,7 +160,7 @@ def at_most(start: np.float32, end: np.float32, bonus: float = 0.0) -> float:
 def _with_best_bonuses(
     near: Sequence[Sequence[Rows]], bonus: Bonus, k: int
 ) -> tuple[list[list[Paragraphs]], list[float]]:
-    """For each shard and query, the paragraphs `near` hits and those whose bonus is among the k largest of all shards.
+    """Select, for each shard and query, the paragraphs `near` hits and those with one of the k largest bonuses of all.
 
     Also, for each query, a bonus that no other paragraph exceeds; of equal bonuses, all or none are taken. There must
     be more than k paragraphs.
@@ -175,7 +175,7 @@ def _with_best_bonuses(
 
 
 def _near_and_largest(table: Floats, near: Sequence[Rows], count: int) -> tuple[list[Paragraphs], list[Paragraphs]]:
-    """For each query, the paragraphs of one shard near hits, and those with the largest bonus."""
+    """Select, for each query, the paragraphs of one shard near hits, and those with the largest bonus."""
     close = [Paragraphs(numbers, bonus[numbers]) for numbers, bonus in zip(near, table, strict=True)]
     return close, [_largest(bonus, count) for bonus in table]
 
@@ -187,13 +187,13 @@ def _largest(bonus: Floats, count: int) -> Paragraphs:
 
 
 def _with_better(near: Paragraphs, largest: Paragraphs, limit: float) -> Paragraphs:
-    """The union, ascending, of `near` and those of `largest` whose bonus is above the limit."""
+    """Return the union, ascending, of `near` and those of `largest` whose bonus is above the limit."""
     better = largest.bonus > limit
     numbers, first = np.unique(np.concatenate([near.numbers, largest.numbers[better]]), return_index=True)
     return Paragraphs(numbers, np.concatenate([near.bonus, largest.bonus[better]])[first])
 
 
 def _all_rows(shard: Shard, paragraphs: Rows, bound: float, bonus: Floats | None = None) -> Candidates:
-    """All rows of ascending paragraphs as candidates. Shapes: (paragraphs,)."""
+    """Return all rows of ascending paragraphs as candidates. Shapes: (paragraphs,)."""
     begins, stops = shard.row_range(paragraphs)
     return Candidates(ranges(begins, stops), bound, None if bonus is None else np.repeat(bonus, stops - begins))

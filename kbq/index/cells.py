@@ -37,7 +37,7 @@ PREFETCHED = 2**27  # bytes of cells, about, prefetched at a time: more might ev
 
 
 def clusters_for(rows: int) -> int:
-    """The number of cells: about 4 √rows, but not so many that k-means lacks rows."""
+    """Return the number of cells: about 4 √rows, but not so many that k-means lacks rows."""
     return int(max(1, min(4 * rows**0.5, rows / 39)))
 
 
@@ -111,7 +111,7 @@ def _write(index: Any, path: Path) -> None:
 
 
 def read_cells(path: Path) -> Any:
-    """The index that `build_cells` wrote; int8 vectors are memory-mapped, four-bit codes are read into memory.
+    """Open the index that `build_cells` wrote; int8 vectors are memory-mapped, four-bit codes are read into memory.
 
     Raises:
         KnowledgeBaseError: faiss is not installed, or the file is missing or damaged.
@@ -165,7 +165,7 @@ class Cells:
                 expect_random_access(int(lists.ptr), lists.totsize)
 
     def search(self, queries: Floats, k: int) -> tuple[Floats, Rows]:
-        """The scores, by their codes, and numbers of the k best rows in the probed cells; -1 if there are fewer.
+        """Find the k best rows in the probed cells: their scores, by codes, and numbers, -1 where there are fewer.
 
         To find a share of the rows, at least the same share of the cells is probed; to find all rows, all cells.
         Shapes: queries (queries, dim), results (queries, k or the number of rows).
@@ -257,7 +257,7 @@ class Clusters:
         return clusters
 
     def nearest(self, rows: Values) -> Rows:
-        """The cluster of each row: that of the nearest mean by L2 distance. Shapes: (rows, dim), (rows,)."""
+        """Return the cluster of each row: that of the nearest mean by L2 distance. Shapes: (rows, dim), (rows,)."""
         step = max(1, (SCORES if self._device.type == "cpu" else SCORES_CUDA) // len(self.means))
         parts = [rows[first : first + step] for first in range(0, len(rows), step)]
         try:
@@ -282,7 +282,7 @@ class Clusters:
 
 
 def _largest(scores: Tensor) -> Rows:
-    """The argmax of each row; on a CPU, NumPy is several times as fast as PyTorch. Shape: (rows,)."""
+    """Return the argmax of each row; on a CPU, NumPy is several times as fast as PyTorch. Shape: (rows,)."""
     return np.asarray(scores.numpy().argmax(axis=1) if scores.is_cpu else scores.argmax(dim=1).cpu().numpy())
 
 
@@ -291,7 +291,7 @@ def _random_rows(rows: Values, count: int, random: np.random.Generator) -> Float
 
 
 def _sums(rows: Values, groups: Rows, count: int) -> Floats:
-    """The sum of the rows of each group. Shapes: rows (rows, dim), groups (rows,), result (count, dim)."""
+    """Return the sum of the rows of each group. Shapes: rows (rows, dim), groups (rows,), result (count, dim)."""
     sums = torch.zeros(count, rows.shape[1])
     for first in range(0, len(rows), COMPARED):
         part = slice(first, first + COMPARED)

@@ -80,7 +80,7 @@ def _candidates(openings: Openings, enough: Floats, shards: int, with_bonus: boo
 
 
 def pieces_at_a_time(device_type: str, queries: int, dim: int, in_integers: bool) -> int:
-    """How many pieces to multiply with these queries at a time, to limit the size of the products."""
+    """Return how many pieces to multiply with these queries at a time, to limit the size of the products."""
     if device_type == "cpu":
         return max(LEAST_PIECES, BLOCK_SCORES // queries)
     columns = max(TILE, 4 * queries) if in_integers else max(dim, 2 * queries)  # of products, or of float32 rows
@@ -182,7 +182,7 @@ class _ShardRows:
         return _Openings(queries[kept[0]], rows[kept], row_uppers[kept], added[kept])
 
     def _largest(self, bonus: Tensor, begin: int, count: int) -> Tensor:
-        """The largest bonus of the paragraphs in each piece. Shape: (count, queries)."""
+        """Return the largest bonus of the paragraphs in each piece. Shape: (count, queries)."""
         begins = torch.arange(begin, begin + count * MAX_TOKENS, MAX_TOKENS, device=self.device)
         stops = (begins + MAX_TOKENS).clamp(max=len(self._vectors))
         first, last = (torch.searchsorted(self._stops, rows, right=True) for rows in (begins, stops - 1))
@@ -191,7 +191,7 @@ class _ShardRows:
         return bonus[self._filled[within]].amax(dim=1)
 
     def _paragraphs(self, rows: Tensor) -> Tensor:
-        """The paragraph of each row; rows after the last belong to the last paragraph."""
+        """Return the paragraph of each row; rows after the last belong to the last paragraph."""
         return self._filled[torch.searchsorted(self._stops, rows, right=True).clamp(max=len(self._filled) - 1)]
 
 

@@ -42,7 +42,7 @@ SAMPLE = 100_000  # rows to learn the directions of vectors from
 
 
 def chosen_kind(manifest: Manifest, wanted: WantedKind) -> BuiltKind:
-    """The kind that `auto` stands for: that of the default index or, if that is exact, by the number of rows."""
+    """Return the kind that `auto` stands for: that of the default index or, if that is exact, by the number of rows."""
     if wanted != "auto":
         return wanted
     kind = manifest.index.kind
@@ -59,7 +59,7 @@ class Codes:
     overfetch: int  # hits to score again per hit wanted
 
     def kept(self, dim: int) -> int:
-        """How many dimensions of a rotated vector are stored."""
+        """Return how many dimensions of a rotated vector are stored."""
         return max(1, dim // 3 // self.together) * self.together
 
 
@@ -148,7 +148,7 @@ def _build(shard: Shard, entry: IndexEntry, queries: Floats, device: torch.devic
 
 
 def is_built(shards: Sequence[Shard], entry: IndexEntry) -> bool:
-    """Whether all shards have this index; shards without rows need none."""
+    """Return whether all shards have this index; shards without rows need none."""
     try:
         if entry.kind != "exact":
             _folders(shards, entry)
@@ -216,7 +216,7 @@ def _open_cells(shards: Sequence[Shard], entry: IndexEntry, folders: dict[int, P
 
 
 def _folders(shards: Sequence[Shard], entry: IndexEntry) -> dict[int, Path]:
-    """The folders of an index for all shards that have rows, by shard number; each is complete and of its shard.
+    """Return the folders of an index for all shards that have rows, by shard number; each is complete and of its shard.
 
     Raises:
         KnowledgeBaseError: one is missing or of another shard, or a file is missing or has another length.

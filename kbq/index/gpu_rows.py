@@ -95,7 +95,7 @@ class GpuRows:
         return openings, np.concatenate([enough for _, enough in parts])
 
     def _bonus(self, bonus: Bonus, queries: int) -> Tensor:
-        """The scores that the paragraphs of all shards add. Shape: (paragraphs, queries)."""
+        """Return the scores that the paragraphs of all shards add. Shape: (paragraphs, queries)."""
         added = torch.zeros((max(1, int(self._paragraph_begins[-1])), queries), device=self.device)
         for number, (begin, stop) in zip(self._numbers, itertools.pairwise(self._paragraph_begins), strict=True):
             added[begin:stop] = as_tensor(bonus[number]).to(self.device).T
@@ -216,7 +216,7 @@ def best_of_pieces(rows: Tensor, edges: Tensor, paragraphs: Tensor, asked: Asked
 
 @cache
 def kernels_work(device: torch.device, dim: int) -> bool:
-    """Whether Triton is there, and its kernels compute on this GPU."""
+    """Return whether Triton is there, and its kernels compute on this GPU."""
     rows = (torch.arange(PADDING * dim, device=device) % 251 - 125).to(torch.int8).view(PADDING, dim)
     edges = torch.full((PADDING,), OPENS | CLOSES, dtype=torch.uint8, device=device)
     one = np.eye(1, dim, dtype=np.float32)

@@ -110,7 +110,7 @@ def in_steps(vectors: Floats, bits: int = STEPS) -> Doubles:
 
 
 def float32_products(rows: Tensor, queries: Tensor) -> Tensor:
-    """The inner products of int8 rows and float32 queries on a CPU.
+    """Return the inner products of int8 rows and float32 queries on a CPU.
 
     All blocks share a buffer, as a new one costs as much as the product.
     Shapes: rows (rows, dim), queries (queries, dim), result (rows, queries).
@@ -158,32 +158,32 @@ def tiled_products(rows: Tensor, others: Tensor) -> Tensor:
 
 
 def tiled(rows: Tensor) -> list[Tensor]:
-    """The rows as one or two matrices of whole tiles; if `dim` fits, only the last few rows are copied."""
+    """Return the rows as one or two matrices of whole tiles; if `dim` fits, only the last few rows are copied."""
     whole = len(rows) - len(rows) % TILE if rows.shape[1] % TILE == 0 else 0
     return [part for part in (rows[:whole], in_tiles(rows[whole:])) if len(part)]
 
 
 def in_tiles(matrix: Tensor) -> Tensor:
-    """The matrix padded with zeros to whole tiles; the same object if it fills them, as `pad` always copies."""
+    """Return the matrix padded with zeros to whole tiles; the same object if it fills them, as `pad` always copies."""
     right, below = (-size % TILE for size in reversed(matrix.shape))
     return pad(matrix, (0, right, 0, below)) if right or below else matrix
 
 
 def _fetched(rows: Tensor) -> Tensor:
-    """The same rows, read into the CPU's cache in order, which a product does not do."""
+    """Return the same rows, read into the CPU's cache in order, which a product does not do."""
     rows.amax()
     return rows
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
-    """An array as a tensor, which nothing is written to: an array may be read-only, PyTorch has no such tensors."""
+    """View an array as a tensor, to read: PyTorch has no read-only tensors, as arrays may be."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.from_numpy(array)
 
 
 def largest_whole(dim: int) -> int:
-    """The largest integer in a query, so that its high limb fits int8 and the score of a span int32."""
+    """Return the largest integer in a query, so that its high limb fits int8 and the score of a span int32."""
     return min(127 * LIMB + LIMB // 2 - 1, (2**31 - 1) // (2 * 127 * dim))
 
 
@@ -197,7 +197,7 @@ def _limbs(queries: Floats, unit: Floats) -> NDArray[np.int8]:
 
 @cache
 def has_fast_int8(device: torch.device) -> bool:
-    """Whether a device multiplies int8 in hardware: VNNI, AMX, tensor cores."""
+    """Return whether a device multiplies int8 in hardware: VNNI, AMX, tensor cores."""
     if device.type == "cpu":
         return cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
     ones = torch.ones(2, TILE, dtype=torch.int8, device=device)
@@ -210,7 +210,7 @@ def has_fast_int8(device: torch.device) -> bool:
 
 
 def devices_for(shards: Sequence[Shard], device: torch.device) -> list[torch.device]:
-    """The device for the rows of each shard: the given one or, if it is a GPU that lacks memory, other GPUs, too.
+    """Choose a device for the rows of each shard: the given one or, if it is a GPU without room, other GPUs, too.
 
     Raises:
         KnowledgeBaseError: all GPUs together lack memory.

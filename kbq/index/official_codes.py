@@ -58,7 +58,7 @@ class OfficialIndex(CellIndex):
         return [ShardGroup(0, self._shards, self)]
 
     def _best_rows(self, queries: Floats, k: int) -> list[Hits]:
-        """The k best rows for each query vector, or fewer if the probed lists hold fewer. Shape: (vectors, dim)."""
+        """Find the k best rows for each query vector; fewer if the probed lists hold fewer. Shape: (vectors, dim)."""
         _, ids = self._all_cells.search(queries, k)
         hits = []
         for query, found in zip(in_steps(queries), ids, strict=True):
@@ -68,7 +68,7 @@ class OfficialIndex(CellIndex):
         return hits
 
     def _rows_near(self, number: int, sides: Sequence[Hits]) -> Rows:
-        """The rows that are hits for a start, and those from which a phrase may end at a hit for an end.
+        """Return the rows that are hits for a start, and those from which a phrase may end at a hit for an end.
 
         Other rows of the paragraphs would each be a read from another place of a file that memory may not hold.
         """
@@ -79,7 +79,7 @@ class OfficialIndex(CellIndex):
 
 
 def _shown_ids(codes: Codes, shown: Bools) -> Bools:
-    """Whether the vector of each id may be found. Shapes: (rows of all shards,), (ids,)."""
+    """Return whether the vector of each id may be found. Shapes: (rows of all shards,), (ids,)."""
     ids = codes.ids_of(np.flatnonzero(shown))
     bits = np.zeros(int(ids.max(initial=-1)) + 1, bool)
     bits[ids] = True
@@ -87,7 +87,7 @@ def _shown_ids(codes: Codes, shown: Bools) -> Bools:
 
 
 def _faiss_index(codes: Codes) -> Any:
-    """An index of faiss over the lists in the official file, which stays on the disk."""
+    """Return an index of faiss over the lists in the official file, which stays on the disk."""
     faiss, layout = load_faiss(), codes.layout
     means = faiss.IndexFlatIP(layout.dim)
     means.add(np.ascontiguousarray(codes.means))

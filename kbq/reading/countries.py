@@ -81,7 +81,7 @@ def meanings(query: str, answers: Sequence[Answer]) -> list[str]:
 
 
 def _tables() -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """The countries, each as its first name, by their names and by their adjectives."""
+    """Return the countries, each as its first name, by their names and by their adjectives."""
     by_name: dict[str, str] = {}
     by_adjective: dict[str, str] = {}
     for entry in COUNTRIES.strip().replace("\n", "|").split("|"):

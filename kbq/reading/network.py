@@ -181,7 +181,7 @@ def open_reader(folder: Path) -> QuestionAnswering:
 
 
 def judge_digest(folder: Path) -> str:
-    """The digest of the reader in a model folder; empty if no reader there judges phrases for its weights."""
+    """Return the digest of the reader in a model folder; empty if no reader there judges phrases for its weights."""
     try:
         with safe_open(folder / READER, "pt") as file:
             judges = any(name.startswith(JUDGE) for name in file.keys())  # noqa: SIM118 - it cannot be iterated
@@ -191,7 +191,7 @@ def judge_digest(folder: Path) -> str:
 
 
 def has_reader(folder: Path) -> bool:
-    """Whether a model folder has a reader for its weights."""
+    """Return whether a model folder has a reader for its weights."""
     try:
         return _written_for(folder) == read_config(folder).phrase_fingerprint
     except (OSError, SafetensorError):
@@ -228,7 +228,7 @@ class TaughtJudge:
     reader: str  # the digest of the reader whose states it was taught with
 
     def judges(self, text: str) -> bool:
-        """Whether a query is a slot of one of its relations."""
+        """Return whether a query is a slot of one of its relations."""
         slot = slot_of(text)
         return slot is not None and relation_key(slot[1]) in self._keys
 

@@ -80,7 +80,7 @@ def excerpts(tokenizer: Any, query: Sequence[int], phrases: Sequence[Answer], le
 
 
 def _part(number: int, span: Span, tokens: int, room: int) -> tuple[slice, list[int], list[Span]]:
-    """The part of a text, `room` tokens long, with a phrase in its middle; the phrase's number and its span there."""
+    """Cut a text to `room` tokens with a phrase in the middle; return the phrase's number and span there, too."""
     first, last = span
     start = max(0, min((first + last + 1 - room) // 2, tokens - room))
     return slice(start, start + room), [number], [(max(0, first - start), min(last - start, room - 1))]
@@ -105,7 +105,7 @@ def _stretches(phrases: Sequence[Answer]) -> Iterator[tuple[int, int, list[int]]
 
 
 def _around(phrase: Answer) -> tuple[int, int]:
-    """The characters [begin, stop) of a phrase and its surroundings, cut between words where there are any."""
+    """Return the characters [begin, stop) of a phrase and its surroundings, cut between words where there are any."""
     text, begin, stop = phrase.context, phrase.start - AROUND, phrase.end + AROUND
     blank_before, blank_behind = text.find(" ", max(0, begin), phrase.start), text.rfind(" ", phrase.end, stop)
     begin = content_start(text) if begin <= 0 else begin if blank_before < 0 else blank_before
@@ -196,7 +196,7 @@ def odds(judge: PhraseJudge, edges: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _judged_together(read: _Read, judges: Sequence[PhraseJudge]) -> Tensor:
-    """The odds of phrases, always the same number at a time; `judges`: of each phrase. Shape: (phrases,)."""
+    """Return the odds of phrases, always the same number at a time; `judges`: of each phrase. Shape: (phrases,)."""
     values = torch.empty_like(read.tokens)
     for judge in dict.fromkeys(judges):
         own = torch.tensor([number for number, each in enumerate(judges) if each is judge], device=values.device)
@@ -241,7 +241,7 @@ def _with_proposal(excerpt: Excerpt, span: Span) -> Excerpt:
 
 
 def _proposals(logits: Tensor, texts: Sequence[slice]) -> list[Span]:
-    """The best phrase of each text, chosen where the logits are. Shape of `logits`: (2, rows)."""
+    """Return the best phrase of each text, chosen where the logits are. Shape of `logits`: (2, rows)."""
     firsts, counts = (np.array([(text.start, text.stop - text.start) for text in texts]).T)[:, :, None]
     places = np.arange(counts.max())
     rows = torch.from_numpy(np.minimum(firsts + places, firsts + counts - 1)).to(logits.device)

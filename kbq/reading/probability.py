@@ -113,7 +113,7 @@ def _words(text: str) -> list[str]:
 
 
 def _share(words: Sequence[str], text: str) -> float:
-    """The share of words that occur in a text; all of none."""
+    """Return the share of words that occur in a text; all of none."""
     inside = frozenset(_words(text))
     return sum(word in inside for word in words) / len(words) if words else 1.0
 

@@ -169,7 +169,7 @@ class Reader:
         return [np.concatenate([nothing, *islice(left, len(example))], axis=1) for example in examples]
 
     def fingerprint(self) -> str:
-        """A digest of the weights."""
+        """Return a digest of the weights."""
         digest = hashlib.blake2b(digest_size=16)
         for name, tensor in sorted(self.network.state_dict().items()):
             digest.update(name.encode())
@@ -216,7 +216,7 @@ class Reader:
 
 
 def _load(source: str) -> tuple[Any, list[str]]:
-    """The network of a checkpoint, and the names of weights that the checkpoint lacks, which are random."""
+    """Return the network of a checkpoint, and the names of weights that the checkpoint lacks, which are random."""
     model_class = hugging_face().AutoModelForQuestionAnswering
     with reading(source), readable_checkpoint(source) as checkpoint:
         network, facts = model_class.from_pretrained(

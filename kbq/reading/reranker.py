@@ -91,7 +91,7 @@ class Reranking:
         return f"{self.reader_digest} {taught.fingerprint}" if taught else self.reader_digest
 
     def looks(self, options: SearchOptions) -> int:
-        """How many phrases of a query are looked at again.
+        """Return how many phrases of a query are looked at again.
 
         Raises:
             QueryError: some are asked for, but none can be.
@@ -170,12 +170,12 @@ def rerank_found(
 
 
 def judged(judge: PhraseJudge, windows: Sequence[ReadWindow]) -> Tensor:
-    """The logarithms of the odds of all phrases of a query, window after window. Shape: (phrases,)."""
+    """Return the logarithms of the odds of all phrases of a query, window after window. Shape: (phrases,)."""
     return odds(judge, *(torch.cat(parts) for parts in zip(*(window[1:3] for window in windows), strict=True)))
 
 
 def _looks(phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, list[float]]]) -> list[Look]:
-    """The looks of one query."""
+    """Return the looks of one query."""
     found: dict[int, float] = {}
     proposed: list[Look] = []
     for excerpt, values in windows:
@@ -189,7 +189,7 @@ def _looks(phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, list[floa
 
 
 def answers_in(excerpt: Excerpt, phrases: Sequence[Answer]) -> list[Answer]:
-    """The phrases of an excerpt that was read, then the proposed one, with the best of their scores.
+    """Return the phrases of an excerpt that was read, then the proposed one, with the best of their scores.
 
     Args:
         phrases: all that were found for the query.

@@ -142,7 +142,7 @@ def add_index(
 
 
 def _digest(queries: Sequence[str], model: Model) -> str:
-    """A digest of the given queries and of a tuned encoder; empty without either."""
+    """Return a digest of the given queries and of a tuned encoder; empty without either."""
     if not (queries or model.config.base):
         return ""
     content = "\n".join([*queries, model.config.query_fingerprint if model.config.base else ""])
@@ -159,7 +159,7 @@ def remove_unnamed(folder: Path, manifest: Manifest) -> None:
 
 
 def queries_file(folder: Path, digest: str) -> Path:
-    """The file with the queries that an index was made for."""
+    """Return the file with the queries that an index was made for."""
     return folder / f"queries-{digest}.json"
 
 
@@ -261,7 +261,7 @@ def tune_probes(
 
 
 def recall(exact: Sequence[Sequence[Answer]], found: Sequence[Sequence[Answer]]) -> float:
-    """The mean share of the phrases of exact search that were found, or 1 if it finds none for any query."""
+    """Return the mean share of the phrases of exact search that were found, or 1 if it finds none for any query."""
     shares = []
     for true, hits in zip(exact, found, strict=True):
         phrases = {hit.place for hit in hits}

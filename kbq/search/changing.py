@@ -1,7 +1,7 @@
 """Changing: a corpus becomes a knowledge base, or changes one; one new manifest, written last, makes it so.
 
 Pages are encoded first, then come indexes and words; a kill leaves the knowledge base as it was, and the same command
-resumes. Who has it open goes on with what was opened.
+resumes. Those who have it open keep what they opened.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def build(
         name = None if model is None else str(as_path(model, "a model"))
         model = model_of(folder, published.model, name, device) if published else Model.open(name or "default", device)
     known_ids = () if published is None else Pages.open(folder).ids()
-    bad_lines = BadLines(corpus, options.skip_bad_lines, note)
-    pages = noting_language(_pages(corpus, options, bad_lines, known_ids, note), note)
+    pages, bad_lines = _pages(corpus, options, known_ids, note)
+    pages = noting_language(pages, note)
     with writing_to(folder, KnowledgeBaseError, goes_on=True):
         # A folder that is not a knowledge base is not locked; a missing faiss is reported before hours of encoding.
         kinds = {options.index} | ({entry.kind for entry in published.entries} if published else set())
@@ -165,8 +165,7 @@ def update(
     """
     published = read_manifest(folder)  # before the corpus is read
     published.refuse_codes(folder)
-    bad_lines = BadLines(corpus, options.skip_bad_lines, note)
-    pages = _pages(corpus, options, bad_lines, (), note)
+    pages, bad_lines = _pages(corpus, options, (), note)
     if dry_run:
         comparison = Comparison(published.open_shards(folder))
         for _ in comparison.to_encode(pages):
@@ -179,8 +178,7 @@ def update(
             raise  # it cannot be read again
         note(f"an update of {folder} was stopped, and the corpus has changed since: it starts over")
         remove_file(folder / STATE)
-        bad_lines = BadLines(corpus, options.skip_bad_lines, note)
-        pages = _pages(corpus, options, bad_lines, (), note)
+        pages, bad_lines = _pages(corpus, options, (), note)
         manifest, changes = _updated(folder, pages, open_model, delete_missing, start_encoders, report, report_stage)
     if published.sparta and not manifest.sparta:
         note(WITHOUT_IMPACTS.format(kb=folder))
@@ -266,18 +264,15 @@ def compact(folder: Path, open_model: Callable[[], Model], threshold: float = 0.
 
 
 def _pages(
-    corpus: str | Path | Iterable[Page],
-    options: BuildOptions,
-    bad_lines: BadLines,
-    known_ids: Iterable[str],
-    note: Note,
-) -> Iterator[Page]:
-    """The pages of a file or folder, or those that were made in Python."""
+    corpus: str | Path | Iterable[Page], options: BuildOptions, known_ids: Iterable[str], note: Note
+) -> tuple[Iterator[Page], BadLines]:
+    """Read the pages of a file or folder, or check those that were made in Python; count the lines left out."""
+    bad_lines = BadLines(corpus, options.skip_bad_lines, note)
     if isinstance(corpus, str | Path):
-        return bad_lines.all_or_none(
-            read_corpus(corpus, options.format, bad_lines.add, known_ids, options.columns, note)
-        )
-    return checked_pages(given(corpus, CorpusError, "a corpus is", "a path, or a list of pages"), known_ids)
+        pages = read_corpus(corpus, options.format, bad_lines.add, known_ids, options.columns, note)
+        return bad_lines.all_or_none(pages), bad_lines
+    made = given(corpus, CorpusError, "a corpus is", "a path, or a list of pages")
+    return checked_pages(made, known_ids), bad_lines
 
 
 def _publish(folder: Path, manifest: Manifest, bm25: bool, report_stage: Report) -> Manifest:

@@ -2,12 +2,11 @@
 
 import heapq
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from kbq.errors import QueryError
 from kbq.search.units import shared_texts
 from kbq.text.letters import folded
 from kbq.text.markers import MARKERS, mention_in, slot_of
-from kbq.words.bm25 import WordStatistics, missing_words, open_bm25, query_words, title_term
+from kbq.words.bm25 import BM25Index, WordStatistics, missing_words, open_bm25, query_words, title_term
 from kbq.words.sparta import PieceTokenizer, SentenceImpacts
 from kbq.words.spelling import common_word, written_here
 
@@ -30,28 +29,16 @@ NAMESAKES = 64  # paragraphs of pages with one title that are looked at
 MOST_NAMES, LONGEST_NAME = 8, 4  # words with a capital of a question that may begin a name, and words of a name
 _WORD = re.compile(r"[^\W_][\w'’ʻʼ.-]*[^\W_]|[^\W_]")
 SPELLINGS = 4096  # words whose suggestions are kept
+ParagraphIndex = BM25Index | SentenceImpacts  # of one shard
 
 
 @dataclass(frozen=True, slots=True)
 class WordQueries:
-    """Queries as their terms, for one source of scores: what `LexicalScores` of shards that are elsewhere need."""
+    """Queries as their terms, for one source of scores, to make `LexicalScores` of shards that are elsewhere."""
 
     terms: Sequence[Sequence[str]]
     weight: float
     statistics: WordStatistics | None  # of BM25, those of the whole knowledge base; None: of learned impacts
-
-
-class ParagraphIndex(Protocol):
-    """An inverted index of one shard: BM25, or learned impacts."""
-
-    def scores(self, terms: Sequence[str]) -> Floats:
-        """How well each paragraph matches these terms. Shape: (paragraphs,)."""
-
-    def parts(self, terms: Sequence[str], paragraph: int) -> dict[str, float]:
-        """The share of each term in the score of a paragraph."""
-
-    def statistics(self, terms: Iterable[str], /) -> WordStatistics | None:
-        """The statistics outside the shard that scores of these terms depend on; None: there are none."""
 
 
 class LexicalScores:
@@ -71,7 +58,7 @@ class LexicalScores:
         self._terms, self._text_of = terms, shared_texts(shards)
 
     def of_shards(self, shards: slice) -> "LexicalScores":
-        """The same scores of some of the shards."""
+        """Return the same scores of some of the shards."""
         return LexicalScores(self._shards[shards], self._indexes[shards], self._terms, self._weight)
 
     @property
@@ -81,7 +68,7 @@ class LexicalScores:
         return WordQueries(self._terms, self._weight, self._indexes[0].statistics(words))
 
     def bonus(self, shard: int, queries: Sequence[int]) -> Floats:
-        """The scores that the paragraphs of a shard add to their phrases. Shape: (queries, paragraphs)."""
+        """Return the scores that the paragraphs of a shard add to their phrases. Shape: (queries, paragraphs)."""
         scores = np.stack([self._indexes[shard].scores(self._terms[query]) for query in queries])
         scores *= np.float32(self._weight)
         shown = self._shards[shard].shown
@@ -106,14 +93,14 @@ class LexicalScores:
         return hits
 
     def explained(self, query: int, k: int) -> Iterator[tuple[Answer, dict[str, float]]]:
-        """The k best paragraphs, each with what the query's terms add to its score."""
+        """Yield the k best paragraphs, each with what the query's terms add to its score."""
         count = min(k, sum(len(shard.texts) for shard in self._shards))  # `islice` takes no number beyond 64 bits
         for score, number, paragraph in islice(self._in_order(query), count):
             parts = self._indexes[number].parts(self._terms[query], paragraph)
             yield self._answer(number, paragraph, score), parts
 
     def _answer(self, shard: int, paragraph: int, score: float) -> Answer:
-        """The whole paragraph."""
+        """Return the whole paragraph."""
         return self._shards[shard].answer(paragraph, score, text=self._text_of(shard, paragraph))
 
     def _in_order(self, query: int) -> Iterator[tuple[float, int, int]]:
@@ -147,7 +134,7 @@ class WordIndexes:
     """BM25 and learned impacts (SPARTA) of all shards; either list is empty where the knowledge base has none."""
 
     def __init__(self, folder: Path, manifest: Manifest, shards: Sequence[Shard]) -> None:
-        """Raises KnowledgeBaseError when files that the manifest names are missing or damaged."""
+        """Raises KnowledgeBaseError if files that the manifest names are missing or damaged."""
         self._folder, self._shards = folder, shards
         self.bm25 = open_bm25(shards) if manifest.bm25 else []
         self.sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
@@ -156,11 +143,11 @@ class WordIndexes:
         self._pieces = PieceTokenizer(folder, manifest) if manifest.sparta else None
 
     def __bool__(self) -> bool:
-        """Whether there is an index of either kind."""
+        """Return whether there is an index of either kind."""
         return bool(self.bm25 or self.sparta)
 
     def scores(self, texts: Sequence[str], backend: WordBackend, weight: float = 1.0) -> LexicalScores:
-        """The lexical scores of these queries: learned impacts for the backend sparta, else BM25.
+        """Return the lexical scores of these queries: learned impacts for the backend sparta, else BM25.
 
         Raises:
             QueryError: the knowledge base has no such index.
@@ -176,7 +163,7 @@ class WordIndexes:
         return LexicalScores(self._shards, self.bm25, [query_words(text, self.bm25) for text in texts], weight)
 
     def all_scores(self, texts: Sequence[str], bm25_weight: float, sparta_weight: float) -> list[LexicalScores]:
-        """The scores of every index that is there, weighted.
+        """Return the scores of every index that is there, weighted.
 
         Raises:
             QueryError: there is none.
@@ -187,7 +174,7 @@ class WordIndexes:
         return sources
 
     def respelled(self, text: str) -> str:
-        """A query with its subject, or a name in a question, as the title has it that reads the same: Łódź for Lodz.
+        """Spell the subject of a query, or a name in a question, as the title that reads the same does: Łódź for Lodz.
 
         An encoder reads letters as they are, so a name in another spelling would be another name.
         """
@@ -209,7 +196,7 @@ class WordIndexes:
         return text
 
     def _title_like(self, name: str) -> str:
-        """The only title that reads like a name, but is spelled otherwise; "" where there is none."""
+        """Find the only title that reads like a name, but is spelled otherwise; "" if there is none."""
         if not name:
             return ""
         term, titles = title_term(name), set[str]()
@@ -220,7 +207,7 @@ class WordIndexes:
         return others[0] if is_clear else ""
 
     def missing(self, text: str) -> list[str]:
-        """Words of a text that no page has in any form; none where there is no BM25 index to tell."""
+        """Find the words of a text that no page has in any form; none without a BM25 index to tell."""
         return missing_words(text, self.bm25) if self.bm25 else []
 
     def unknown(
@@ -229,10 +216,10 @@ class WordIndexes:
         numbers_of: Callable[[Sequence[str]], Sequence[int | None]],
         may_suggest: Callable[[], bool] = lambda: True,
     ) -> dict[str, str | None]:
-        """Words of a query that no page has, each with what may have been meant; None where nothing is like it.
+        """Find the words of a query that no page has, each with what may have been meant; None: nothing is like it.
 
-        They are mistyped, or names that this corpus does not have. A relation or a question may well be put in words
-        that no page uses: they count only where the encoder's vocabulary lacks them, too (`numbers_of` gives None).
+        They are mistyped, or names that this corpus does not have. A relation or a question may well use words that no
+        page has: they count only if the encoder's vocabulary lacks them, too (`numbers_of` gives None).
 
         Args:
             may_suggest: is asked for each word; looking for similar ones takes some 25 ms.

@@ -39,7 +39,7 @@ class SearchContext:
 def search(
     context: SearchContext, queries: Floats, k: int, unit: Unit, lexical: Sequence[LexicalScores] = ()
 ) -> list[list[Answer]]:
-    """The k best units for each query; fewer only where the shards hold fewer.
+    """Return the k best units for each query; fewer only where the shards hold fewer.
 
     Args:
         queries: start vector over end vector, in the units of the rows. Shape: (queries, 2, dim).
@@ -63,7 +63,7 @@ def search_several(
 
 
 def merged(parts: Sequence[Sequence[Answer]], k: int) -> list[Answer]:
-    """The k best answers to a query, given those of parts of the shards, in order.
+    """Return the k best answers to a query, given those of parts of the shards, in order.
 
     Answers with equal scores are in the order of shards and rows, as they are in each part.
     """
@@ -85,7 +85,7 @@ class _Ranking:
         self._best = [[-np.inf] * self.k for _ in range(queries)]  # heaps of the scores of the k best units so far
 
     def may_grow(self, group: int, query: int) -> bool:
-        """Whether a group may hold more of the k best units."""
+        """Return whether a group may hold more of the k best units."""
         found = self._found[group][query]
         return not found.is_complete and found.complete_above >= self._best[query][0]
 
@@ -108,7 +108,7 @@ class _Ranking:
         self._found[group][query] = Units(hits, is_complete, complete_above)
 
     def answers(self) -> list[list[Answer]]:
-        """The k best units for each query."""
+        """Return the k best units for each query."""
         return [merged([found.hits for found in of_query], self.k) for of_query in zip(*self._found, strict=True)]
 
 
@@ -141,7 +141,7 @@ def _search_batch(
 
 
 def _open(rankings: Sequence[_Ranking], groups: int, queries: int) -> dict[int, list[int]]:
-    """The queries, by group, for which that group may hold more of the best units."""
+    """Return the queries, by group, for which that group may hold more of the best units."""
     open_in = {}
     for group in range(groups):
         some = [query for query in range(queries) if any(ranking.may_grow(group, query) for ranking in rankings)]
@@ -171,7 +171,7 @@ def batch_spans(
 
 
 def _most(shards: Sequence[Shard], unit: Unit) -> int:
-    """How many units there may be in all shards."""
+    """Return how many units there may be in all shards."""
     if unit not in ("paragraph", "page"):
         return sum(len(shard) for shard in shards)
     filled = [np.flatnonzero(shard.filled()) for shard in shards]

@@ -59,7 +59,7 @@ def find_spans(
     length_penalty: float = 0.0,
     certain: bool = False,
 ) -> list[Spans]:
-    """For each query, the best span of each candidate start, with its exact score; ties are in the order of rows.
+    """Find, for each query, the best span of each candidate start, with its exact score; ties are in order of rows.
 
     Args:
         candidates: those of each query.
@@ -100,7 +100,7 @@ def find_spans(
 
 
 def _opening(shard: Shard, candidates: Sequence[Candidates]) -> tuple[Rows, Rows, Floats | None]:
-    """The candidates of all queries at which a phrase may open, what to add to them, and their bonus.
+    """Return the candidates of all queries at which a phrase may open, what to add to them, and their bonus.
 
     With the number of a query times the shard's rows added, the rows of all queries ascend.
     """
@@ -112,7 +112,7 @@ def _opening(shard: Shard, candidates: Sequence[Candidates]) -> tuple[Rows, Rows
 
 
 def paragraph_spans(shard: Shard, paragraph: int, query: Floats, length_penalty: float = 0.0) -> Spans:
-    """The best span of each start in one paragraph; see `find_spans`. Shape of `query`: (2, dim)."""
+    """Return the best span of each start in one paragraph; see `find_spans`. Shape of `query`: (2, dim)."""
     every_row = Candidates(shard.rows_of(paragraph), -np.inf)
     return find_spans(shard, [every_row], query[None], length_penalty=length_penalty)[0]
 
@@ -120,7 +120,7 @@ def paragraph_spans(shard: Shard, paragraph: int, query: Floats, length_penalty:
 def reach(
     shard: Shard, rows: Rows, places: Rows, max_tokens: int = MAX_TOKENS, query_of: Rows | Literal[0] = 0
 ) -> Rows:
-    """How many of the `rows`, ascending for each query, may end a span that starts at rows[place]. Shape: (places,).
+    """Count the `rows`, ascending for each query, that may end a span which starts at rows[place]. Shape: (places,).
 
     `rows` must contain all rows of the paragraph within reach of that start.
     """
@@ -141,7 +141,7 @@ def _move_backward_ends(shard: Shard, rows: Rows, values: Floats, ends: Rows, pl
 
 
 def range_argmax(values: Floats, begins: Rows, sizes: Rows) -> Rows:
-    """The index of the maximum of each values[begin : begin + size], the first of equals. Sizes are at least 1.
+    """Return the index of the maximum of each values[begin : begin + size], the first of equals. Sizes are at least 1.
 
     >>> range_argmax(np.float32([1, 5, 2, 5]), np.array([0, 2, 0]), np.array([4, 2, 1])).tolist()
     [1, 3, 0]
@@ -170,7 +170,7 @@ def best_ends(logits: Floats) -> tuple[Floats, Rows]:
 
 
 def _union(begins: Rows, stops: Rows) -> Rows:
-    """The union of the ranges [begin, stop), ascending; begins and stops must ascend, too.
+    """Return the union of the ranges [begin, stop), ascending; begins and stops must ascend, too.
 
     >>> _union(np.array([0, 1, 7]), np.array([3, 4, 8])).tolist()
     [0, 1, 2, 3, 7]
@@ -195,7 +195,7 @@ class RangesTaken:
         self._last_stops: list[int] = []  # of the blocks
 
     def first_within(self, begin: int, stop: int) -> int | None:
-        """Where the first range begins that overlaps [begin, stop), if there is one."""
+        """Return the beginning of the first range that overlaps [begin, stop), if there is one."""
         number = bisect_right(self._last_stops, begin)
         if number == len(self._blocks):
             return None

@@ -62,7 +62,7 @@ def best_units(
     between: tuple[float, float] = (-np.inf, np.inf),
     text_of: TextOf | None = None,
 ) -> Units:
-    """The k best distinct units in the spans of one query, given by shard; only scores `between` these are wanted.
+    """Find the k best distinct units in the spans of one query, given by shard, with scores `between` these.
 
     `text_of`: gives the paragraphs of a search that has several queries; None: this is the only one.
     """
@@ -92,7 +92,7 @@ def best_units(
 def _best_of_each(
     shards: Sequence[Shard], by_shard: Sequence[Spans], unit: Unit, text_of: TextOf
 ) -> Iterator[tuple[_PlacedSpan, tuple[int, int]]]:
-    """The best span of each paragraph or page, best first, with its whole paragraph as the unit."""
+    """Yield the best span of each paragraph or page, best first, with its whole paragraph as the unit."""
     order, shard_of, places = _merged(by_shard)
     paragraphs = np.concatenate([s.paragraphs_of(spans.starts) for s, spans in zip(shards, by_shard, strict=True)])
     keys = paragraphs
@@ -141,7 +141,7 @@ def _without_overlap(
 
 
 def _merged(by_shard: Sequence[Spans]) -> tuple[Rows, Rows, Rows]:
-    """The order of the spans of all shards, best first, and the shard of each span and its index there.
+    """Return the order of the spans of all shards, best first, and the shard of each span and its index there.
 
     Shapes: (spans,).
     """
@@ -155,7 +155,7 @@ def _merged(by_shard: Sequence[Spans]) -> tuple[Rows, Rows, Rows]:
 def _placed(
     shards: Sequence[Shard], by_shard: Sequence[Spans], shard_of: Rows, places: Rows, order: Rows
 ) -> Iterator[_PlacedSpan]:
-    """The spans with their places, in this order. Shapes: (spans,)."""
+    """Yield the spans with their places, in this order. Shapes: (spans,)."""
     first, stop = 0, FIRST_GROUP
     while first < len(order):
         group = order[first:stop]

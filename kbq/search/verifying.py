@@ -42,7 +42,7 @@ class Verification:
     unread: int = 0  # of the problems: files that cannot be read, and may be whole
 
     def __bool__(self) -> bool:
-        """Whether everything is as it was written."""
+        """Return whether everything is as it was written."""
         return not self.problems
 
 

@@ -40,7 +40,7 @@ def _normalised(text: str) -> str:
 
 
 def parts(text: str) -> Iterator[str]:
-    """A text in parts of about PART characters, which end at blanks."""
+    """Yield a text in parts of about PART characters, which end at blanks."""
     first = 0
     while first < len(text):
         blank = BLANK.search(text, first + PART)
@@ -50,7 +50,7 @@ def parts(text: str) -> Iterator[str]:
 
 
 def best_f1(guess: str, golds: Iterable[str]) -> float:
-    """The best F1 of the guess's tokens with those of any of these texts, all normalised before; 0: nothing is shared.
+    """Return the best F1 of the guess's tokens with those of any of these texts, all normalised before.
 
     >>> best_f1("red brick", ["house", "red brick house"])
     0.8
@@ -83,7 +83,7 @@ def score_answer(answer: str, gold_answers: Iterable[str], with_rouge: bool = Tr
 
 
 def best_rouge_l(guess: str, golds: Iterable[str]) -> float:
-    """The best ROUGE-L with any of these texts: slightly below 1 for a perfect match, 0 without sentences.
+    """Return the best ROUGE-L with any of these texts: slightly below 1 for a perfect match, 0 without sentences.
 
     The guess, which may be long, is split once; of its words, those in none of the texts are only counted.
 
@@ -117,7 +117,7 @@ def _rouge_l(guess_sentences: list[list[str]], guess_words: int, gold_sentences:
 
 
 def sentences(text: str) -> Iterator[list[str]]:
-    """The words of each sentence; a sentence of blanks only is one empty word.
+    """Return the words of each sentence; a sentence of blanks only is one empty word.
 
     >>> list(sentences("St. Ives"))
     [['St'], ['Ives']]
@@ -126,7 +126,7 @@ def sentences(text: str) -> Iterator[list[str]]:
 
 
 def common_words(gold: list[str], guess: list[str]) -> set[str]:
-    """The words of one longest common subsequence; of several, the one that the official walk back finds."""
+    """Return the words of one longest common subsequence; of several, the one that the official walk back finds."""
     known = set(gold)
     guess = [word for word in guess if word in known]  # other words change neither the table nor the walk
     if not guess:

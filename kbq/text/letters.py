@@ -72,7 +72,7 @@ def seen(text: str) -> str:
 
 
 def tidy(text: str) -> str:
-    """A text as it is written into a cell: without soft hyphens and the like, ligatures and superfluous blanks.
+    """Return a text as it is written into a cell: without soft hyphens and the like, ligatures and superfluous blanks.
 
     Joiners stay, which Persian and emoji need.
 
@@ -85,7 +85,7 @@ def tidy(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A text with its usual letters, its case and accents kept; the same length is not.
+    """Return a text in usual letters, with its case and accents; its length may change.
 
     >>> plain("Pﬁzer’s Hei\\u00addel\\u00adberg, Kaʻahumanu, 10² m²"), plain("AT&amp;T")
     ("Pfizer's Heidelberg, Ka'ahumanu, 10^2 m2", 'AT&T')
@@ -94,7 +94,7 @@ def plain(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """A text as words are compared: plain, without case, accents and strokes.
+    """Return a text as words are compared: plain, without case, accents and strokes.
 
     >>> folded("Łódź, Œuvre, Straße, Ёлка, バ")
     'lodz, oeuvre, strasse, елка, バ'
@@ -103,7 +103,7 @@ def folded(text: str) -> str:
 
 
 def _in_parts(change: Callable[[str], str], text: str) -> str:
-    """A text in which runs of letters that are not ASCII, with the one before them, are changed: the others stay."""
+    """Change the runs of letters of a text that are not ASCII, with the one before them: the others stay."""
     if "&" in text and ";" in text:
         text = html.unescape(text)
     if not text.isascii():
@@ -144,7 +144,7 @@ _BARE = _Bare({ord(letter): bare for letter, bare in STROKES.items()})
 
 @lru_cache(2**14)  # the relations of a subject have the same values proposed, from the same pages
 def normalised(text: str) -> str:
-    """A text as values are compared: without case, diacritics, punctuation and superfluous blanks; see `letters`.
+    """Return a text as values are compared: without case, diacritics, punctuation and superfluous blanks.
 
     Apostrophes and the points of initials are dropped, other punctuation counts as a blank, except `#*%@‰`, the sign of
     a number, and its decimal point; a text that is punctuation alone stays. Source of the rules: LM-KBC 2026.
@@ -189,7 +189,7 @@ def is_normal(form: Form, text: str) -> bool:
 
 
 def _in_order(form: Form, text: str) -> str:
-    """A text of the same normal form, in which long runs of marks are decomposed and in order."""
+    """Return a text of the same normal form, in which long runs of marks are decomposed and in order."""
     if len(text) < SHORT_TEXT or text.isascii():
         return text
     decomposition: Form = "NFKD" if "K" in form else "NFD"

@@ -11,7 +11,7 @@ EMPTY = ("NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None", "-", "–", "—", 
 
 
 def mention_in(text: str) -> re.Match[str] | None:
-    """The first marked mention, without its markers in group 1.
+    """Return the first marked mention, without its markers in group 1.
 
     Only the first `[START_ENT]` is tried, so that a text of nothing else is read once: what ends none of the later ones
     does not end the first.
@@ -43,6 +43,6 @@ def slot_of(text: str) -> tuple[str, str] | None:
 
 
 def content_start(text: str) -> int:
-    """The first character of a paragraph's content, after the list marker that a KILT knowledge source may have."""
+    """Return where a paragraph's content begins, after the list marker that a KILT knowledge source may have."""
     marker = KILT_MARKER.match(text)
     return marker.end() if marker else 0

@@ -12,7 +12,7 @@ UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4
 
 
 def whole_words(text: str, wanted: str, in_any_case: bool = False) -> list[int]:
-    """Where `wanted` occurs in a text as whole words: the first character of each occurrence.
+    """Find where `wanted` occurs in a text as whole words: the first character of each occurrence.
 
     >>> whole_words("art and party, art", "art")
     [0, 15]
@@ -44,8 +44,6 @@ def sentence_bounds(text: str) -> list[tuple[int, int]]:
 
 
 def _goes_on(text: str, start: int) -> bool:
-    """Whether a sentence that is said to begin at a character is the rest of the one before: it begins small, or with
-    a number, on the same line.
-    """
+    """Return whether what begins at a character is the rest of the sentence before: small, or a number, on its line."""
     behind = GOES_ON.match(text, start)
     return behind is not None and "\n" not in text[max(0, start - 4) : behind.end()]

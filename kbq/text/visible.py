@@ -26,7 +26,7 @@ JOINED = ("Lo", "Lm", "Mn", "Mc", "So", "Sk")  # letters of scripts without capi
 
 
 def visible(text: str) -> str:
-    r"""A text on one line, in which characters that control a terminal are escapes.
+    r"""Return a text on one line, in which characters that control a terminal are escapes.
 
     >>> print(visible("Łódź \x1b[2J\u202egnp.exe\n نمی\u200cخواهم 👩\u200d🚀"))
     Łódź \x1b[2J\u202egnp.exe\n نمی‌خواهم 👩‍🚀
@@ -51,7 +51,7 @@ def _escaped(text: str, escape: Callable[[str], str]) -> str:
 
 
 def _is_in_place(text: str, place: int) -> bool:
-    """Whether a joiner follows what it may join, or a variation selector what it may select."""
+    """Return whether a joiner follows what it may join, or a variation selector what it may select."""
     before = text[place - 1 : place]
     if not before:
         return False

@@ -78,17 +78,17 @@ def index_bm25(folder: Path, report: Report = silent) -> int:
 
 
 def bm25_folder(shard: Path) -> Path:
-    """The folder of the index of a shard."""
+    """Return the folder of the index of a shard."""
     return shard / BM25
 
 
 def is_older(folder: Path) -> bool:
-    """Whether an index is there whose words are compared letter by letter, as kbq once did."""
+    """Return whether an index is there whose words are compared letter by letter, as kbq once did."""
     return folder.exists() and not (folder / f"{FOLDED}.npy").exists()
 
 
 def _count_words(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArray[np.uint32]]:
-    """The vocabulary of a shard, how often each word occurs in each paragraph, and the lengths of paragraphs."""
+    """Return the vocabulary of a shard, how often each word occurs in each paragraph, and the lengths of paragraphs."""
     numbers: dict[str, int] = {}
     paragraphs, terms, counts, lengths = array("i"), array("i"), array("I"), array("I")
     for paragraph, words in enumerate(_words_of_paragraphs(shard, stage)):
@@ -107,7 +107,7 @@ def _count_words(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArra
 
 
 def _words_of_paragraphs(shard: Shard, stage: Stage) -> Iterator[list[str]]:
-    """The words of each paragraph, after those of its page's title."""
+    """Yield the words of each paragraph, after those of its page's title."""
     for first in range(0, len(shard.texts), CHUNK):
         paragraphs = range(first, min(first + CHUNK, len(shard.texts)))
         yield from words_of([f"{shard.title_of(paragraph)} {shard.texts[paragraph]}" for paragraph in paragraphs])
@@ -115,7 +115,7 @@ def _words_of_paragraphs(shard: Shard, stage: Stage) -> Iterator[list[str]]:
 
 
 def _written_stems(text: str) -> list[str]:
-    """The stems of words that have other letters than those of ASCII, as they are written."""
+    """Return the stems of words that have other letters than those of ASCII, as they are written."""
     if text.isascii():
         return []
     words = [word for word in WORD.findall(plain(text).lower()) if not word.isascii()]
@@ -124,7 +124,7 @@ def _written_stems(text: str) -> list[str]:
 
 @lru_cache(2**12)  # the paragraphs of a page follow one another
 def title_term(title: str) -> str:
-    """The term of a title as a whole.
+    """Return the term of a title as a whole.
 
     >>> title_term("The Band"), title_term("It")
     ('=the band', '=it')
@@ -133,7 +133,7 @@ def title_term(title: str) -> str:
 
 
 def words_of(texts: Sequence[str], is_folded: bool = True) -> list[list[str]]:
-    """The stems of the words of each text, folded, without English stop words and single letters."""
+    """Return the stems of the words of each text, folded, without English stop words and single letters."""
     import bm25s  # imported on demand, as dense search does not need it
 
     texts = list(map(folded, texts)) if is_folded else list(texts)
@@ -175,7 +175,7 @@ def _stop_words() -> frozenset[str]:
 
 
 def query_words(text: str, indexes: Sequence["BM25Index"] = ()) -> list[str]:
-    """The stems of a query, see `query_text`; of a name that common words make up, the term of its title, too.
+    """Return the stems of a query, see `query_text`; of a name that common words make up, the term of its title, too.
 
     Args:
         indexes: of all shards; without them no name is known to be common.
@@ -220,7 +220,7 @@ class WordStatistics:
     weights: Mapping[str, float]
 
     def idf(self, word: str) -> float:
-        """The weight of one of these words."""
+        """Return the weight of one of these words."""
         return self.weights[word]
 
 
@@ -279,21 +279,24 @@ class BM25Index(Postings):
         return self._lengths if self.live is None else self._lengths[self.live]
 
     def statistics(self, words: Iterable[str]) -> WordStatistics:
-        """The statistics outside this shard that scores of these words depend on."""
+        """Return the statistics outside this shard that scores of these words depend on."""
         return WordStatistics(self._statistics.mean_length, {word: self._statistics.idf(word) for word in words})
 
     def within(self, statistics: Statistics | WordStatistics) -> Self:
-        """The same index, with the statistics of all shards."""
+        """Return the same index, with the statistics of all shards."""
         index = copy.copy(self)
         index._statistics = statistics
         return index
 
-    def impacts(self, term: str) -> tuple[NDArray[np.int32], Floats]:
-        """The paragraphs that contain a word, and its weight in each. Shapes: (paragraphs with it,)."""
-        paragraphs, counts = self.of(term)
-        relative = self._lengths[paragraphs] / self._statistics.mean_length
-        weights = self._statistics.idf(term) * counts / (counts + K1 * (1 - B + B * relative))
-        return paragraphs, weights.astype(np.float32)
+    def scores(self, terms: Sequence[str]) -> Floats:
+        """Add up the BM25 weights of words in each paragraph. Shape: (paragraphs,)."""
+        scores = np.zeros(self.count, np.float32)
+        for term in terms:
+            paragraphs, counts = self.of(term)
+            relative = self._lengths[paragraphs] / self._statistics.mean_length
+            weights = self._statistics.idf(term) * counts / (counts + K1 * (1 - B + B * relative))
+            scores[paragraphs] += weights.astype(np.float32)
+        return scores
 
 
 def open_bm25(shards: Sequence[Shard]) -> list[BM25Index]:

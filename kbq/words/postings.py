@@ -85,12 +85,12 @@ def write_postings(
 
 
 def _old(folder: Path) -> Path:
-    """The folder of an earlier index, which is used until the new one has been renamed."""
+    """Return the folder of an earlier index, which is used until the new one has been renamed."""
     return folder.with_name(folder.name + ".old")
 
 
 class Postings:
-    """The index of one shard: the impacts (weights) of terms in its passages, as stored, or computed by a subclass."""
+    """The index of one shard: the passages that contain each term, with the weight of the term in each."""
 
     def __init__(self, folder: Path, numbers: Numbers) -> None:
         """Open it; call `expect` next. Raises KnowledgeBaseError if a file is missing or damaged, or lengths differ."""
@@ -134,13 +134,13 @@ class Postings:
             raise damaged(self.folder, self.folder.parent.parent, self._kind, error) from None
 
     def entries(self) -> tuple[list[str], Entries]:
-        """The vocabulary, and all entries of passages that still count, term by term."""
+        """Return the vocabulary, and all entries of passages that still count, term by term."""
         terms = np.repeat(np.arange(len(self._terms), dtype=np.int32), np.diff(self._begins))
         kept = slice(None) if self.live is None else self.live[self._passages]
         return list(self._terms), Entries(self._passages[kept], terms[kept], self._numbers[kept])
 
     def of(self, term: str) -> tuple[NDArray[np.int32], NDArray[Any]]:
-        """The passages that contain a term, and the number of each. Shapes: (passages with it,)."""
+        """Return the passages that contain a term, and the number of each. Shapes: (passages with it,)."""
         rank = bisect_left(self._terms, term)
         is_known = rank < len(self._terms) and self._terms[rank] == term
         first, stop = self._begins[rank : rank + 2] if is_known else (0, 0)
@@ -151,23 +151,19 @@ class Postings:
         return passages[kept], numbers[kept]
 
     def __contains__(self, term: str) -> bool:
-        """Whether any passage contains a term."""
+        """Return whether any passage contains a term."""
         return len(self.of(term)[0]) > 0
 
-    def impacts(self, term: str) -> tuple[NDArray[np.int32], Floats]:
-        """The passages that contain a term, and its impact on each. Shapes: (passages with it,)."""
-        return self.of(term)
-
     def scores(self, terms: Sequence[str]) -> Floats:
-        """The sum of the impacts on each passage; repeated terms count repeatedly. Shape: (passages,)."""
+        """Add up the weights of terms in each passage; repeated terms count repeatedly. Shape: (passages,)."""
         scores = np.zeros(self.count, np.float32)
         for term in terms:
-            passages, weights = self.impacts(term)
+            passages, weights = self.of(term)
             scores[passages] += weights
         return scores
 
     def parts(self, terms: Sequence[str], passage: int) -> dict[str, float]:
-        """The share of each term in the score of a passage."""
+        """Return the share of each term in the score of a passage."""
         return {term: count * float(self.scores([term])[passage]) for term, count in Counter(terms).items()}
 
     def ranks(self, terms: Sequence[str]) -> Iterator[tuple[str, int]]:
@@ -188,7 +184,7 @@ class Postings:
             open_ranges += [(first, middle, low, rank), (middle + 1, stop, rank, high)]
 
     def passages_of(self, terms: Sequence[str]) -> dict[str, NDArray[np.int32]]:
-        """The passages that contain each of some ascending terms, without those that none contains."""
+        """Return the passages that contain each of some ascending terms, without those that none contains."""
         found = {}
         for term, rank in self.ranks(terms):
             passages = self._passages[self._begins[rank] : self._begins[rank + 1]]
@@ -205,7 +201,7 @@ def damaged(folder: Path, kb: Path, numbers: Numbers, error: Exception) -> Knowl
 
 
 def is_complete(folder: Path, of: str, named: str | None = None) -> bool:
-    """Whether a folder holds a whole index of the shard with this seal, the one that is `named` if there is one."""
+    """Return whether a folder holds a whole index of the shard with this seal, the one `named` if one is."""
     try:
         seal = read_seal(folder)
         return (
@@ -218,7 +214,7 @@ def is_complete(folder: Path, of: str, named: str | None = None) -> bool:
 
 
 def query_text(text: str) -> str:
-    """The text to look up: of a marked mention, the mention alone, since its context would find the page it is from.
+    """Return the text to look up: a marked mention alone, since its context would find the page it is from.
 
     >>> query_text("it joins the [START_ENT] Nile [END_ENT] there"), query_text("Nile [SEP] length")
     (' Nile ', 'Nile   length')

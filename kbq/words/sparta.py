@@ -73,7 +73,7 @@ def add_sparta(
 
 
 def sparta_folder(folder: Path, manifest: Manifest) -> Path:
-    """The folder of the impacts of a shard, or of the tokenizer of a knowledge base."""
+    """Return the folder of the impacts of a shard, or of the tokenizer of a knowledge base."""
     return folder / f"sparta-{manifest.sparta}"
 
 
@@ -124,7 +124,7 @@ def _write_block(path: Path, shard: Shard, paragraphs: range, model: SpartaModel
 
 
 def _is_block(path: Path) -> bool:
-    """Whether a file exists and is a complete block."""
+    """Return whether a file exists and is a complete block."""
     try:
         with path.open("rb") as file, np.load(file) as block:
             return {"sentences", "terms", "weights", "paragraphs"} <= set(block.files)
@@ -133,7 +133,7 @@ def _is_block(path: Path) -> bool:
 
 
 def _joined(blocks: Sequence[Path]) -> tuple[Entries, NDArray[np.uint32]]:
-    """The impacts of all blocks, and the paragraph of each sentence."""
+    """Return the impacts of all blocks, and the paragraph of each sentence."""
     empty = (np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.uint32))
     parts = [empty]
     before = 0
@@ -216,7 +216,7 @@ class SentenceImpacts:
         self._count = len(shard.texts)
 
     def scores(self, terms: Sequence[str]) -> Floats:
-        """The score of each paragraph for these terms. Shape: (paragraphs,)."""
+        """Return the score of each paragraph for these terms. Shape: (paragraphs,)."""
         best = np.zeros(self._count, np.float32)
         np.maximum.at(best, self.paragraphs, self._sentences.scores(terms))
         return best
@@ -225,7 +225,7 @@ class SentenceImpacts:
         """None: scores depend on nothing outside this shard."""
 
     def parts(self, terms: Sequence[str], paragraph: int) -> dict[str, float]:
-        """The share of each term in the score of a paragraph, which is that of its best sentence."""
+        """Return the share of each term in the score of a paragraph, which is that of its best sentence."""
         sentences = np.flatnonzero(self.paragraphs == paragraph)
         best = sentences[np.argmax(self._sentences.scores(terms)[sentences])] if len(sentences) else None
         return dict.fromkeys(terms, 0.0) if best is None else self._sentences.parts(terms, int(best))
@@ -243,7 +243,7 @@ class PieceTokenizer:
             raise damaged(tokenizer_folder, folder, "weights", error) from None
 
     def terms(self, text: str) -> list[str]:
-        """The word pieces of a query, in order, with repetitions."""
+        """Return the word pieces of a query, in order, with repetitions."""
         ids = word_pieces(self._tokenizer, query_text(text))
         pieces: list[str] = self._tokenizer.convert_ids_to_tokens(ids)
         return pieces

@@ -64,7 +64,7 @@ class SentenceWindow:
 def sentence_windows(
     tokenizer: Any, title: list[int], text: str, shape: WindowShape, marked: bool
 ) -> list[SentenceWindow]:
-    """The windows of a paragraph, each with as much context on both sides of its sentences as fits.
+    """Return the windows of a paragraph, each with as much context on both sides of its sentences as fits.
 
     A sentence that is longer than a window is split. `marked`: one window per sentence, as in the paper; if false, a
     window has as many sentences as fit.
@@ -86,7 +86,7 @@ def sentence_windows(
 
 
 def around(first: int, stop: int, tokens: int, room: int) -> tuple[int, int]:
-    """The stretch of at most `room` tokens with [first, stop) in its middle, as far as the paragraph allows.
+    """Return the stretch of at most `room` tokens with [first, stop) in its middle, as far as the paragraph allows.
 
     >>> around(4, 6, tokens=100, room=6), around(1, 3, tokens=100, room=6), around(4, 6, tokens=7, room=6)
     ((2, 8), (0, 6), (1, 7))
@@ -144,11 +144,11 @@ class Sparta(nn.Module):
         self.bias = nn.Parameter(torch.zeros(()))
 
     def forward(self, windows: SentenceTensors, terms: Tensor) -> Tensor:
-        """The impacts of some terms. Shapes: terms (terms,), result (sentences, terms)."""
+        """Return the impacts of some terms. Shapes: terms (terms,), result (sentences, terms)."""
         return self.impacts(best_products(self.sentence_states(windows), self.terms[terms]))
 
     def sentence_states(self, windows: SentenceTensors) -> Tensor:
-        """The hidden states of the tokens of each sentence, without its context; see `SentenceTensors.tokens`.
+        """Return the hidden states of the tokens of each sentence, without its context; see `SentenceTensors.tokens`.
 
         Shape: (sentences, longest, dim).
         """
@@ -161,7 +161,7 @@ class Sparta(nn.Module):
 
 
 def best_products(states: Tensor, vectors: Tensor) -> Tensor:
-    """The largest inner product of each term's vector with the tokens of each sentence.
+    """Return the largest inner product of each term's vector with the tokens of each sentence.
 
     Shapes: states (sentences, longest, dim), vectors (terms, dim), result (sentences, terms).
     """
@@ -169,7 +169,7 @@ def best_products(states: Tensor, vectors: Tensor) -> Tensor:
 
 
 def query_scores(impacts: Tensor, counts: Tensor) -> Tensor:
-    """The sum of the impacts of the terms of each query; repeated terms count repeatedly.
+    """Return the sum of the impacts of the terms of each query; repeated terms count repeatedly.
 
     Shapes: impacts (sentences, terms), counts (queries, terms), result (queries, sentences).
     """
@@ -194,7 +194,7 @@ class SpartaRecord:
 
 
 def read_record_of(folder: Path) -> SpartaRecord:
-    """The record of a SPARTA model. Raises ModelError if it is missing, damaged, or of another format."""
+    """Return the record of a SPARTA model. Raises ModelError if it is missing, damaged, or of another format."""
     try:
         return read_model_record(folder, SPARTA, SpartaRecord)
     except FileNotFoundError:
@@ -214,7 +214,7 @@ class SpartaModel:
 
     @classmethod
     def new(cls, checkpoint: str, config: SpartaConfig) -> Self:
-        """An untrained model from any BERT-like checkpoint with segments.
+        """Return an untrained model from any BERT-like checkpoint with segments.
 
         Raises:
             ModelError: there is no such checkpoint, or it has no segments.
@@ -250,7 +250,7 @@ class SpartaModel:
             write_record(folder / SPARTA, SpartaRecord(config, sealed_files(folder)), RECORDS[SPARTA])
 
     def fingerprint(self) -> str:
-        """A digest that identifies the impacts of this model."""
+        """Return a digest that identifies the impacts of this model."""
         digest = hashlib.blake2b(
             repr((self.config.window, self.config.marked, self.vocabulary)).encode(), digest_size=8
         )
@@ -259,16 +259,16 @@ class SpartaModel:
         return digest.hexdigest()
 
     def windows(self, title: list[int], text: str) -> list[SentenceWindow]:
-        """The windows of a paragraph; `title` is given as token ids."""
+        """Return the windows of a paragraph; `title` is given as token ids."""
         return sentence_windows(self.tokenizer, title, text, self.config.window, self.config.marked)
 
     def query_terms(self, text: str) -> list[int]:
-        """The word pieces of a query; see `word_pieces`."""
+        """Return the word pieces of a query; see `word_pieces`."""
         return word_pieces(self.tokenizer, text)
 
 
 def word_pieces(tokenizer: Any, text: str) -> list[int]:
-    """The ids of a query's word pieces, in order, with repetitions, without special and unknown tokens."""
+    """Return the ids of a query's word pieces, in order, with repetitions, without special and unknown tokens."""
     special = set(tokenizer.all_special_ids)
     (pieces,) = encodings(tokenizer, [MARKERS.sub(" ", text)], special=True)
     return [piece for piece in pieces.ids if piece not in special]

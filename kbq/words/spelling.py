@@ -23,7 +23,7 @@ NOWHERE = np.empty(0, np.int32)
 
 
 def written_here(word: str, shards: Sequence[Shard], indexes: Sequence[Postings]) -> str | None:
-    """The similar word that occurs in most paragraphs, as it is written there; None if there is no similar word.
+    """Return the similar word that occurs in most paragraphs, as it is written there; None if there is no similar word.
 
     Words with the same first letter are preferred to all others. `indexes`: the BM25 index of each shard.
     """
@@ -32,7 +32,7 @@ def written_here(word: str, shards: Sequence[Shard], indexes: Sequence[Postings]
 
 
 def common_word(word: str, numbers_of: Callable[[Sequence[str]], Sequence[int | None]]) -> str | None:
-    """The most common word of a vocabulary that is one edit away; None if there is none.
+    """Return the most common word of a vocabulary that is one edit away; None if there is none.
 
     `numbers_of`: gives the numbers of words in the vocabulary, lower for common words; None for other words.
     """
@@ -61,7 +61,7 @@ def _commonest(word: str, others: Collection[str], shards: Sequence[Shard], inde
 
 
 def _forms(shards: Sequence[Shard], paragraphs: Sequence[NDArray[np.int32]]) -> Iterator[str]:
-    """The words of the first few of these paragraphs, shard by shard."""
+    """Yield the words of the first few of these paragraphs, shard by shard."""
     for shard, numbers in zip(shards, paragraphs, strict=True):
         for number in numbers[:PARAGRAPHS]:
             for word in WORD.finditer(f"{shard.title_of(number)} {shard.texts[int(number)]}"):
@@ -69,7 +69,7 @@ def _forms(shards: Sequence[Shard], paragraphs: Sequence[NDArray[np.int32]]) -> 
 
 
 def edits(word: str) -> set[str]:
-    """All other strings one edit away from a word, in lower case; none if it is too short or too long.
+    """Return all other strings one edit away from a word, in lower case; none if it is too short or too long.
 
     >>> {"place", "plae", "plasse", "lpase"} <= edits("Plase"), "plase" in edits("plase"), edits("pla")
     (True, False, set())
