@@ -10,6 +10,7 @@ if not os.path.exists("/dev/nvidia0"):  # noqa: PTH110
     os.environ["TRITON_INTERPRET"] = "1"  # before Triton is loaded: kernels are computed by NumPy
 
 import dataclasses
+import importlib
 import json
 import random
 import sys
@@ -44,15 +45,18 @@ SWITCHES = (  # of Chromium, without which it asks hosts of its own
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "[unused2]")
 
 
+PAGE = "test_the_examples_of_a_page"
+LONGEST = (PAGE, "tests/cluster/")
 # What takes minutes, and is left to `make check-all`.
 SLOW = (
-    "test_the_examples_of_a_page",
+    PAGE,
     "test_an_output_that_takes_no_more_is_said",  # a process each
     "tests/cluster/",
     "tests/test_histories.py",
     "tests/test_mutations.py",
     "tests/test_packaging.py",
     "tests/test_power_cuts.py",
+    "tests/test_sample_kb.py::test_what_a_killed_first_use_left",
     "tests/augmentation/test_generator_training.py",
     "tests/dump/test_building.py::test_an_index_may_be_replaced_while_it_is_opened",
     "tests/dump/test_changes.py::test_indexes_leave_deleted_pages_out",
@@ -62,27 +66,41 @@ SLOW = (
     "tests/reading/test_same_bits.py",
     "tests/search/test_company.py",
     "tests/serve/test_overload.py",
+    "tests/serve/test_reconcile.py::test_a_session_of_openrefine",
+    "tests/serve/test_reconcile.py::test_who_waits_too_long_for_all_of_it_is_told",
     "tests/serve/test_reopening.py",
     "tests/training/test_distillation.py",
     "tests/training/test_train.py",
     "tests/tuning/test_labels.py",
     "tests/tuning/test_merge_models.py",
+    "tests/tuning/test_reranker.py::test_fine_tuning_writes_the_judge_beside_the_query_encoder",
 )
 
 
-@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks and xdist reads their groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what takes minutes; the examples of a page come first, so that no worker is left with them at the end."""
-    items.sort(key=lambda item: "test_the_examples_of_a_page" not in item.nodeid)
+    """Mark slow tests, and give each file to one worker, so that its fixtures are built once.
+
+    Pages of the documentation, which take longest, come first, one by one, and the cluster with them: no worker is
+    left with them at the end.
+    """
+    items.sort(key=lambda item: not any(part in item.nodeid for part in LONGEST))
     for item in items:
-        if any(part in item.nodeid for part in SLOW):
+        if any(part in item.nodeid for part in SLOW) or "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
+        if PAGE not in item.nodeid and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more worker than CPUs, because tests of services, processes and clusters mostly wait."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """The last words of `make check` say what it has left out."""
     if config.getoption("markexpr") == "not slow":
-        left = "examples of the documentation, other CPUs, clusters, kills, training runs, random histories"
+        left = "examples of the documentation, browsers, other CPUs, clusters, kills, training runs, random histories"
         terminalreporter.write_line(f"left for `make check-all`: {left}")
 
 
@@ -468,6 +486,12 @@ def random_shard(encoded: Callable[..., "EncodedParagraph"], make_shard: Callabl
         return make_shard(paragraphs[:2], paragraphs[2:], dim=dim, name=f"random{len(kept)}-{seed}")
 
     return make
+
+
+@pytest.fixture
+def few_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a query encoder is tuned, few other queries are watched: 500 take longer than tuning a small encoder."""
+    monkeypatch.setattr(importlib.import_module("kbq.tuning.finetune"), "WATCHED", 10)
 
 
 @pytest.fixture

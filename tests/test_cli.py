@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import io
+import itertools
 import json
 import os
 import shutil
@@ -15,8 +16,11 @@ from typing import cast
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import kbq
+from cli import app
+from kbq import sample_kb
 from kbq.__main__ import main
 from kbq.answers import DEPTH, RETRIEVAL_WEIGHT
 from kbq.corpus.pages import Page
@@ -743,6 +747,7 @@ def triples(pages: list[Page], write_json_lines: Callable[..., Path]) -> Path:
     return write_json_lines("triples.jsonl", *rows)
 
 
+@pytest.mark.usefixtures("few_watched")
 def test_finetune_query_predict_info(run: Run, triples: Path, kb_folder: Path, tmp_path: Path) -> None:
     options = ("--kb", kb_folder, "--epochs", 1, "--batch", 12, "-k", 5, "--device", "cpu")
     tuned = run("finetune", triples, "--out", tmp_path / "tuned", *options, "--json")
@@ -788,6 +793,7 @@ def test_triples_from_a_pipe_are_refused_before_tuning(
     assert not (tmp_path / "tuned.partial").exists()
 
 
+@pytest.mark.usefixtures("few_watched")
 def test_finetune_where_the_model_has_moved(
     run: Run, triples: Path, corpus: Path, model_folder: Path, tmp_path: Path
 ) -> None:
@@ -808,10 +814,11 @@ def test_version_and_help(run: Run) -> None:
     assert all(f"  {name} " in told.out for name in names)
 
 
-def test_json_is_utf_8_wherever_it_goes(kb_folder: Path) -> None:
-    command = [sys.executable, "-m", "kbq", "query", "Marie Żółć", "--kb", str(kb_folder), "--json"]
+def test_json_is_utf_8_wherever_it_goes(tmp_path: Path) -> None:
+    (tmp_path / "Żółć.jsonl").write_text('{"id": "1", "output": [{"answer": "x"}]}\n')
+    command = [sys.executable, "-m", "kbq", "validate", tmp_path / "Żółć.jsonl", "--json"]
     printed = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
-    assert json.loads(printed.stdout.decode("utf-8"))["query"] == "Marie Żółć"
+    assert json.loads(printed.stdout.decode("utf-8"))["file"] == str(tmp_path / "Żółć.jsonl")
 
 
 def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1199,6 +1206,9 @@ def test_odd_text_is_indexed(
 @pytest.mark.skipif(not DEFAULT_MODEL.exists(), reason="the default model is not there")
 def test_the_sample_answers(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KBQ_CACHE", str(tmp_path / "cache"))
+    with sample_kb.ARTICLES.open("rb") as articles:
+        (tmp_path / "articles.jsonl").write_bytes(b"".join(itertools.islice(articles, 10)))  # all of them take seconds
+    monkeypatch.setattr(sample_kb, "ARTICLES", tmp_path / "articles.jsonl")
     found = run("query", "Marie Curie [SEP] place of birth", "--json")
     assert found.status == 0
     assert "building the sample knowledge base, once, in " in found.err
@@ -1295,8 +1305,8 @@ def test_predictions_from_some_pages_are_another_run(
 # Answers that know when they are right
 
 
-@pytest.fixture
-def calibrated(judging_kb: KnowledgeBase, run: Run, write_json_lines: Callable[..., Path], tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def calibrated(judging_kb: KnowledgeBase, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the command wrote for forty triples, half of them answered as the knowledge base answers them."""
     subjects, relations = ["Marie", "Curie", "Warsaw", "Paris", "river", "city", "place", "birth"], list("abcde")
     asked = [(subject, relation) for subject in subjects for relation in relations]
@@ -1305,12 +1315,15 @@ def calibrated(judging_kb: KnowledgeBase, run: Run, write_json_lines: Callable[.
         {"subject": subject, "relation": relation, "object": answers[0].text if number % 2 else ""}
         for number, ((subject, relation), answers) in enumerate(zip(asked, found, strict=True))
     ]
-    triples = write_json_lines("triples.jsonl", *rows)
-    outcome = run("calibrate", triples, "--kb", judging_kb.folder, "--out", tmp_path / "c.json", "--json")
-    assert outcome.status == 0, outcome.err
-    (told,) = outcome.documents
-    assert (told["queries"], told["hidden"], told["out"]) == (43, 3, str(tmp_path / "c.json"))
-    return tmp_path / "c.json"
+    folder = tmp_path_factory.mktemp("calibrated")
+    triples, out = folder / "triples.jsonl", folder / "c.json"
+    triples.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    command = ["calibrate", triples, "--kb", judging_kb.folder, "--out", out, "--json"]
+    outcome = CliRunner().invoke(app, list(map(str, command)))
+    assert outcome.exit_code == 0, outcome.output
+    told = json.loads(outcome.stdout)
+    assert (told["queries"], told["hidden"], told["out"]) == (43, 3, str(out))
+    return out
 
 
 def test_probabilities_are_printed_and_no_answer_is_said(run: Run, judging_kb: KnowledgeBase, calibrated: Path) -> None:

@@ -9,6 +9,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
+from brute_force import best_spans
 
 from kbq.answers import BuiltKind
 from kbq.dump.manifest import IndexEntry
@@ -42,20 +43,6 @@ def opened(shard: Shard, kind: BuiltKind, probes: int = ALL) -> Index:
     return open_index([shard], IndexEntry(kind, probes), CPU)
 
 
-def best_of_each_start(shard: Shard, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """The float64 score of the best span of at most 20 tokens from each row. Shape: (rows,)."""
-    opens, closes = (shard.vectors.astype(np.float64) @ side.astype(np.float64) for side in (start, end))
-    paragraphs = shard.paragraphs_of(np.arange(len(shard)))
-    best = np.full(len(shard), -np.inf)
-    for one in range(len(shard)):
-        for other in range(one, len(shard)):
-            near = int(shard.positions[other]) - int(shard.positions[one]) < 20
-            legal = shard.edges[one] & OPENS and shard.edges[other] & CLOSES
-            if near and legal and paragraphs[one] == paragraphs[other]:
-                best[one] = max(best[one], opens[one] + closes[other])
-    return best
-
-
 @pytest.mark.usefixtures("codes_do_not_err")
 @pytest.mark.parametrize("with_bonus", [False, True])
 @pytest.mark.parametrize("k", [1, 60, 1000])
@@ -76,7 +63,7 @@ def test_no_better_span_is_missed_and_the_scores_are_exact(
     random_bonus = (1000 * np.random.default_rng(2).normal(size=(7, len(kept)))).astype(np.float32)
     (found_of_each,) = opened(shard, kind).candidates(starts, ends, k, [random_bonus] if with_bonus else None)
     for query, found in enumerate(found_of_each):
-        true = best_of_each_start(shard, starts[query], ends[query])
+        true = best_spans(shard, starts[query], ends[query])
         true += with_bonus * random_bonus[query, shard.paragraphs_of(np.arange(len(shard)))]
         error = 1e-5 * np.abs(true[np.isfinite(true)]).max(initial=0)
         assert (np.diff(found.starts) > 0).all()
@@ -111,7 +98,7 @@ def test_shards_are_searched_as_if_they_were_one(
         true = []
         for shard, bonus in zip(shards, random_bonus, strict=True):
             own = bonus[query][shard.paragraphs_of(np.arange(len(shard)))]
-            true.append(best_of_each_start(shard, starts[query], ends[query]) + with_bonus * own)
+            true.append(best_spans(shard, starts[query], ends[query]) + with_bonus * own)
         of_each = [of_shard[query] for of_shard in found]
         (bound,) = {candidates.complete_above for candidates in of_each}
         missed = [np.delete(scores, one.starts) for scores, one in zip(true, of_each, strict=True)]
@@ -163,7 +150,7 @@ def test_the_best_spans_of_a_larger_shard_are_found(kind: BuiltKind, random_shar
     found_of_ten = []
     (found_of_each,) = opened(shard, kind).candidates(starts, ends, 50)
     for query, found in enumerate(found_of_each):
-        true = best_of_each_start(shard, starts[query], ends[query])
+        true = best_spans(shard, starts[query], ends[query])
         found_of_ten.append(np.isin(np.argsort(-true)[:10], found.starts).mean())
     # A third of 16 random dimensions hold a third of what a query asks for: a hard case for codes.
     assert np.mean(found_of_ten) >= {"exact": 1.0, "disk": 1.0, "compact": 0.95, "tiny": 0.95}[kind]
@@ -290,7 +277,7 @@ def test_what_a_filtered_index_finds_is_named_right(kind: BuiltKind, random_shar
     for query, found in enumerate(found_of_each):
         (spans,) = find_spans(shard, [found], np.stack([starts[query], ends[query]])[None])
         assert kept[query] in found.starts
-        true = best_of_each_start(shard, starts[query], ends[query])
+        true = best_spans(shard, starts[query], ends[query])
         assert spans.scores == pytest.approx(true[spans.starts], abs=1e-5 * np.abs(true).max())
 
 

@@ -1,11 +1,10 @@
 """Code in checkpoints: whatever a folder brings and whatever is typed, none of its code runs and nothing is asked."""
 
 import ast
+import io
 import json
-import os
 import pickle
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,9 @@ from kbq.errors import ModelError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.model_folder import ModelConfig, read_config, write_config
+from kbq.reading.reader import Reader
+from kbq.training.generator import Generator, generator_to_train
+from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
 PACKAGE = Path(kbq.__file__).parent
 NEEDS_CODE = "needs code of its own, and kbq runs none: use a checkpoint that transformers itself can read"
@@ -101,11 +103,13 @@ def zipped_pickle(folder: Path, marker: Path) -> None:
 Spoil = Callable[[Path, Path], None]
 
 
-def run_kbq(*arguments: object) -> tuple[int, str, str]:
-    """Status, standard output and standard error of a command that is answered yes to whatever it asks."""
-    command = [sys.executable, "-m", "kbq", *map(str, arguments)]
-    done = subprocess.run(command, input="y\n" * 9, capture_output=True, text=True, check=False, env=os.environ)
-    return done.returncode, done.stdout, done.stderr
+Run = Callable[..., tuple[object, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def yes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is asked is answered with yes."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 99))
 
 
 @pytest.fixture
@@ -126,14 +130,14 @@ def test_the_code_would_run(checkpoint: Path, tmp_path: Path, marker: Path) -> N
 
 
 def test_a_knowledge_base_that_names_such_a_model_is_refused(
-    model_folder: Path, pages: list[Page], tmp_path: Path, marker: Path
+    run: Run, model_folder: Path, pages: list[Page], tmp_path: Path, marker: Path
 ) -> None:
     theirs = tmp_path / "theirs"
     shutil.copytree(model_folder, theirs)
     KnowledgeBase.build(pages[:3], tmp_path / "kb", theirs, bm25=False)
     own_classes(theirs, marker)
     write_config(theirs, read_config(theirs))
-    status, out, err = run_kbq("query", "the river", "--kb", tmp_path / "kb")
+    status, out, err = run("query", "the river", "--kb", tmp_path / "kb")
     assert not marker.exists()
     assert (status, out) == (1, "")
     assert err.startswith("error: ")
@@ -143,27 +147,19 @@ def test_a_knowledge_base_that_names_such_a_model_is_refused(
 
 @pytest.mark.parametrize(("spoil", "sentence"), [(own_classes, NEEDS_CODE), (pickled, MORE_THAN_TENSORS)])
 def test_such_a_reader_is_refused(
-    spoil: Spoil, sentence: str, qa_checkpoint: Path, kb_folder: Path, tmp_path: Path, marker: Path
+    spoil: Spoil, sentence: str, run: Run, qa_checkpoint: Path, kb_folder: Path, tmp_path: Path, marker: Path
 ) -> None:
     theirs = tmp_path / "theirs"
     shutil.copytree(qa_checkpoint, theirs)
     spoil(theirs, marker)
-    status, out, err = run_kbq("query", "the river", "--kb", kb_folder, "--reader", theirs)
+    status, out, err = run("query", "the river", "--kb", kb_folder, "--reader", theirs)
     assert not marker.exists()
     assert (status, out) == (1, "")
     assert err.endswith(f"{theirs} {sentence}\n")
     assert err.count("\n") == 1
 
 
-SCRIPT = """
-import sys
-from kbq.model.model import Model
-from kbq.model.model_folder import ModelConfig
-from kbq.errors import ModelError
-from kbq.reading.reader import Reader
-from kbq.training.generator import Generator, generator_to_train
-from kbq.words.sparta_model import SpartaConfig, SpartaModel
-opened = {
+READERS: dict[str, Callable[[str], object]] = {
     "model": lambda folder: Model.open(folder, "cpu"),
     "new model": lambda folder: Model.new(folder, ModelConfig()),
     "reader": lambda folder: Reader.open(folder, "cpu"),
@@ -172,12 +168,6 @@ opened = {
     "new generator": generator_to_train,
     "new sparta": lambda folder: SpartaModel.new(folder, SpartaConfig()),
 }
-for name, open_ in opened.items():
-    try:
-        open_(sys.argv[1])
-    except ModelError as error:
-        print(f"{name}: {error}", file=sys.stderr)
-"""
 NEW = {"new model", "new reader", "new generator", "new sparta"}
 
 
@@ -192,19 +182,24 @@ NEW = {"new model", "new reader", "new generator", "new sparta"}
     ],
 )
 def test_nothing_that_reads_a_checkpoint_runs_code(
-    spoil: Spoil, sentence: str, refused_for_it: set[str], checkpoint: Path, tmp_path: Path, marker: Path
+    spoil: Spoil,
+    sentence: str,
+    refused_for_it: set[str],
+    checkpoint: Path,
+    tmp_path: Path,
+    marker: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     theirs = tmp_path / "theirs"
     shutil.copytree(checkpoint, theirs)
     spoil(theirs, marker)
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(theirs)], input="y\n" * 99, capture_output=True, text=True, check=False
-    )
+    told = {}
+    for name, read in READERS.items():
+        with pytest.raises(ModelError) as refused:
+            read(str(theirs))
+        told[name] = str(refused.value)
     assert not marker.exists()
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ""  # nothing is asked
-    told = dict(line.split(": ", 1) for line in done.stderr.splitlines())
-    assert set(told) == {"model"} | NEW | {"reader", "generator"}
+    assert capsys.readouterr() == ("", "")  # nothing is asked
     assert {name for name, error in told.items() if error.endswith(sentence)} == refused_for_it
 
 

@@ -81,7 +81,7 @@ def sample() -> KnowledgeBase:
     return KnowledgeBase.sample(device="cpu")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def service(sample: KnowledgeBase) -> Iterator[Running]:
     """A service with the sample."""
     with running({"sample": sample.folder}) as one:

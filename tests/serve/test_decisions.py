@@ -24,8 +24,8 @@ LINE = {
 
 
 @pytest.fixture
-def keeping(serve: Serve, sample: KnowledgeBase, tmp_path: Path) -> Running:
-    return serve({"sample": sample.folder}, decisions=tmp_path / "kept")
+def keeping(serve: Serve, kb_folder: Path, tmp_path: Path) -> Running:
+    return serve({"sample": kb_folder}, decisions=tmp_path / "kept")
 
 
 def exchanged(service: Running, *decisions: dict[str, Any], since: int = 0) -> dict[str, Any]:
@@ -94,7 +94,10 @@ def test_without_a_folder_browsers_keep_them(service: Running) -> None:
     )  # fmt: skip
 
 
-def test_two_people_see_what_the_other_decides(browser: Any, keeping: Running, tmp_path: Path) -> None:
+def test_two_people_see_what_the_other_decides(
+    browser: Any, serve: Serve, sample: KnowledgeBase, tmp_path: Path
+) -> None:
+    keeping = serve({"sample": sample.folder}, decisions=tmp_path / "kept")
     address = f"{keeping.address}/table?subjects=Marie+Curie%0AIsaac+Newton&relation=place+of+birth"
     tabs: list[Any] = []
     for name in ("Eve", "Bob"):

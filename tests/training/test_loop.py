@@ -141,7 +141,7 @@ def test_dropout_leaves_out_other_values_in_every_step(
 
 @pytest.mark.parametrize("saves", ["every step", "never"])
 @pytest.mark.parametrize("stop", [1, 4, 9])
-@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("dropout", [pytest.param(0.0, marks=pytest.mark.slow), 0.2])
 def test_a_killed_run_ends_with_the_same_parameters(
     dropout: float,
     stop: int,
@@ -175,6 +175,7 @@ def test_a_finished_run_is_not_run_again(
     assert train(new_model(), passages, tmp_path / "c.pt") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [[3, 2, 4, 3], [2, 3, 3, 2], [4, 1, 1, 9]])
 def test_epochs_may_differ_in_their_number_of_batches(
     sizes: list[int],

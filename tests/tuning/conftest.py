@@ -21,9 +21,8 @@ LegalSpans = Callable[[Shard, int], list[tuple[int, int, str]]]
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An epoch is one pass, and few other queries are watched: 500 take longer than the tuning of a small encoder."""
-    monkeypatch.setattr(MODULE, "WATCHED", 10)
+def quick(few_watched: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An epoch is one pass."""
     monkeypatch.setattr(MODULE, "ENOUGH", 1)
 
 
@@ -59,12 +58,14 @@ def built(model: Model, pages: list[Page], tmp_path_factory: pytest.TempPathFact
     """One shard, and two, with every kind of index."""
     pytest.importorskip("faiss")
     one, two = (tmp_path_factory.mktemp("kbs") / name for name in ("one", "two"))
-    KnowledgeBase.build(pages, one, model, index="disk")
-    KnowledgeBase.build(pages[:7], two, model, index="disk")
-    KnowledgeBase.build(pages[7:], two, model, index="disk", append=True)
-    for folder in (one, two):
-        for kind in ("compact", "tiny"):
-            KnowledgeBase.open(folder, device="cpu").index_vectors(kind)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kbq.search.building_indexes.OWN_QUERIES", 30)
+        KnowledgeBase.build(pages, one, model, index="disk")
+        KnowledgeBase.build(pages[:7], two, model, index="disk")
+        KnowledgeBase.build(pages[7:], two, model, index="disk", append=True)
+        for folder in (one, two):
+            for kind in ("compact", "tiny"):
+                KnowledgeBase.open(folder, device="cpu").index_vectors(kind)
     return one, two
 
 

@@ -178,7 +178,7 @@ def test_no_answer_is_more_probable_than_one_before_it(judging_kb: KnowledgeBase
         chances = [answer.probability for answer in answers if answer.probability is not None]
         assert len(chances) > 1
         assert chances == sorted(chances, reverse=True)
-        for least in chances:
+        for least in chances[::4]:
             first = judging_kb.query(text, 1, calibration=file, min_probability=least)
             assert first == judging_kb.query(text, 10, calibration=file, min_probability=least)[:1]
 
