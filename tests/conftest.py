@@ -225,8 +225,11 @@ def qa_checkpoint(
 
 
 @pytest.fixture(scope="session")
-def new_model(checkpoint: Path) -> Callable[..., "Model"]:
-    """Makes a model with random heads and a filter that keeps about half of the tokens."""
+def new_model(checkpoint: Path) -> Iterator[Callable[..., "Model"]]:
+    """Makes a model with random heads and a filter that keeps about half of the tokens.
+
+    Indexes are measured with few queries from then on: 200 take longer than everything else.
+    """
     import numpy as np
     import torch
 
@@ -255,7 +258,9 @@ def new_model(checkpoint: Path) -> Callable[..., "Model"]:
         model.scale = np.full(model.dim, 0.03, np.float32)
         return model
 
-    return make
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kbq.search.building_indexes.OWN_QUERIES", 30)
+        yield make
 
 
 @pytest.fixture(scope="session")

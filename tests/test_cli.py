@@ -95,7 +95,7 @@ def page_line(page: Page) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("command", ["--version", "--help", "info {model}", "info {model} --json", "merge-kb --help"])
+@pytest.mark.parametrize("command", ["--version", "--help", "relations @employer", "info {model} --json", "merge-kb --help"])
 def test_an_output_that_takes_no_more_is_said_and_a_reader_that_has_ended_is_not(
     command: str, unbuffered: str, model_folder: Path
 ) -> None:

@@ -14,7 +14,6 @@ from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.search import building_indexes as indexes
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -118,7 +117,6 @@ def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(building, "BLOCK_CHARACTERS", 300)
         patch.setattr(building, "SHARD_ROWS", 170)
-        patch.setattr(indexes, "OWN_QUERIES", 30)
         yield
 
 

@@ -16,8 +16,12 @@ from kbq.storage.seals import seal_folder
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """About two pages a block, about three blocks a shard."""
-    monkeypatch.setattr(building, "BLOCK_CHARACTERS", 300)
-    monkeypatch.setattr(building, "SHARD_ROWS", 60)
+    make_small(monkeypatch)
+
+
+def make_small(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(building, "BLOCK_CHARACTERS", 300)
+    patch.setattr(building, "SHARD_ROWS", 60)
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:

@@ -31,7 +31,7 @@ from kbq.model.windows import WindowShape, tokenize, windows
 from kbq.storage import records
 from kbq.storage.writing import remove_file
 
-from .conftest import snapshot
+from .conftest import make_small, snapshot
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -40,11 +40,20 @@ class Killed(BaseException):
     """Stands for `kill -9`: no part of kbq may catch it."""
 
 
-@pytest.fixture
-def whole(pages: list[Page], model: Model, tmp_path: Path) -> dict[str, bytes]:
-    """The files of a build that nothing stopped."""
-    KnowledgeBase.build(pages, tmp_path / "whole", model)
-    return snapshot(tmp_path / "whole")
+@pytest.fixture(scope="module")
+def whole_folder(pages: list[Page], model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build that nothing stopped."""
+    folder = tmp_path_factory.mktemp("kbs") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        make_small(patch)
+        KnowledgeBase.build(pages, folder, model)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(whole_folder: Path) -> dict[str, bytes]:
+    """Its files."""
+    return snapshot(whole_folder)
 
 
 def leave_garbage(folder: Path) -> None:
@@ -69,15 +78,15 @@ def failing(function: Callable[..., Any], call: int, error: BaseException) -> Ca
     return wrapped
 
 
-def test_blocks_and_shards_are_several(whole: dict[str, bytes], tmp_path: Path, model: Model) -> None:
-    kb = KnowledgeBase(tmp_path / "whole", read_manifest(tmp_path / "whole"), model)
+def test_blocks_and_shards_are_several(whole_folder: Path, model: Model) -> None:
+    kb = KnowledgeBase(whole_folder, read_manifest(whole_folder), model)
     assert len(kb.shards) > 2
     assert [len(shard.ids) for shard in kb.shards] == [shard.size.pages for shard in kb.manifest.shards]
     assert sum(len(shard) for shard in kb.shards) == kb.counts.rows
     assert kb.counts.pages == 12
     assert kb.counts.paragraphs == 18
     assert list(Pages.open(kb.folder).ids()) == [f"P{number}" for number in range(12)]
-    assert sorted(path.name for path in (tmp_path / "whole").iterdir()) == [
+    assert sorted(path.name for path in whole_folder.iterdir()) == [
         "manifest.json",
         *(f"shard-{number:05d}" for number in range(len(kb.shards))),
     ]

@@ -45,11 +45,18 @@ def test_pieces_are_those_of_transformers(folder: Path) -> None:
     assert [own.tokenize(text) for text in TEXTS] == [theirs.tokenize(text) for text in TEXTS]
 
 
-@given(text=st.text(max_size=60))
-def test_pieces_of_any_text_are_those_of_transformers(text: str) -> None:
+@pytest.fixture(scope="module")
+def both() -> tuple[FastTokenizer, Any]:
+    """The default model's tokenizer as kbq reads it and as transformers does."""
     own, theirs = saved_tokenizer(DEFAULT_MODEL), load_tokenizer(DEFAULT_MODEL)
     assert isinstance(own, FastTokenizer)
     assert not isinstance(theirs, FastTokenizer)
+    return own, theirs
+
+
+@given(text=st.text(max_size=60))
+def test_pieces_of_any_text_are_those_of_transformers(both: tuple[FastTokenizer, Any], text: str) -> None:
+    own, theirs = both
     (found,) = encodings(own, [text])
     truth = theirs(text, add_special_tokens=False, split_special_tokens=True, verbose=False).encodings[0]
     assert (found.ids, found.offsets) == (truth.ids, truth.offsets)

@@ -30,11 +30,6 @@ BUILT: tuple[BuiltKind, ...] = ("compact", "tiny", "disk")
 TEXTS = ["the river", "Marie Curie [SEP] place of birth"]
 
 
-@pytest.fixture(autouse=True)
-def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexes, "OWN_QUERIES", 30)
-
-
 @pytest.fixture
 def folder(kb_folder: Path, tmp_path: Path) -> Path:
     """A knowledge base to build indexes in."""

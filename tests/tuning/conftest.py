@@ -58,14 +58,12 @@ def built(model: Model, pages: list[Page], tmp_path_factory: pytest.TempPathFact
     """One shard, and two, with every kind of index."""
     pytest.importorskip("faiss")
     one, two = (tmp_path_factory.mktemp("kbs") / name for name in ("one", "two"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kbq.search.building_indexes.OWN_QUERIES", 30)
-        KnowledgeBase.build(pages, one, model, index="disk")
-        KnowledgeBase.build(pages[:7], two, model, index="disk")
-        KnowledgeBase.build(pages[7:], two, model, index="disk", append=True)
-        for folder in (one, two):
-            for kind in ("compact", "tiny"):
-                KnowledgeBase.open(folder, device="cpu").index_vectors(kind)
+    KnowledgeBase.build(pages, one, model, index="disk")
+    KnowledgeBase.build(pages[:7], two, model, index="disk")
+    KnowledgeBase.build(pages[7:], two, model, index="disk", append=True)
+    for folder in (one, two):
+        for kind in ("compact", "tiny"):
+            KnowledgeBase.open(folder, device="cpu").index_vectors(kind)
     return one, two
 
 
