@@ -14,8 +14,8 @@ check-all: lint # what CI runs: also the pages of the documentation, clusters, k
 lint:
 	ruff check .
 	ruff format --check .
-	mypy
-	MYPYPATH=benchmarks:recipes mypy $(LOOSELY:%=--disable-error-code=%) benchmarks recipes
+	mypy -n auto
+	MYPYPATH=benchmarks:recipes mypy -n auto --cache-dir .mypy_cache/loosely $(LOOSELY:%=--disable-error-code=%) benchmarks recipes
 
 docs: # the site, in build/site: pip install -e ".[docs]"
 	python docs/generate_commands.py

@@ -95,7 +95,9 @@ def page_line(page: Page) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("command", ["--version", "--help", "relations @employer", "info {model} --json", "merge-kb --help"])
+@pytest.mark.parametrize(
+    "command", ["--version", "--help", "relations @employer", "info {model} --json", "compact --help"]
+)
 def test_an_output_that_takes_no_more_is_said_and_a_reader_that_has_ended_is_not(
     command: str, unbuffered: str, model_folder: Path
 ) -> None:
@@ -816,7 +818,7 @@ def test_version_and_help(run: Run) -> None:
 
 def test_json_is_utf_8_wherever_it_goes(tmp_path: Path) -> None:
     (tmp_path / "Żółć.jsonl").write_text('{"id": "1", "output": [{"answer": "x"}]}\n')
-    command = [sys.executable, "-m", "kbq", "validate", tmp_path / "Żółć.jsonl", "--json"]
+    command = [sys.executable, "-m", "kbq", "validate", str(tmp_path / "Żółć.jsonl"), "--json"]
     printed = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
     assert json.loads(printed.stdout.decode("utf-8"))["file"] == str(tmp_path / "Żółć.jsonl")
 
