@@ -69,6 +69,7 @@ SLOW = (
     "tests/serve/test_reconcile.py::test_a_session_of_openrefine",
     "tests/serve/test_reconcile.py::test_who_waits_too_long_for_all_of_it_is_told",
     "tests/serve/test_reopening.py",
+    "tests/text/test_html.py::test_a_notebook_shows",
     "tests/training/test_distillation.py",
     "tests/training/test_train.py",
     "tests/tuning/test_labels.py",
