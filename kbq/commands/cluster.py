@@ -32,7 +32,7 @@ def check(
     as_json: Json = False,
 ) -> None:
     """List the nodes, and say whether they compute as this machine does and which shards each can open."""
-    from kbq.cluster.checking import check
+    from kbq.cluster.nodes import check
 
     report = check(address, kb, index)
     lines = [
@@ -60,7 +60,7 @@ def place(
 
     Files that are there already are compared, not copied. A copy of an older knowledge base is never read.
     """
-    from kbq.cluster.placing import place
+    from kbq.cluster.nodes import place
 
     with stage_progress("placing") as report:
         copies = place(ray, kb, to, report)

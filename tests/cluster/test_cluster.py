@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("ray", reason="Ray, which is optional, is not installed")
 from kbq.cluster import connection, searcher
-from kbq.cluster.checking import check
+from kbq.cluster.nodes import check
 
 pytestmark = pytest.mark.xdist_group("ray")  # one process has the cluster
 
@@ -226,7 +226,7 @@ def test_a_check_names_nodes_and_shards(folder: Path, three_nodes: Nodes) -> Non
 
 def test_a_check_says_what_is_wrong(folder: Path, three_nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     other = dataclasses.replace(connection.own_software(), kbq="9.9")
-    monkeypatch.setattr("kbq.cluster.checking.own_software", lambda: other)
+    monkeypatch.setattr("kbq.cluster.nodes.own_software", lambda: other)
     report = check(three_nodes.address, folder)
     said = f"node 127.0.0.4 has kbq {kbq.__version__}, this machine 9.9: install the same on all nodes"
     assert report.problems[2] == said

@@ -18,9 +18,8 @@ from .conftest import HEAD, QUERIES, Nodes, snapshot
 
 pytest.importorskip("ray", reason="Ray, which is optional, is not installed")
 from kbq.cluster import copies
-from kbq.cluster.checking import check
 from kbq.cluster.groups import GroupSearch, divided
-from kbq.cluster.placing import place
+from kbq.cluster.nodes import check, place
 
 pytestmark = pytest.mark.xdist_group("ray")  # one process has the cluster
 

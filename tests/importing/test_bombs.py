@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from kbq.errors import CorpusError, ModelError
-from kbq.importing.blosc import HEADER, decompressed
 from kbq.importing.checkpoint import import_checkpoint
 from kbq.importing.dump import import_dump
 from kbq.importing.index import import_index
+from kbq.importing.metadata import HEADER, decompressed
 from kbq.importing.pickles import UnsafePickleError, pickled_items
 from kbq.model.pickled_weights import BombError, refuse_bombs
 

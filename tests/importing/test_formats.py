@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from kbq.errors import CorpusError
-from kbq.importing.blosc import HEADER, RAW, decompressed
-from kbq.importing.metadata import metadata_documents
+from kbq.importing.metadata import HEADER, RAW, decompressed, metadata_documents
 from kbq.importing.pickles import UnsafePickleError, pickled_items
 
 

@@ -1,4 +1,4 @@
-"""Placing: the shards of each group are copied to the disk of the node that will search them."""
+"""Nodes: a report of the machines of a cluster and of the shards on them, and copies of shards on their disks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,14 +8,91 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from kbq.cluster.connection import connect, on_node
+from kbq.answers import IndexKind
+from kbq.cluster.connection import connect, differences, on_node, own_software, software_of
 from kbq.cluster.copies import copy_shards, forget_others, own_folder, remember_copies
 from kbq.cluster.groups import ActorGroup, divided
-from kbq.cluster.searcher import spread
+from kbq.cluster.searcher import RaySearcher, spread
 from kbq.dump.manifest import Manifest, read_manifest
 from kbq.errors import ClusterError, KbqError, first_line
 from kbq.storage.progress import Report, Stage, silent
 from kbq.storage.writing import RESUMES
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """A node; `problem` says why it cannot be used, empty: it can."""
+
+    address: str
+    cpus: int
+    kbq: str
+    torch: str
+    cpu: str  # how it multiplies
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """Neighbouring shards, and the node that opens them; `problem` says why it cannot, empty: it can.
+
+    `copies`: how many of these `count` shards it reads from its own disk.
+    """
+
+    shards: str
+    count: int
+    copies: int
+    node: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReport:
+    """A cluster, and a knowledge base on it, if one was asked about."""
+
+    address: str
+    nodes: tuple[NodeReport, ...]
+    groups: tuple[GroupReport, ...]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The problems of nodes and groups, in sentences."""
+        of_nodes = [f"node {node.address} {node.problem}" for node in self.nodes if node.problem]
+        of_groups = [f"{group.shards} on node {group.node}: {group.problem}" for group in self.groups if group.problem]
+        return (*of_nodes, *of_groups)
+
+
+def check(address: str, kb: Path | None = None, index: IndexKind | None = None) -> ClusterReport:
+    """Look at all nodes of a cluster and, if a knowledge base is given, open it on those that compute alike.
+
+    Raises:
+        ClusterError: there is no cluster at this address.
+        KnowledgeBaseError: there is no knowledge base in the folder, or none with this index.
+    """
+    manifest = None if kb is None else read_manifest(kb)
+    cluster = connect(address, alike=False)
+    try:
+        software, own = software_of(cluster.nodes), own_software()
+        reports = []
+        for node in cluster.nodes:
+            facts = software[node]
+            if isinstance(facts, str):
+                reports.append(NodeReport(node.address, node.cpus, "", "", "", facts))
+            else:
+                problem = "; ".join(differences(facts, own))
+                reports.append(NodeReport(node.address, node.cpus, facts.kbq, facts.torch, facts.cpu, problem))
+        usable = [node for node, report in zip(cluster.nodes, reports, strict=True) if not report.problem]
+        groups: list[GroupReport] = []
+        cpus = sum(node.cpus for node in usable)
+        if kb is not None and manifest is not None and cpus:
+            shards = manifest.open_shards(kb)
+            searcher = RaySearcher(usable, divided(kb, manifest, manifest.entry(kb, index), shards, cpus))
+            groups = [
+                GroupReport(actor.group.names, len(actor.group.manifest.shards), copies, actor.node.address, problem)
+                for actor, (copies, problem) in zip(searcher.actors, searcher.opened(), strict=True)
+            ]
+        return ClusterReport(address, tuple(reports), tuple(groups))
+    finally:
+        cluster.close()
 
 
 @dataclass(frozen=True, slots=True)
