@@ -110,8 +110,8 @@ class Manifest:
 
     @property
     def next_shard(self) -> int:
-        """The number of the next shard."""
-        return max((shard.number + 1 for shard in self.shards), default=0)
+        """The number in the name of the next shard."""
+        return max((int(shard.name.removeprefix("shard-")) + 1 for shard in self.shards), default=0)
 
     @property
     def entries(self) -> tuple[IndexEntry, ...]:

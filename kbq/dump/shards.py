@@ -76,16 +76,11 @@ class PhraseLimit:
 class ShardEntry:
     """A shard that a knowledge base names."""
 
-    name: Annotated[str, Meta(pattern=r"^shard-[0-9]{5,}$")]  # of its folder
+    name: Annotated[str, Meta(pattern=r"^shard-[0-9]{5,}$")]  # of its folder; that of a later shard is higher
     seal: HexDigits  # digest of its seal
     size: Counts  # of all that its files hold
     live: Counts  # without the deleted pages
     deleted: HexDigits = ""  # digest of the list of deleted pages; empty: none
-
-    @property
-    def number(self) -> int:
-        """The number in its name; a later shard has a higher one."""
-        return int(self.name.removeprefix("shard-"))
 
 
 class Shard:
@@ -101,8 +96,6 @@ class Shard:
         Raises:
             KnowledgeBaseError: a file is missing or damaged, or lengths differ.
         """
-        if not folder.is_dir():
-            raise KnowledgeBaseError(f"shard {folder} is missing: restore it, or {REPAIR}")
         self.folder, self.limit, self.deleted_list, self._stay = folder, limit, deleted, stay
         with reading_from(folder, KnowledgeBaseError, REPAIR, "shard "):
             self.shape = self._open_vectors()  # rows and dimensions

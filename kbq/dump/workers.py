@@ -17,7 +17,6 @@ import torch
 from kbq.corpus.pages import Page
 from kbq.dump.page_encoder import Encoded, PageEncoder
 from kbq.dump.worker_pool import WorkerPool
-from kbq.errors import KnowledgeBaseError
 from kbq.model.model import Model
 
 Block = TypeVar("Block")
@@ -80,12 +79,7 @@ def _ahead(blocks: Iterable[Block], start: Callable[[Block], Started], count: in
 
 
 def processes(count: int) -> StartEncoders | None:
-    """Return what encodes in this number of processes; None for one: this process encodes.
-
-    Raises KnowledgeBaseError if the number is below 1.
-    """
-    if type(count) is not int or count < 1:
-        raise KnowledgeBaseError(f"workers is {count!r}, must be at least 1", is_usage=True)
+    """Return what encodes in this number of processes; None for one: this process encodes."""
 
     def start_encoders(model: Model) -> Workers:
         gpus = torch.cuda.device_count()

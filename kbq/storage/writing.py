@@ -186,11 +186,10 @@ def writing_to(
         goes_on: whether the same command resumes once there is space.
         also: exceptions that a library raises when the disk is full.
     """
+    errors: tuple[type[Exception], ...] = (OSError, *also)
     try:
         yield
-    except Exception as problem:
-        if not isinstance(problem, (OSError, *also)):
-            raise
+    except errors as problem:
         reason = (isinstance(problem, OSError) and problem.strerror) or first_line(problem)
         number = problem.errno if isinstance(problem, OSError) else None
         advice = advice or ADVICE.get(number or 0) or f"free disk space{f'; {RESUMES}' if goes_on else ''}"
