@@ -447,10 +447,10 @@ def encoded() -> Callable[..., "EncodedParagraph"]:
 @pytest.fixture
 def modest(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is accepted at 0.2: two of the sample's dates are less likely than 0.5, and tests fill tables with them."""
-    from kbq.serve import slot_filling
+    from kbq.serve import filling
     from kbq.tables import options
 
-    for module in (options, slot_filling):
+    for module in (options, filling):
         monkeypatch.setattr(module, "MIN_PROBABILITY", 0.2)
 
 

@@ -57,9 +57,9 @@ def serve(
 ) -> None:
     """Answer people and programs over HTTP: a page to ask and to fill tables, and an API. Ctrl-C or SIGTERM ends it."""
     try:
+        from kbq.serve.access import ServeSettings, read_keys
         from kbq.serve.knowledge_bases import open_knowledge_bases
         from kbq.serve.running import serve as serve_until_told
-        from kbq.serve.settings import ServeSettings, read_keys
     except ModuleNotFoundError as error:
         raise _missing("kbq serve", error) from None
     settings = ServeSettings(
@@ -89,7 +89,7 @@ def mcp(
     """Give a language model tools to look up facts: an MCP server on standard input and output."""
     try:
         from kbq.serve.knowledge_bases import Folder, ServedKb
-        from kbq.serve.tools import serve_stdio
+        from kbq.serve.running import serve_stdio
     except ModuleNotFoundError as error:
         raise _missing("kbq mcp", error) from None
     name = "sample" if kb is None else kb.resolve().name

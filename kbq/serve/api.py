@@ -1,12 +1,13 @@
 """API: the routes under /v1, whose requests and answers are JSON."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
+from prometheus_client import generate_latest
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
@@ -27,8 +28,7 @@ from kbq.serve.bounds import (
     refuse_costly,
     refuse_long,
     refuse_more,
-)  # fmt: skip
-from kbq.serve.metrics import TYPE
+)
 from kbq.serve.problems import DESCRIBED, RefusedError, document
 from kbq.serve.services import Services, WithServices
 from kbq.tables.cells import subject_of
@@ -36,12 +36,13 @@ from kbq.tables.options import FillOptions
 from kbq.tables.relations import Relation, relation_named
 
 LINES = "application/x-ndjson"
+PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 Text = Annotated[str, Field(min_length=1, max_length=LONGEST)]
 KbName = Annotated[str | None, Field(max_length=64, description="a name; by default the first that is served")]
 
 
 async def json_only(request: Request) -> None:
-    """Refuse what is not said to be JSON: a form of another site can send that, JSON it cannot.
+    """Refuse a body that is not declared as JSON: a form of another site can send anything else.
 
     Raises:
         RefusedError: of another type.
@@ -56,7 +57,7 @@ health = APIRouter()
 
 
 def http_fields(record: Any, *names: str, **changes: Any) -> Any:
-    """A base for what may be asked for over HTTP, with these options of a record.
+    """Make a base for requests over HTTP, with these options of a record.
 
     Args:
         changes: (type, narrower limits) of some of them.
@@ -78,7 +79,7 @@ ASKED: Any = http_fields(
 
 
 class AskedQueries(ASKED):  # type: ignore[misc]
-    """What may be asked for, as `kbq query` takes it."""
+    """Queries with their options, as `kbq query` takes them."""
 
     queries: Annotated[list[Text], Field(min_length=1, max_length=MOST_QUERIES)]
     context: Annotated[int, Field(ge=0, le=100_000)] = CONTEXT
@@ -93,16 +94,27 @@ class AskedQueries(ASKED):  # type: ignore[misc]
 @router.post("/query", response_model=None, responses=schemas.described(schemas.Queried))
 async def query(request: Request, asked: AskedQueries, services: WithServices) -> Response:
     """Answer queries, each `subject [SEP] relation` or a question: documents such as `kbq query --json` prints."""
-    kb = services.kbs.named(asked.kb)
-    refuse_costly(len(asked.queries), asked.options)
-    found = await services.found(request, kb, asked.queries, asked.options)
+    return await answered(request, services, asked.kb, asked.queries, asked.options, asked.context)
+
+
+async def answered(
+    request: Request, services: Services, kb: str | None, texts: Sequence[str], options: SearchOptions,
+    context: int = CONTEXT,
+) -> Response:  # fmt: skip
+    """Answer queries from the knowledge base of this name.
+
+    Raises:
+        KbqError: they cannot be asked, take too long, or have answers that are too long.
+    """
+    served = services.kbs.named(kb)
+    refuse_costly(len(texts), options)
     results, size = [], 0
-    for one in found:
-        results.append(one.to_dict(asked.context))
+    for found in await services.found(request, served, texts, options):
+        results.append(found.to_dict(context))
         size += sum(len(answer["context"]) for answer in results[-1]["answers"])
         if size > MOST_ANSWERED:
             raise RefusedError(422, f"the answer has more than {MOST_ANSWERED:,} characters: ask for a smaller context")
-    return as_json({"kb": kb.name, "results": results})
+    return JSONResponse({"kb": served.name, "results": results})
 
 
 class WantedRelation(BaseModel):
@@ -151,20 +163,17 @@ async def fill(table: AskedTable, services: WithServices) -> StreamingResponse:
 
 
 async def filled(table: AskedTable, services: Services) -> AsyncIterator[dict[str, Any]]:
-    """The lines of a table, the first of which is there already: what cannot be asked has been refused."""
+    """Return the lines of a table once the first is there, so that a bad table is refused before the answer begins."""
     if bool(table.subjects) == bool(table.rows):
         raise RefusedError(422, "the table has no subjects: give either subjects or rows", fields={"subjects": "none"})
     rows = table.rows or [{"subject": subject} for subject in dict.fromkeys(table.subjects)]
     refuse_more("cells", len(rows) * len(table.relations), MOST_CELLS, 422)
-    options = FillOptions(
-        table.subject if table.rows else "subject", table.values, table.min_probability, top=table.top
-    )
+    subject = table.subject if table.rows else "subject"
+    options = FillOptions(subject, table.values, table.min_probability, top=table.top)
     relations = [relation_named(one, table.values) if isinstance(one, str) else one.relation for one in table.relations]
-    refuse_long(
-        [subject_of(row.get(options.subject)) for row in rows], [words for one in relations for words in one.query]
-    )
-    kb = services.kbs.named(table.kb)
-    lines = services.filler.lines(kb, rows, relations, options)
+    wordings = [words for one in relations for words in one.query]
+    refuse_long([subject_of(row.get(subject)) for row in rows], wordings)
+    lines = services.filler.lines(services.kbs.named(table.kb), rows, relations, options)
     first = await anext(lines)
 
     async def all_lines() -> AsyncIterator[dict[str, Any]]:
@@ -181,8 +190,14 @@ async def filled(table: AskedTable, services: Services) -> AsyncIterator[dict[st
 
 @router.get("/pages/{page_id:path}", response_model=None, responses=schemas.described(schemas.PageText))
 async def page(page_id: str, services: WithServices, kb: str | None = None) -> dict[str, Any]:
-    """A page with its paragraphs."""
+    """Give a page with its paragraphs."""
     return page_document(services.kbs.named(kb).page(page_id))
+
+
+def page_document(page: Page) -> dict[str, Any]:
+    """Return a page with its paragraphs, by the corpus's own numbers."""
+    paragraphs = [{"number": one.number, "text": one.text} for one in page.paragraphs]
+    return {"id": page.id, "title": page.title, "paragraphs": paragraphs, "metadata": dict(page.metadata)}
 
 
 @router.get("/titles", response_model=None, responses=schemas.described(schemas.NamedPages))
@@ -192,39 +207,30 @@ async def titles(
     limit: Annotated[int, Query(ge=1, le=50)] = 10,
     kb: str | None = None,
 ) -> dict[str, Any]:
-    """Pages whose titles begin with some letters, whatever their case and accents."""
-    found = services.kbs.named(kb).titles(prefix, limit)
+    """Give pages whose titles begin with some letters, whatever their case and accents."""
+    found = services.kbs.named(kb).titles.beginning_with(prefix, limit)
     return {"titles": [{"id": page_id, "title": title} for page_id, title in found]}
 
 
 @router.get("/kbs", response_model=None, responses=schemas.described(schemas.Served))
 async def knowledge_bases(services: WithServices) -> dict[str, Any]:
-    """The knowledge bases that are served, the first is asked where none is named."""
-    return {"version": kbq.__version__, "kbs": described(services)}
-
-
-def as_json(document: Mapping[str, Any]) -> Response:
-    """A document as a response."""
-    return JSONResponse(document)
-
-
-def described(services: Services) -> list[dict[str, Any]]:
-    """Each knowledge base with its size."""
-    return [
+    """Give the knowledge bases that are served, each with its size; the first is asked where none is named."""
+    kbs = [
         {"name": one.name, **one.kb.counts.facts, "index": one.kb.index.kind, "problem": one.problem}
         for one in services.kbs
     ]
+    return {"version": kbq.__version__, "kbs": kbs}
 
 
 @health.get("/healthz")
 async def healthz() -> dict[str, str]:
-    """Whether the process is alive."""
+    """Say that the process is alive."""
     return {"status": "alive"}
 
 
 @health.get("/readyz")
 async def readyz(request: Request, services: WithServices) -> dict[str, Any]:
-    """Whether queries are answered; `problem` says why a changed knowledge base is not served, but the one before.
+    """Say whether queries are answered; `problem` says why a changed knowledge base is not served, but the one before.
 
     Who does not know a name of the service, or has no key where one is needed, is not told of knowledge bases.
     """
@@ -241,14 +247,7 @@ async def readyz(request: Request, services: WithServices) -> dict[str, Any]:
 
 @health.get("/metrics")
 async def metrics(services: WithServices) -> Response:
-    """What is counted and timed, as Prometheus reads it."""
+    """Give the metrics, as Prometheus reads them."""
     for one in services.kbs:
         services.metrics.pages.labels(one.name).set(one.kb.counts.pages)
-    return PlainTextResponse(services.metrics.text(), media_type=TYPE)
-
-
-def page_document(page: Page) -> dict[str, Any]:
-    """A page with its paragraphs, by the corpus's own numbers."""
-    metadata: Mapping[str, object] = page.metadata
-    paragraphs = [{"number": one.number, "text": one.text} for one in page.paragraphs]
-    return {"id": page.id, "title": page.title, "paragraphs": paragraphs, "metadata": dict(metadata)}
+    return PlainTextResponse(generate_latest(services.metrics.registry), media_type=PROMETHEUS)

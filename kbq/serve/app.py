@@ -1,4 +1,4 @@
-"""App: knowledge bases become a web application: its API, its pages, and what they have in common."""
+"""App: knowledge bases become a web application: its API, its pages, and how they refuse."""
 
 from __future__ import annotations
 
@@ -17,36 +17,33 @@ from kbq.errors import KbqError
 from kbq.serve import api, decisions, pages, tools
 from kbq.serve.access import is_reconciliation
 from kbq.serve.batcher import Batcher
+from kbq.serve.filling import TableFiller
 from kbq.serve.guard import Guard
 from kbq.serve.knowledge_bases import FIRST, KnowledgeBases
-from kbq.serve.metrics import Metrics
+from kbq.serve.monitoring import Metrics
 from kbq.serve.problems import RefusedError, response_to
 from kbq.serve.reconciliation import routes as reconciliation
 from kbq.serve.services import Services
-from kbq.serve.table_stream import Filler
 
 if TYPE_CHECKING:
-    from kbq.serve.settings import ServeSettings
+    from kbq.serve.access import ServeSettings
 
 
 def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
-    """The application that serves these knowledge bases."""
+    """Make the application that serves these knowledge bases."""
     metrics = Metrics()
     batcher = Batcher(settings.queue, settings.seconds, metrics)
     app = FastAPI(
         title="kbq", version=kbq.__version__, docs_url=None, redoc_url=None, lifespan=_running,
         description="Answers slot queries from knowledge bases of phrases, with evidence.",
     )  # fmt: skip
-    app.state.services = Services(served, batcher, Filler(batcher), settings, metrics)
+    app.state.services = Services(served, batcher, TableFiller(batcher), settings, metrics)
     app.add_middleware(Guard, settings=settings, batcher=batcher, metrics=metrics)
     app.add_exception_handler(KbqError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    app.include_router(api.health)
-    app.include_router(api.router)
-    app.include_router(pages.router)
-    app.include_router(reconciliation.router)
-    app.include_router(decisions.router)
+    for router in (api.health, api.router, pages.router, reconciliation.router, decisions.router):
+        app.include_router(router)
     app.mount("/static", pages.static_files(), name="static")
     app.mount("/shared", pages.shared_files(), name="shared")
     app.state.mcp = tools.applications(app.state.services)
@@ -56,7 +53,7 @@ def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
 
 @asynccontextmanager
 async def _running(app: FastAPI) -> AsyncIterator[None]:
-    """Before the first request, every knowledge base has answered; while the service runs, folders are watched."""
+    """Have every knowledge base answer before the first request, and watch their folders while the service runs."""
     services: Services = app.state.services
     async with services.batcher as batcher, AsyncExitStack() as running:
         for one in services.kbs:
@@ -69,7 +66,7 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """A problem as a document for programs, and as a page for people."""
+    """Answer with a document for programs, and with a page for people."""
     services: Services = request.app.state.services
     refused = error if isinstance(error, KbqError) else RefusedError(500, str(error))
     path, accepted = request.url.path, request.headers.get("accept", "")
@@ -80,7 +77,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    """A request that is not what its route takes: the fields are named, but not what they hold."""
+    """Refuse what its route does not take: the fields are named, but not what they hold."""
     problems = error.errors() if isinstance(error, RequestValidationError) else []
     if any(problem["type"] == "json_invalid" for problem in problems):
         return await _refused(request, RefusedError(400, "the request is not JSON: send one object {…}"))
@@ -112,19 +109,19 @@ SAID = {  # what the framework finds, in our words; names in braces are what it 
 
 
 def _said(problem: Mapping[str, Any]) -> str:
-    """What is wrong with a field."""
+    """Say what is wrong with a field."""
     said = SAID.get(problem["type"])
     return said.format(**problem.get("ctx", {})) if said else str(problem["msg"])
 
 
 def _field(place: tuple[object, ...]) -> str:
-    """The name of a field, such as queries[3]."""
+    """Return the name of a field, such as queries[3]."""
     parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in place[1:]]
     return "".join(parts).removeprefix(".") or str(place[0] if place else "request")
 
 
 async def _http(request: Request, error: Exception) -> Response:
-    """What the framework refuses, in words of ours."""
+    """Refuse what the framework refuses, in our words."""
     status, headers = getattr(error, "status_code", 500), getattr(error, "headers", None) or {}
     sentences = {
         400: "the request cannot be read: send JSON in UTF-8",

@@ -1,10 +1,8 @@
 """Batcher: requests wait in one queue; one thread searches as many as it finds there together, as soon as it is free.
 
-Nobody waits for a batch to fill: a query alone is searched alone. What has been given up is left out when a batch is
-formed. The answers to a query are the same whatever is searched beside it, so nobody notices the others.
-
-Who is next is decided by `turns`. As long as there are quick or small requests, others are searched in small parts, so
-that nobody waits for long.
+Nobody waits for a batch to fill: a query alone is searched alone. Requests that were given up are left out of the next.
+The answers to a query are the same whatever is searched beside it, so nobody notices the others. While there are quick
+or small requests, large ones are searched in small parts, so that nobody waits for long; see `turns`.
 """
 
 from __future__ import annotations
@@ -15,21 +13,23 @@ import math
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kbq.search.search import BATCH
-from kbq.serve.bounds import cost
-from kbq.serve.metrics import Metrics
+from kbq.serve.access import QUEUE, SECONDS
+from kbq.serve.bounds import MOST_SUGGESTIONS, SUGGESTING, cost
+from kbq.serve.monitoring import Metrics
 from kbq.serve.problems import LateError, OverloadedError
-from kbq.serve.settings import QUEUE, SECONDS
-from kbq.serve.turns import CLIENT, SMALL, Turns
-from kbq.serve.work import Part, Queries, Waiting, Work, go_together, outcomes, suggested
+from kbq.serve.turns import CLIENT, SMALL, Queries, Turns, Waiting, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kbq.answers import Answer, Result, SearchOptions
+    from kbq.kb import KnowledgeBase
     from kbq.serve.knowledge_bases import ServedKb
 
 T = TypeVar("T")
@@ -38,19 +38,19 @@ AT_ONCE = 0.05  # seconds of a query, before any has been timed
 TOGETHER = 16.0  # cost of a batch that begins with a quick or a small request, at most
 PART = 4.0  # and of a large one while there are others, which wait for it
 RECENT = 1.0  # seconds for which others are expected after they have come
-OFFERS = 1.0  # seconds in which it is known what unknown words perhaps mean, or it is not told
+OFFERS = 1.0  # seconds in which similar words are found for unknown ones, or are left out
 log = logging.getLogger("kbq.serve")
 
 
 class Batcher:
-    """The queue and the one thread that searches; an asynchronous context in which it runs."""
+    """The queue and the one thread that searches, which runs within `async with`."""
 
     def __init__(self, queue: int = QUEUE, seconds: float = SECONDS, metrics: Metrics | None = None) -> None:
         """A batcher that is not running yet.
 
         Args:
             queue: how many queries wait at most.
-            seconds: after which a request is given up that says nothing else.
+            seconds: after which a request is given up, unless its caller names another deadline.
         """
         self._most, self._seconds, self._metrics = queue, seconds, metrics or Metrics()
         self._queue: list[Waiting] = []
@@ -85,58 +85,56 @@ class Batcher:
 
     @property
     def problem(self) -> str:
-        """Why queries are not answered; empty: they are."""
+        """Why queries are not answered; empty if they are."""
         if self._running is None or self._running.done():
             return "the search has ended"
         seconds = time.monotonic() - self._since
         return f"the search has been busy for {seconds:.0f} seconds" if seconds > self._seconds else ""
 
-    async def ask(
-        self, kb: ServedKb, texts: Sequence[str], options: SearchOptions, deadline: float | None = None
-    ) -> list[list[Answer]]:
-        """The answers to each text, as `KnowledgeBase.query` gives them.
-
-        Args:
-            deadline: of `time.monotonic`, when the request is given up.
+    async def ask(self, kb: ServedKb, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+        """Return the answers to each text, as `KnowledgeBase.query` gives them.
 
         Raises:
             QueryError: a text cannot be asked, or the options do not fit.
             OverloadedError: too many queries wait.
-            LateError: the deadline has passed.
+            LateError: there was no answer in time.
         """
-        return [one.likely for one in await self._found(kb, texts, options, deadline, spell=False)]
+        return [one.likely for one in await self._results(kb.kb, texts, options, spell=False)]
 
     async def found(self, kb: ServedKb, texts: Sequence[str], options: SearchOptions) -> list[Result]:
-        """`ask`, with answers that are less likely than asked for, too, and with unknown words.
+        """Return the results of each text, with unlikely answers and unknown words; raises what `ask` does.
 
-        What may be meant by these is looked up when the answers are there, for some words and some time.
+        Similar words are looked up after the answers are there, for some words and some time.
         """
-        opened = kb.kb  # that which is searched: another may take its place meanwhile
-        found = await self._found(kb, texts, options, None, spell=True)
+        opened = kb.kb  # another may take its place meanwhile
+        found = await self._results(opened, texts, options, spell=True)
         unknown = [one for one in found if one.unknown_words]
         if not unknown:
             return found
         try:
-            more = await self.call(partial(suggested, opened, unknown), time.monotonic() + OFFERS)
+            spelled = await self.call(partial(_with_suggestions, opened, unknown), time.monotonic() + OFFERS)
         except LateError:  # others wait: it was an offer
             return found
-        by_text = {one.query: one for one in more}
+        by_text = {one.query: one for one in spelled}
         return [by_text.get(one.query, one) for one in found]
 
-    async def _found(
-        self, kb: ServedKb, texts: Sequence[str], options: SearchOptions, deadline: float | None, spell: bool
+    async def _results(
+        self, kb: KnowledgeBase, texts: Sequence[str], options: SearchOptions, spell: bool
     ) -> list[Result]:
         if not texts:
             return []
-        future = asyncio.get_running_loop().create_future()
-        costs = cost(len(texts), options)
-        request = Queries(outcome=future, texts=tuple(texts), cost=costs, kb=kb.kb, options=options, spell=spell)
+        request = Queries(
+            outcome=asyncio.get_running_loop().create_future(), texts=tuple(texts), cost=cost(len(texts), options),
+            kb=kb, options=options, spell=spell,
+        )  # fmt: skip
         self.refuse_overload(request.size, request.is_large)
-        found: list[Result] = await self._outcome(request, deadline)
-        return found
+        if not request.is_large:
+            self._others = request.since
+        results: list[Result] = await self._outcome(request)
+        return results
 
     def refuse_overload(self, queries: int, is_large: bool = False) -> None:
-        """Refuse so many more queries where too many of large requests wait, or of others.
+        """Refuse more queries where too many of large requests wait, or of others.
 
         A request alone is never too many. Clients that have none in the queue are refused where there are twice as
         many, so that no other keeps them out.
@@ -151,9 +149,10 @@ class Batcher:
             raise OverloadedError(min(LONGEST_WAIT, max(1, math.ceil(self.waiting * self._per_query))))
 
     async def call(self, work: Callable[[], T], deadline: float | None = None, costs: float = SMALL) -> T:
-        """What some other work returns, done by the thread that searches: nothing else may use an encoder meanwhile.
+        """Return what other work returns, done by the thread that searches: nothing else may use an encoder meanwhile.
 
         Args:
+            deadline: of `time.monotonic`.
             costs: about as much as so many plain queries.
 
         Raises:
@@ -163,10 +162,9 @@ class Batcher:
         outcome: T = await self._outcome(Work(outcome=future, work=work, cost=costs), deadline)
         return outcome
 
-    async def _outcome(self, request: Waiting, deadline: float | None) -> Any:
+    async def _outcome(self, request: Waiting, deadline: float | None = None) -> Any:
+        """Let a request wait for its turn, and return what comes of it."""
         self._enter(request)
-        if isinstance(request, Queries) and not request.is_large:
-            self._others = request.since
         self._wake.set()
         limit = time.monotonic() + self._seconds if deadline is None else deadline
         try:
@@ -199,20 +197,62 @@ class Batcher:
                 continue
             self._since = time.monotonic()
             try:
-                came = await loop.run_in_executor(self._thread, outcomes, batch)
+                outcomes = await loop.run_in_executor(self._thread, _outcomes, batch)
             except Exception as error:  # whatever happens, the next batch has its turn
                 log.exception("a batch failed")
-                came = [error] * len(batch)
-            self._took(batch, time.monotonic() - self._since)
+                outcomes = [error] * len(batch)
+            self._time(batch, time.monotonic() - self._since)
             self._since = math.inf
-            for part, outcome in zip(batch, came, strict=True):
-                self._give(part.waiting, outcome)
+            for request, outcome in zip(batch, outcomes, strict=True):
+                self._give(request, outcome)
+
+    def _next_batch(self) -> list[Waiting]:
+        """Take the request whose turn it is, or a part of it, and others that go with it, from the queue."""
+        waiting = []
+        for request in self._queue:
+            if request.outcome.done():  # given up
+                self._count(request, -request.size)
+            else:
+                waiting.append(request)
+        if not waiting:
+            self._queue, self._turns = [], Turns()
+            return []
+        first = self._turns.next(waiting)
+        batch = [first]
+        if isinstance(first, Queries):
+            room = self._room(first)
+            room -= first.take(room)
+            queries = BATCH - len(first.part)
+            for request in sorted(waiting, key=lambda one: one.rank):
+                if isinstance(request, Queries) and request.goes_with(first, room, queries):
+                    room -= request.take(room)
+                    queries -= len(request.part)
+                    batch.append(request)
+        taken = set(batch)
+        self._queue = [request for request in waiting if request not in taken]
+        for request in batch:
+            self._count(request, -request.size)
+            self._metrics.waited.observe(time.monotonic() - request.since)
+        return batch
+
+    def _room(self, first: Queries) -> float:
+        """Return what a batch may cost that begins with a request."""
+        if not first.is_large:
+            return TOGETHER
+        return PART if self.is_asked else BATCH
+
+    def _time(self, batch: Sequence[Waiting], seconds: float) -> None:
+        queries = sum(len(request.part) for request in batch if isinstance(request, Queries))
+        if queries:
+            self._metrics.batches.observe(queries)
+            self._metrics.searches.observe(seconds)
+            self._per_query += (seconds / queries - self._per_query) / 8
 
     def _give(self, request: Waiting, outcome: Any) -> None:
         """Give a request what came of it or, where that was a part, let it wait for the next one."""
         if isinstance(request, Queries) and not isinstance(outcome, Exception):
             request.found += outcome
-            if len(request.found) < len(request.texts) and not request.outcome.done():
+            if request.left and not request.outcome.done():
                 self._enter(request)
                 return
             outcome = request.found
@@ -223,44 +263,59 @@ class Batcher:
         else:
             request.outcome.set_result(outcome)
 
-    def _next_batch(self) -> list[Part]:
-        """The request whose turn it is, or a part of it, and others that go with it; they leave the queue."""
-        waiting = []
-        for request in self._queue:
-            if request.outcome.done():  # given up
-                self._count(request, -request.size)
-            else:
-                waiting.append(request)
-        first = self._turns.next(waiting)
-        if first is None:
-            self._queue, self._turns = [], Turns()
-            return []
-        room = self._room(first)
-        batch = [first.part(room)]
-        room, queries = room - batch[0].cost, BATCH - len(batch[0].texts)
-        for request in sorted(waiting, key=lambda one: one.rank):
-            part = request.part(room)
-            if request is first or not go_together(first, request) or not part.is_rest:
-                continue
-            if part.cost <= room and len(part.texts) <= queries:
-                batch.append(part)
-                room, queries = room - part.cost, queries - len(part.texts)
-        taken = {part.waiting for part in batch}
-        self._queue = [request for request in waiting if request not in taken]
-        for part in batch:
-            self._count(part.waiting, -part.waiting.size)
-            self._metrics.waited.observe(time.monotonic() - part.waiting.since)
-        return batch
 
-    def _room(self, first: Waiting) -> float:
-        """What a batch may cost that begins with a request."""
-        if not first.is_large:
-            return TOGETHER
-        return PART if self.is_asked else BATCH
+def _outcomes(batch: Sequence[Waiting]) -> list[Any]:
+    """Return the outcome of each request of a batch, or the exception that it raises."""
+    queries = [request for request in batch if isinstance(request, Queries)]
+    return _searched(queries) if queries else [_outcome_of(one.work) for one in batch if isinstance(one, Work)]
 
-    def _took(self, batch: Sequence[Part], seconds: float) -> None:
-        queries = sum(len(part.texts) for part in batch)
-        if queries:
-            self._metrics.batches.observe(queries)
-            self._metrics.searches.observe(seconds)
-            self._per_query += (seconds / queries - self._per_query) / 8
+
+def _searched(batch: Sequence[Queries]) -> list[Any]:
+    """`_outcomes` of queries: those that can be asked are searched together."""
+    kb, options = batch[0].kb, batch[0].options
+    problems = [_outcome_of(partial(_refuse, request)) for request in batch]
+    texts = [text for request, problem in zip(batch, problems, strict=True) if not problem for text in request.part]
+    found = _outcome_of(lambda: iter(list(kb.results(texts, options)) if texts else ()))
+    if isinstance(found, Exception):
+        return [problem or found for problem in problems]
+    return [
+        problem or _outcome_of(partial(_unknown_words_named, request, list(islice(found, len(request.part)))))
+        for request, problem in zip(batch, problems, strict=True)
+    ]
+
+
+def _refuse(request: Queries) -> None:
+    """Refuse a request whose texts cannot be asked, before the first of them is searched."""
+    if not request.found:
+        request.kb.check(request.options, request.texts)
+
+
+def _unknown_words_named(request: Queries, results: list[Result]) -> list[Result]:
+    if not request.spell:
+        return results
+    return [replace(one, unknown_words=request.kb.unknown_words(one.query, lambda: False)) for one in results]
+
+
+def _with_suggestions(kb: KnowledgeBase, results: Sequence[Result]) -> list[Result]:
+    """Add to the first unknown words what may be meant by them, as far as there is time."""
+    words, ends = count(), time.monotonic() + SUGGESTING
+
+    def may_suggest() -> bool:
+        return next(words) < MOST_SUGGESTIONS and time.monotonic() < ends
+
+    return [replace(one, unknown_words=kb.unknown_words(one.query, may_suggest)) for one in results]
+
+
+def _outcome_of(work: Callable[[], T]) -> T | Exception:
+    """Return what some work returns or raises: one request does not fail for another, and none ends the thread.
+
+    Anything that a future cannot raise, such as a panic of a library in Rust, becomes a RuntimeError.
+    """
+    try:
+        return work()
+    except BaseException as error:
+        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            return error
+        unexpected = RuntimeError(f"{type(error).__name__}: {error}")
+        unexpected.__cause__ = error
+        return unexpected

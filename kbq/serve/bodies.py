@@ -1,4 +1,4 @@
-"""Bodies: what clients send is read whole and in time; large ones wait in line, and what is refused is let go.
+"""Bodies: what clients send is read whole and in time; large ones wait in line, and refused ones are let go.
 
 Requests are parsed, and refused, on the event loop, where everybody waits for it: so whatever costs it more than a
 small query comes one after another, not too fast.
@@ -20,7 +20,7 @@ TOGETHER = 64_000_000  # bytes of all requests that are being read or answered
 SMALL, LARGE = 1000, 32_000  # bytes of a small body, and more than those of a large one
 EACH, PACE = 0.01, 2_000_000  # seconds of its turn for any request, and bytes in a second
 DISCARDED, LET_GO = 16_000_000, 4_000_000  # bytes of a refused body that are read, and in a second
-PATIENCE, RESTS = 10.0, 2.0  # seconds in which a request must have arrived, and what is left of one that is refused
+PATIENCE, RESTS = 10.0, 2.0  # seconds for a request to arrive, and for the rest of a refused one
 CLOSE = {"Connection": "close"}  # what has not been read of a request is no other request
 
 
@@ -29,7 +29,7 @@ class HungUpError(Exception):
 
 
 class Body:
-    """What a client sends with a request."""
+    """The body of a request."""
 
     def __init__(self, receive: Receive) -> None:
         self.receive = receive
@@ -37,11 +37,7 @@ class Body:
         self.is_read = False  # the whole body
 
     async def chunk(self) -> bytes:
-        """The next bytes.
-
-        Raises:
-            HungUpError: the client is gone.
-        """
+        """Read the next bytes. Raises HungUpError if the client is gone."""
         message = await self.receive()
         if message["type"] == "http.disconnect":
             raise HungUpError
@@ -49,9 +45,12 @@ class Body:
         return bytes(message.get("body", b""))
 
     async def rest(self) -> dict[str, str]:
-        """Read what is left where a request is refused, for some seconds; the header that says whether this was all.
+        """Read the rest of a refused request, for some seconds, so that its client reads the answer.
 
-        So its client reads the answer. One that waits to be told to send its body must not be asked here.
+        A client that waits to be told to send its body must not be asked here.
+
+        Returns:
+            The header that closes the connection where this was not all.
         """
         size = 0
         try:
@@ -65,7 +64,7 @@ class Body:
         return {} if self.is_read else CLOSE
 
     def replayed(self, content: bytes) -> Receive:
-        """What gives the application the body, once, and then whatever else comes from the client."""
+        """Return what gives the application the body, once, and then whatever else comes from the client."""
         bodies = [content]
 
         async def receive() -> Message:
@@ -85,7 +84,7 @@ class Bodies:
         self._free = 0.0  # when the next one has its turn
 
     async def whole(self, body: Body) -> bytes:
-        """The content of a body, which is held until `let_go`.
+        """Return the content of a body, which is held until `let_go`.
 
         Raises:
             RefusedError: it is too large, does not arrive in time, or others hold too much.

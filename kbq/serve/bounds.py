@@ -1,6 +1,6 @@
-"""Bounds: what one request may ask for, at every door: the API, the page, reconciliation, and the tools of a model.
+"""Bounds: how much one request may ask for, at every door: the API, the page, reconciliation, and the tools of a model.
 
-What is counted is what a request becomes: a name with three properties of three pages is nine queries.
+A request is counted as what it becomes: a name with three properties of three pages is nine queries.
 """
 
 from collections.abc import Sequence
@@ -22,22 +22,18 @@ UNREAD = 1 / 8  # and one without reranking
 
 
 def weight(options: SearchOptions) -> int:
-    """As how many plain queries each one with these options counts, by the time that it takes."""
+    """Return as how many plain queries each one with these options counts, by the time that it takes."""
     looks = -(-(options.rerank or 0) // LOOKS)
     return max(1, looks, READING if options.reader else 1)
 
 
 def cost(queries: int, options: SearchOptions) -> float:
-    """What queries take, in plain ones: `weight`, and less of those without reranking."""
+    """Return what queries cost, in plain ones: `weight` each, and less without reranking."""
     return queries * (UNREAD if options.rerank == 0 and not options.reader else weight(options))
 
 
 def refuse_more(things: str, count: int, most: int, status: int = 413) -> None:
-    """Refuse a request that asks for too many things.
-
-    Raises:
-        RefusedError: it does.
-    """
+    """Refuse a request that asks for too many things. Raises RefusedError."""
     if count > most:
         raise RefusedError(
             status, f"the request has {count:,} {things}, at most {most:,} are taken: send several requests"
@@ -45,11 +41,7 @@ def refuse_more(things: str, count: int, most: int, status: int = 413) -> None:
 
 
 def refuse_costly(queries: int, options: SearchOptions) -> None:
-    """Refuse more queries than are searched together, counted by what they cost.
-
-    Raises:
-        RefusedError: too many.
-    """
+    """Refuse more queries than are searched together, counted by what they cost. Raises RefusedError."""
     each = weight(options)
     if queries * each > MOST_QUERIES:
         raise RefusedError(

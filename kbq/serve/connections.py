@@ -1,7 +1,7 @@
-"""Connections: HTTP/1.1 from clients that are slow, gone, or too many; what is no HTTP gets a problem document.
+"""Connections: HTTP/1.1 from clients that are slow, gone, or too many; anything else gets a problem document.
 
-uvicorn's `limit_concurrency` counts connections only once a request has arrived, and nothing of uvicorn's ends one
-that sends or reads too slowly. So it is counted and timed here.
+uvicorn's `limit_concurrency` counts connections only once a request has arrived, and nothing in uvicorn ends one that
+sends or reads too slowly. So they are counted and timed here.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ SLOWEST = 50_000  # bytes a second that a client reads at least
 class PatientProtocol(H11Protocol):
     """uvicorn's protocol, with limits to its patience.
 
-    Headers must arrive in time, and answers be read. Where there are too many connections, the one whose client the
-    service has waited for longest, to send a request or to read an answer, gives its place to the new one; if all
+    Headers must arrive in time, and answers be read in time. Where there are too many connections, the client that has
+    kept the service waiting longest, to send a request or to read an answer, gives its place to the new one; if all
     requests are being answered, the new one is refused.
     """
 
@@ -51,7 +51,7 @@ class PatientProtocol(H11Protocol):
         self._is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client is there."""
+        """Begin with a client."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)  # so that `pause_writing` says that something was not taken at once
         self._await_headers()
@@ -62,7 +62,7 @@ class PatientProtocol(H11Protocol):
         self._waiting[self] = None
 
     def data_received(self, data: bytes) -> None:
-        """A client has sent something: incomplete headers keep their limit, and who was refused is not heard."""
+        """Take what a client has sent: incomplete headers keep their limit, and who was refused is not heard."""
         if self._is_refused:
             return
         if self.conn.their_state is h11.IDLE and data[:1] in b"\r\n" and not self.conn.trailing_data[0]:
@@ -83,13 +83,13 @@ class PatientProtocol(H11Protocol):
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
     def on_response_complete(self) -> None:
-        """An answer is written, and the client may ask again."""
+        """Let the client ask again, once an answer is written."""
         super().on_response_complete()
         if self._is_sending and not self.transport.is_closing():
             self._waiting[self] = None
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """A client has closed its side: a request that has arrived is answered if that does not take long."""
+        """Answer a client that has closed its side, if that does not take long."""
         cycle = self.cycle
         if self._is_refused or cycle is None or cycle.response_complete or cycle.more_body:
             return None
@@ -102,14 +102,14 @@ class PatientProtocol(H11Protocol):
             self.transport.abort()
 
     def pause_writing(self) -> None:
-        """A client has not taken all at once: it has as long as a slow connection needs."""
+        """Give a client that has not taken all at once as long as a slow connection needs."""
         super().pause_writing()
         seconds = PATIENCE + self.transport.get_write_buffer_size() / SLOWEST
         self._reading = self.loop.call_later(seconds, self.transport.abort)
         self._waiting[self] = None
 
     def resume_writing(self) -> None:
-        """It has."""
+        """Go on with a client that has taken all."""
         super().resume_writing()
         if self._reading is not None:
             self._reading.cancel()
@@ -117,7 +117,7 @@ class PatientProtocol(H11Protocol):
             self._waiting.pop(self, None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """A client is gone."""
+        """Forget a client that is gone."""
         self._arrived()
         if self._reading is not None:
             self._reading.cancel()
@@ -133,7 +133,7 @@ class PatientProtocol(H11Protocol):
             self._arriving = None
 
     def shutdown(self) -> None:
-        """The service ends: the answer under way is the last on this connection, and says so."""
+        """End with the service: the answer under way is the last on this connection, and says so."""
         if self.scope is not None:
             self.scope["state"][ENDS] = True
         super().shutdown()
@@ -165,7 +165,7 @@ class PatientProtocol(H11Protocol):
 
 
 def most_connections() -> int:
-    """As many as the process may have, all other files that are open counted twice: they may be reopened.
+    """Return how many connections the process may have, with all open files counted twice: they may be reopened.
 
     Raises:
         KbqError: the limit of descriptors leaves none.

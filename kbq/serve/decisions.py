@@ -29,7 +29,7 @@ router = APIRouter(prefix="/v1", dependencies=[Depends(json_only)], responses={"
 
 
 class Exchange(BaseModel):
-    """What somebody has decided, and from which byte of the file on the decisions of all are wanted."""
+    """Somebody's decisions, and the byte of the file from which on the decisions of all are wanted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -63,7 +63,7 @@ async def exchange(given: Exchange, services: WithServices) -> KeptDecisions:
 
 
 def _line(fields: dict[str, Any]) -> bytes:
-    """A decision as it is kept: what `kbq fill`, `finetune` and `calibrate` read of it, and nothing else."""
+    """Write a decision as it is kept: what `kbq fill`, `finetune` and `calibrate` read of it, and nothing else."""
     decision = decision_of(fields)
     line: dict[str, Any] = {
         "subject": decision.subject, "relation": decision.relation, "value": decision.value,
@@ -106,7 +106,7 @@ def _wait_for(handle: int, path: Path) -> None:
 
 
 def _whole(file: IO[bytes]) -> int:
-    """The bytes up to the end of the last whole line: a process that was killed may have left a part of one."""
+    """Count the bytes up to the end of the last whole line: a process that was killed may have left a part of one."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - MOST_BYTES))
     tail = file.read()
@@ -114,7 +114,7 @@ def _whole(file: IO[bytes]) -> int:
 
 
 def _read(line: bytes) -> dict[str, Any] | None:
-    """A line of the file; None where somebody has written something else into it."""
+    """Read a line of the file; None where somebody has written something else into it."""
     try:
         fields = json.loads(line)
         decision_of(fields)

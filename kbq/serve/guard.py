@@ -1,6 +1,6 @@
-"""Guard: what is done for every request: it is let in or refused, read whole and in time, answered in time, and logged.
+"""Guard: every request is let in or refused, read whole and in time, answered in time, and logged.
 
-What is refused never reaches the application. A client that hangs up takes its request back.
+The application never sees a refused request. A client that hangs up takes its request back.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from kbq.serve.turns import CLIENT, client_of
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from kbq.serve.access import ServeSettings
     from kbq.serve.batcher import Batcher
-    from kbq.serve.metrics import Metrics
-    from kbq.serve.settings import ServeSettings
+    from kbq.serve.monitoring import Metrics
 
-QUERIES = "/v1/query"  # is refused before it is read where too many wait: thousands are refused in a second
+QUERIES = "/v1/query"  # refused unread where too many wait: thousands are refused in a second
 TABLES = ("/v1/fill", "/table", "/table.json")  # have more time, since others have their turn meanwhile
 TIMES = 20  # as much
 ENDS = "ends"  # in the state of a request: the service ends, and so does its connection
@@ -58,7 +58,7 @@ class _Exchange:
 
     @property
     def route(self) -> str:
-        """The path as it is declared, so that neither metrics nor logs grow with what is asked."""
+        """The path as it is declared, so that metrics and logs do not grow with every address that is asked."""
         route = self.scope.get("route")
         return getattr(route, "path", None) or "other"
 
@@ -70,14 +70,14 @@ class _Exchange:
 
 
 class Guard:
-    """The outermost layer of the service."""
+    """The outermost layer of the service, a middleware of ASGI."""
 
     def __init__(self, app: ASGIApp, settings: ServeSettings, batcher: Batcher, metrics: Metrics) -> None:
         self._app, self._settings, self._batcher, self._metrics = app, settings, batcher, metrics
         self._bodies = Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; everything else, such as the beginning and the end of the service, is passed on."""
+        """Answer a request; pass on everything else, such as the start and the end of the service."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -94,11 +94,12 @@ class Guard:
     async def _answer(self, exchange: _Exchange, send: Send) -> None:
         scope, body = exchange.scope, exchange.body
         try:
-            response = self._response_without_app(exchange)
-            if response is None:
-                content = await self._bodies.whole(body)
-                await self._while_connected(exchange, body.replayed(content), send)
+            if self._is_preflight(exchange):
+                await Response(status_code=204)(scope, body.receive, send)
                 return
+            content = await self._bodies.whole(body)
+            await self._while_connected(exchange, body.replayed(content), send)
+            return
         except RefusedError as error:
             refused = error
         except HungUpError:
@@ -108,9 +109,6 @@ class Guard:
         except BaseException:  # also a panic of a library that is written in Rust
             log.exception("a request failed", extra={"request": exchange.id})
             refused = RefusedError(500, f"something has failed here: the log says more about request {exchange.id}")
-        else:
-            await response(scope, body.receive, send)
-            return
         finally:
             self._bodies.let_go(body)
         if not exchange.status:
@@ -121,30 +119,30 @@ class Guard:
             answer = response_to(refused, for_reconciliation=is_reconciliation(scope["path"]))
             await answer(scope, body.receive, send)
 
-    def _response_without_app(self, exchange: _Exchange) -> Response | None:
-        """What is answered where another origin only asks what it may do.
+    def _is_preflight(self, exchange: _Exchange) -> bool:
+        """Let a request in; say whether another origin only asks what it may do, which needs no application.
 
         Raises:
             RefusedError: the request is refused.
         """
-        path, headers = str(exchange.scope["path"]), exchange.headers
+        path, method, headers = str(exchange.scope["path"]), exchange.scope["method"], exchange.headers
         if "content-length" in headers and "transfer-encoding" in headers:  # RFC 9112, 6.1
             raise RefusedError(400, "the request says in two ways how long it is", headers=CLOSE)
         if path in OPEN:
-            return None
+            return False
         refuse_host(self._settings, headers.get("host", ""))
-        method, origin = exchange.scope["method"], headers.get("origin", "")
+        origin = headers.get("origin", "")
         if method == "OPTIONS" and "Access-Control-Allow-Origin" in origin_headers(self._settings, path, origin):
-            return Response(status_code=204)
+            return True
         if method == "POST" or not is_reconciliation(path):  # which looks itself: some of it is for every page
             refuse_foreign(self._settings, headers, method == "GET")
         refuse_key(self._settings, path, headers, exchange.scope["query_string"].decode("latin-1"))
         if path == QUERIES:
             self._batcher.refuse_overload(1)
-        return None
+        return False
 
     def _sender(self, exchange: _Exchange, send: Send) -> Send:
-        """Sends answers with the headers that all of them have."""
+        """Return what sends answers with the headers that all of them have."""
         path, origin = str(exchange.scope["path"]), exchange.headers.get("origin", "")
 
         async def send_with_headers(message: Message) -> None:

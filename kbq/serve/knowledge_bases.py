@@ -7,36 +7,32 @@ import logging
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbq.dump.facets import Facets
 from kbq.dump.manifest import MANIFEST, read_manifest
 from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.search.verifying import verify
 from kbq.serve.matching import TitleWords
-from kbq.serve.page_list import PageList, listed
 from kbq.serve.problems import RefusedError, without_paths
-from kbq.serve.titles import Title, TitlePrefixes
+from kbq.serve.titles import PageTitles
 from kbq.storage.machine import give_memory_back
 from kbq.tables.relations import USUAL, preset
 
 if TYPE_CHECKING:
     from kbq.answers import IndexKind
     from kbq.corpus.pages import Page
-    from kbq.serve.metrics import Metrics
+    from kbq.serve.monitoring import Metrics
 
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
-MOST_FACETED = 200_000  # pages whose metadata are kept in memory, to sort them by
 EVERY = 1.0  # seconds between two looks at a folder
 TRIMS = 10  # looks after which freed memory is given back
-AGAIN, MOST_AGAIN = 10.0, 600.0  # seconds after which what was refused is read again: ever more, up to ten minutes
+AGAIN, MOST_AGAIN = 10.0, 600.0  # seconds until a refused folder is read again: ever more, up to ten minutes
 FIRST = "kbq"  # is asked for before a knowledge base counts as open
 Call = Callable[..., Awaitable[Any]]  # that of a `Batcher`: has its thread do some work
 log = logging.getLogger("kbq.serve")
@@ -53,7 +49,7 @@ class Folder:
     ray: str | None = None  # the address of a Ray cluster that searches it
 
     def opened(self, others: Iterable[ServedKb]) -> KnowledgeBase:
-        """The knowledge base as it is now, with the encoders of one of the others where they are the same.
+        """Open the knowledge base as it is now, with the encoders of one of the others where they are the same.
 
         Raises:
             KbqError: it cannot be opened.
@@ -67,7 +63,7 @@ class Folder:
 
     @property
     def stamp(self) -> tuple[int, int, int] | None:
-        """What differs when the knowledge base has been changed."""
+        """Facts that differ when the knowledge base has been changed."""
         try:
             facts = (self.path / MANIFEST).stat()
         except OSError:
@@ -79,18 +75,13 @@ class _Opened:
     """A knowledge base as it was opened, with the tables of its pages and titles."""
 
     def __init__(self, kb: KnowledgeBase) -> None:
-        self.kb, self.pages, self.titles = kb, Pages(kb.shards), TitlePrefixes(kb.shards)
+        self.kb, self.pages, self.titles = kb, Pages(kb.shards), PageTitles(kb.shards)
         self.pages.is_known("")  # makes the table
-        self.words = TitleWords(kb.shards)  # makes its own on first use
-
-    @cached_property
-    def facets(self) -> Facets | None:
-        """The metadata of the pages, in the order of their titles; None where there are too many."""
-        return Facets(self.titles.metadata()) if self.kb.counts.pages <= MOST_FACETED else None
+        self.words = TitleWords(kb.shards, self.pages)
 
 
 class ServedKb:
-    """A knowledge base by its name: the present one, which another takes the place of when the folder has changed."""
+    """A named knowledge base, which is opened again when its folder has changed."""
 
     def __init__(self, name: str, folder: Folder, others: Iterable[ServedKb] = ()) -> None:
         """Open a knowledge base; raises KbqError where it cannot be.
@@ -99,62 +90,45 @@ class ServedKb:
             others: that may have the same encoders.
         """
         self.name = name
-        self.problem = ""  # why what is in the folder now is not served
+        self.problem = ""  # why the present content of the folder is not served
         self._folder, self._seen = folder, folder.stamp
-        self._next, self._pause = 0.0, AGAIN  # when what is refused is tried again, and after how many seconds then
+        self._next, self._pause = 0.0, AGAIN  # when a refused folder is tried again, and the seconds after that
         self._opened = _Opened(folder.opened(others))
 
     @property
     def kb(self) -> KnowledgeBase:
-        """The present one; whoever has it goes on with it when it is replaced."""
+        """The one that is open now; whoever has it goes on with it when it is replaced."""
         return self._opened.kb
 
-    def page(self, page_id: str) -> Page:
-        """A page.
-
-        Raises:
-            RefusedError: there is none with this id.
-        """
-        place = self._opened.pages.place(page_id)
-        if place is None:
-            raise RefusedError(404, f"{self.name} has no page {page_id!r:.80}")
-        return self._opened.kb.shards[place.shard].page(place.page)
-
-    def has_page(self, page_id: str) -> bool:
-        """Whether there is a page with this id."""
-        return self._opened.pages.is_known(page_id)
+    @property
+    def titles(self) -> PageTitles:
+        """Its pages in the order of their titles."""
+        return self._opened.titles
 
     @property
     def words(self) -> TitleWords:
-        """The words of titles, by which names are matched."""
+        """The words of its titles, to match names with."""
         return self._opened.words
-
-    def titles(self, prefix: str, limit: int = 10) -> list[Title]:
-        """The first titles that begin with a prefix, whatever its case and accents."""
-        return self._opened.titles.beginning_with(prefix, limit)
-
-    def some_titles(self, count: int) -> list[Title]:
-        """As many titles from all over the alphabet, always the same ones."""
-        return self._opened.titles.spread(count)
-
-    def listed(self, prefix: str, where: Sequence[str], first: int, count: int) -> PageList:
-        """Pages in the order of their titles, of those that begin with a prefix and have some metadata.
-
-        It takes seconds where the metadata of many pages are asked for the first time.
-
-        Raises:
-            KbqError: no page has such metadata, or there are too many pages to sort.
-        """
-        opened = self._opened
-        return listed(opened.titles, opened.facets, prefix, where, first, count)
 
     @property
     def relations(self) -> list[str]:
         """Relations to suggest: those that its query encoder was tuned on, or those that are often asked for."""
         return self.kb.model.config.tuned_relations or [one.name for one in preset(USUAL)]
 
+    def page(self, page_id: str) -> Page:
+        """Return a page. Raises RefusedError if there is none with this id."""
+        opened = self._opened
+        place = opened.pages.place(page_id)
+        if place is None:
+            raise RefusedError(404, f"{self.name} has no page {page_id!r:.80}")
+        return opened.kb.shards[place.shard].page(place.page)
+
+    def has_page(self, page_id: str) -> bool:
+        """Whether there is a page with this id."""
+        return self._opened.pages.is_known(page_id)
+
     def hidden(self, text: str) -> str:
-        """A text with the name of this knowledge base instead of the place where it or its model lies."""
+        """Return a text with the name of this knowledge base instead of the place where it or its model lies."""
         model = self.kb.model
         places = {str(self._folder.path), str(self._folder.path.absolute()), str(self.kb.folder)}
         for place in sorted(places, key=len, reverse=True):
@@ -164,7 +138,7 @@ class ServedKb:
         return without_paths(text)
 
     async def reopen(self, call: Call, metrics: Metrics) -> None:
-        """Take what is in the folder now, if that has changed and every file is whole; else stay with what is open."""
+        """Open the folder again if it has changed and every file is whole; else keep what is open."""
         stamp, now = self._folder.stamp, time.monotonic()
         if stamp != self._seen:
             self._seen, self._pause = stamp, AGAIN
@@ -186,7 +160,7 @@ class ServedKb:
         log.info("a changed knowledge base is open", extra={"kb": self.name, "pages": opened.kb.counts.pages})
 
     def _checked(self) -> _Opened:
-        """What is in the folder now, every file of it compared with its digest."""
+        """Open the folder, after every file was compared with its digest."""
         found = verify(self._folder.path)
         if not found:
             raise KbqError(found.problems[0])
@@ -203,11 +177,7 @@ class KnowledgeBases:
         return iter(self._by_name.values())
 
     def named(self, name: str | None = None) -> ServedKb:
-        """The knowledge base of a name; without one, the first.
-
-        Raises:
-            RefusedError: there is none.
-        """
+        """Return the knowledge base of a name or, without one, the first. Raises RefusedError if there is none."""
         found = self._by_name.get(name) if name else next(iter(self))
         if found is None:
             names = ", ".join(self._by_name)
@@ -215,7 +185,7 @@ class KnowledgeBases:
         return found
 
     def hidden(self, text: str) -> str:
-        """A text that names no place on this machine."""
+        """Return a text that names no place on this machine."""
         for one in self:
             text = one.hidden(text)
         return text

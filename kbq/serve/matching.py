@@ -47,12 +47,12 @@ class NamedPage:
 class TitleWords:
     """The words of the titles of all pages that are not deleted; the table is made on first use."""
 
-    def __init__(self, shards: Sequence[Shard]) -> None:
-        """`shards`: of the knowledge base, all of them."""
-        self._shards, self._ids = shards, Pages(shards)
+    def __init__(self, shards: Sequence[Shard], pages: Pages) -> None:
+        """`shards`: of the knowledge base, all of them; `pages`: theirs."""
+        self._shards, self._ids = shards, pages
 
     def pages(self, name: str, limit: int) -> list[NamedPage]:
-        """At most `limit` pages, the most alike first; of those that are equally alike, the first of the corpus.
+        """Return at most `limit` pages, the most alike first; of those that are equally alike, the corpus's first.
 
         The id of a page is as good as its title, unless it is a plain number.
         """
@@ -64,14 +64,16 @@ class TitleWords:
         for place, shared in self._table.most_alike(with_bare(words), max(limit, COMPARED)):
             found[place] = max(found.get(place, 0.0), self._likeness(name, words, place, shared))
         ranked = sorted(found.items(), key=lambda one: -one[1])[:limit]
-        return [NamedPage(*self._names(place), round(likeness, 4)) for place, likeness in ranked]
+        return [
+            NamedPage(self._shards[place.shard].ids[place.page], self._title(place), round(likeness, 4))
+            for place, likeness in ranked
+        ]
 
-    def _names(self, place: PagePlace) -> tuple[str, str]:
-        shard = self._shards[place.shard]
-        return shard.ids[place.page], shard.titles[place.page]
+    def _title(self, place: PagePlace) -> str:
+        return self._shards[place.shard].titles[place.page]
 
     def _likeness(self, name: str, words: list[str], place: PagePlace, shared: float) -> float:
-        title = self._shards[place.shard].titles[place.page]
+        title = self._title(place)
         if title == name:
             return IDENTICAL
         theirs = words_of(title)
@@ -83,7 +85,7 @@ class TitleWords:
 
 
 class _Table:
-    """Which pages have a word in their titles, and how much the word counts: its inverse frequency, as in BM25."""
+    """The pages that have a word in their titles, and the weight of the word: its inverse frequency, as in BM25."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         numbers = [np.flatnonzero(shard.live_pages()) for shard in shards]
@@ -100,7 +102,7 @@ class _Table:
         self._totals = np.bincount(self._pages, self._weight(counts)[which], len(self._numbers))
 
     def most_alike(self, words: Sequence[str], limit: int) -> Iterator[tuple[PagePlace, float]]:
-        """Pages that share a word, with the share of both their words that is the same (Dice), by weight."""
+        """Yield pages that share a word, with the share of both their words that is the same (Dice), by weight."""
         looked_up = enumerate(dict.fromkeys(words[:MOST_WORDS]))
         found = [self._pages_with(word, number < MOST_MISTYPED) for number, word in looked_up]
         unseen = float(self._weight(np.zeros(1))[0])
@@ -113,7 +115,7 @@ class _Table:
             yield PagePlace(int(self._shards[page]), int(self._numbers[page])), float(alike[best])
 
     def _pages_with(self, word: str, may_be_mistyped: bool) -> tuple[Rows, NDArray[np.float64]]:
-        """The pages that have a word or, where none has it, a word one edit away, and what that counts."""
+        """Return the pages that have a word or, where none has it, a word one edit away, and its weight."""
         pages, weight = self._postings([word])
         if may_be_mistyped and not len(pages) and word.isalpha():  # one digit more is another number
             pages, weight = self._postings(edits(word))
@@ -124,7 +126,7 @@ class _Table:
         return pages, best
 
     def _postings(self, words: Collection[str]) -> tuple[Rows, NDArray[np.float64]]:
-        """The pages that have one of these words, and its weight. Shapes: (postings,)."""
+        """Return the pages that have one of these words, and its weight. Shapes: (postings,)."""
         keys = np.fromiter(map(_key, words), np.uint64, len(words))
         bounds = np.stack([np.searchsorted(self._keys, keys, side) for side in ("left", "right")], axis=1)
         counts = np.diff(bounds)[:, 0]
@@ -132,7 +134,7 @@ class _Table:
         return np.concatenate([*found, _NO_PAGES]), np.repeat(self._weight(counts), counts)
 
     def _weight(self, counts: NDArray[Any]) -> NDArray[np.float64]:
-        """The weights of words by how many titles have them."""
+        """Return the weights of words by how many titles have them."""
         weights: NDArray[np.float64] = np.log1p((len(self._numbers) - counts + 0.5) / (counts + 0.5))
         return weights
 
@@ -141,7 +143,7 @@ _NO_PAGES: Rows = np.empty(0, np.int64)
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a name as they are compared.
+    """Return the words of a name as they are compared.
 
     >>> words_of("Skłodowska-Curie, Marie")
     ['sklodowska', 'curie', 'marie']
@@ -150,7 +152,7 @@ def words_of(name: str) -> list[str]:
 
 
 def with_bare(words: Sequence[str]) -> list[str]:
-    """The words, each with signs without them, too.
+    """Return the words, and those with signs without them, too.
 
     >>> with_bare(["c#", "language"])
     ['c#', 'c', 'language']

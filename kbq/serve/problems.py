@@ -58,7 +58,7 @@ class LateError(RefusedError):
 
 
 def status_of(error: KbqError) -> int:
-    """The status of an error: the request is at fault, or the server's files are."""
+    """Return the status of an error: the request is at fault, or the server's files are."""
     if isinstance(error, RefusedError):
         return error.status
     is_ours = isinstance(error, KnowledgeBaseError | ModelError) and not error.is_usage
@@ -66,7 +66,7 @@ def status_of(error: KbqError) -> int:
 
 
 def document(error: KbqError, hidden: Callable[[str], str]) -> dict[str, object]:
-    """The problem document of an error: its sentence and, where there are several, single problems and their fields.
+    """Make the problem document of an error: its sentence and, where there are several, all problems and their fields.
 
     Args:
         hidden: gives a text without the places on this machine that are in it.
@@ -80,12 +80,12 @@ def document(error: KbqError, hidden: Callable[[str], str]) -> dict[str, object]
 
 
 def title_of(status: int) -> str:
-    """The name of a status."""
+    """Return the name of a status."""
     return PHRASES.get(status) or HTTPStatus(status).phrase
 
 
 def response_to(error: KbqError, hidden: Callable[[str], str] = str, for_reconciliation: bool = False) -> Response:
-    """The response to an error: a problem document (see `document`), or what clients of reconciliation look for."""
+    """Answer with an error: a problem document (see `document`), or what clients of reconciliation look for."""
     told = {"status": "error", "message": hidden(str(error))} if for_reconciliation else document(error, hidden)
     headers = error.headers if isinstance(error, RefusedError) else None
     media_type = "application/json" if for_reconciliation else TYPE
@@ -93,7 +93,7 @@ def response_to(error: KbqError, hidden: Callable[[str], str] = str, for_reconci
 
 
 def without_paths(text: str) -> str:
-    """A text with the last part alone of every absolute path: nobody learns where a file of the server lies.
+    """Leave only the last part of every absolute path in a text, so that nobody learns where a file of the server lies.
 
     >>> without_paths("/srv/kbs/people has no words, see https://example.org/a/b: add them to '/srv/kbs'")
     "people has no words, see https://example.org/a/b: add them to 'kbs'"

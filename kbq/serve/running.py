@@ -1,7 +1,8 @@
-"""Running: an application becomes a process that listens, logs as JSON lines, and ends when it is told to."""
+"""Running: a service listens, or speaks over standard input and output, until it is told to end."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
@@ -14,15 +15,18 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from kbq.errors import KbqError
+from kbq.serve.access import EVERYWHERE, ServeSettings
 from kbq.serve.app import create_app
+from kbq.serve.batcher import Batcher
 from kbq.serve.connections import AT_ONCE, PatientProtocol, most_connections
-from kbq.serve.logs import log_as_json
-from kbq.serve.settings import EVERYWHERE, ServeSettings
+from kbq.serve.knowledge_bases import KnowledgeBases
+from kbq.serve.monitoring import Metrics, log_as_json
+from kbq.serve.tools import server
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from kbq.serve.knowledge_bases import KnowledgeBases
+    from kbq.serve.knowledge_bases import ServedKb
 
 BACKLOG = 2048  # connections that wait to be accepted
 SWITCHES = 0.0005  # seconds after which the event loop lets the search go on: each of its steps waits for it
@@ -42,24 +46,36 @@ def serve(served: KnowledgeBases, settings: ServeSettings, started: Callable[[st
     log_as_json()
     sys.setswitchinterval(SWITCHES)
     gc.collect()
-    gc.freeze()  # what is there now stays: nobody waits until all of it has been looked through
+    gc.freeze()  # later collections skip all that is there now, and nobody waits for them
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again when it has ended: that is no failure
         signal.signal(number, lambda *_: None)
-    server = Server(create_app(served, settings), settings, lambda: started(address(settings, listening)))
-    server.run([listening])
+    Server(create_app(served, settings), settings, lambda: started(address(settings, listening))).run([listening])
+
+
+def serve_stdio(served: ServedKb) -> None:
+    """Speak with a model's host over standard input and output until it closes them; a changed folder is reopened."""
+
+    async def speak() -> None:
+        log_as_json()
+        async with Batcher() as batcher:
+            watching = asyncio.create_task(KnowledgeBases([served]).watch(batcher.call, Metrics()))
+            await server(served, batcher).run_stdio_async()
+            watching.cancel()
+
+    asyncio.run(speak())
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which says when it has started."""
+    """A uvicorn server that says when it has started."""
 
     def __init__(self, app: FastAPI, settings: ServeSettings, started: Callable[[], None]) -> None:
         """A server for an application, not running yet."""
-        seconds, protocol = max(1, int(settings.seconds)), partial(PatientProtocol, most=most_connections(), waiting={})
+        protocol = partial(PatientProtocol, most=most_connections(), waiting={})
         super().__init__(
             uvicorn.Config(
                 app, http=protocol, ws="none", log_config=None, access_log=False, server_header=False,  # type: ignore[arg-type]
-                backlog=AT_ONCE, timeout_keep_alive=KEPT, timeout_graceful_shutdown=seconds, lifespan="on",
-                proxy_headers=False,
+                backlog=AT_ONCE, timeout_keep_alive=KEPT, timeout_graceful_shutdown=max(1, int(settings.seconds)),
+                lifespan="on", proxy_headers=False,
             )
         )  # fmt: skip
         self._told = started
@@ -73,7 +89,7 @@ class Server(uvicorn.Server):
 
 
 def listen(settings: ServeSettings) -> socket.socket:
-    """A socket that listens at the address of the settings.
+    """Open a socket that listens at the address of the settings.
 
     Raises:
         KbqError: it is taken, or not an address of this machine.
@@ -90,7 +106,7 @@ def listen(settings: ServeSettings) -> socket.socket:
 
 
 def address(settings: ServeSettings, listening: socket.socket) -> str:
-    """The address to open."""
+    """Return the address to open."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     local = f"http://{'127.0.0.1' if settings.host in EVERYWHERE else host}:{listening.getsockname()[1]}"
     return f"{settings.public_url.rstrip('/') or local}/"

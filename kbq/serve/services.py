@@ -1,4 +1,4 @@
-"""Services: what every route needs, made once for the application."""
+"""Services: the objects that every route needs, made once for the application."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,25 +7,25 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from kbq.answers import Result, SearchOptions
+from kbq.serve.access import ServeSettings
 from kbq.serve.batcher import Batcher
+from kbq.serve.filling import TableFiller
 from kbq.serve.knowledge_bases import KnowledgeBases, ServedKb
-from kbq.serve.metrics import Metrics
-from kbq.serve.settings import ServeSettings
-from kbq.serve.table_stream import Filler
+from kbq.serve.monitoring import Metrics
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The knowledge bases, the thread that searches them, and what is counted."""
+    """The knowledge bases, the thread that searches them, and the metrics."""
 
     kbs: KnowledgeBases
     batcher: Batcher
-    filler: Filler
+    filler: TableFiller
     settings: ServeSettings
     metrics: Metrics
 
     async def found(self, request: Request, kb: ServedKb, texts: Sequence[str], options: SearchOptions) -> list[Result]:
-        """What is found for the queries of a request, which are counted, and known to its log."""
+        """Search for the queries of a request, count them, and tell its log."""
         request.state.queries = list(texts)
         found = await self.batcher.found(kb, texts, options)
         for one in found:
@@ -33,7 +33,7 @@ class Services:
         return found
 
     def address(self, request: Request) -> str:
-        """By which the service is reached, without a slash at the end."""
+        """Return the address of the service, without a slash at the end."""
         return self.settings.public_url.rstrip("/") or str(request.base_url).rstrip("/")
 
 

@@ -1,9 +1,9 @@
-"""Tools: a knowledge base becomes an MCP server, by which a language model looks up facts with their evidence."""
+"""Tools: a knowledge base becomes an MCP server, where a language model looks up facts with their evidence."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 from mcp.server import MCPServer
@@ -22,12 +22,10 @@ from kbq.errors import MOST_PROBLEMS, KbqError
 from kbq.model.queries import refuse_unreadable
 from kbq.serve.batcher import Batcher
 from kbq.serve.bounds import LONGEST, MOST_RELATIONS, refuse_long
-from kbq.serve.facts import Fact, FetchedPage, FilledRow, FilledSlot, FilledTable, FoundPage, FoundPages
-from kbq.serve.knowledge_bases import KnowledgeBases, ServedKb
-from kbq.serve.logs import log_as_json
-from kbq.serve.metrics import Metrics
+from kbq.serve.filling import SlotFiller
+from kbq.serve.knowledge_bases import ServedKb
+from kbq.serve.schemas import Fact, FetchedPage, FilledRow, FilledSlot, FilledTable, FoundPage, FoundPages
 from kbq.serve.services import Services
-from kbq.serve.slot_filling import SlotFiller
 from kbq.serve.views import web_address
 from kbq.tables.cells import subject_of
 from kbq.tables.claims import Claim
@@ -37,8 +35,8 @@ from kbq.tables.slots import Slot
 MCP = "/mcp"  # the address
 MOST_SUBJECTS, MOST_CELLS = 50, 200  # of a table
 LONGEST_PAGE = 50_000  # characters that are read of it
-AROUND = 200  # characters on either side of what is found
-EXAMPLES = 5  # titles by which a model is told what the knowledge base is about
+AROUND = 200  # characters on either side of a phrase that was found
+EXAMPLES = 5  # titles that tell a model what the knowledge base is about
 READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 INSTRUCTIONS = """\
 Facts from the knowledge base {name}, which has {pages:,} pages, such as {titles}.
@@ -55,7 +53,7 @@ Relation = Annotated[str, Field(description="A property in a few words, such as 
 
 
 class Tools:
-    """What a model may call; the docstrings of these methods are what it reads."""
+    """The tools that a model may call; it reads the docstrings of these methods."""
 
     def __init__(self, served: ServedKb, batcher: Batcher) -> None:
         self._served, self._batcher, self._filler = served, batcher, SlotFiller(served, batcher)
@@ -104,13 +102,13 @@ class Tools:
         return FilledTable(rows, cells, sum(fact is not None for row in rows for fact in row.cells.values()))
 
     async def read(self, id: str) -> str:
-        """The text of a page."""
+        """Give the text of a page."""
         if not self._served.has_page(id):
             raise ResourceNotFoundError(f"{self._served.name} has no page {id!r:.80}")
         return _text(self._served.page(id))
 
     async def _claims(self, subjects: list[str], relations: list[str]) -> list[list[list[Claim]]]:
-        """The claims of every relation of every subject."""
+        """Ask for the claims of every relation of every subject."""
         with _refusals(self._served):
             refuse_long(subjects, relations)
             wanted = [relation_named(relation, "many") for relation in relations]
@@ -123,8 +121,8 @@ class Tools:
 
 
 def server(served: ServedKb, batcher: Batcher) -> MCPServer:
-    """An MCP server for a knowledge base; the batcher must run while it does."""
-    examples = ", ".join(one.title for one in served.some_titles(EXAMPLES))
+    """Make an MCP server for a knowledge base; the batcher must run while it does."""
+    examples = ", ".join(one.title for one in served.titles.spread(EXAMPLES))
     made = MCPServer(
         "kbq",
         title=f"{served.name} (kbq)",
@@ -133,35 +131,18 @@ def server(served: ServedKb, batcher: Batcher) -> MCPServer:
         log_level="WARNING",
     )
     tools = Tools(served, batcher)
-    by_title: dict[str, Callable[..., Any]] = {
-        "Search": tools.search,
-        "Read a page": tools.fetch,
-        "Fill a slot": tools.fill_slot,
-        "Fill a table": tools.fill_table,
-    }
-    for title, tool in by_title.items():
-        made.tool(title=title, annotations=READ_ONLY)(tool)
+    made.tool(title="Search", annotations=READ_ONLY)(tools.search)
+    made.tool(title="Read a page", annotations=READ_ONLY)(tools.fetch)
+    made.tool(title="Fill a slot", annotations=READ_ONLY)(tools.fill_slot)
+    made.tool(title="Fill a table", annotations=READ_ONLY)(tools.fill_table)
     # An id is no path: it may have slashes and dots.
     by_id = ResourceSecurity(exempt_params=frozenset({"id"}))
     made.resource("kbq://page/{+id}", name="page", title="A page", mime_type="text/plain", security=by_id)(tools.read)
     return made
 
 
-def serve_stdio(served: ServedKb) -> None:
-    """Speak with a model's host over standard input and output until it closes them; a changed folder is reopened."""
-
-    async def speak() -> None:
-        log_as_json()
-        async with Batcher() as batcher:
-            watching = asyncio.create_task(KnowledgeBases([served]).watch(batcher.call, Metrics()))
-            await server(served, batcher).run_stdio_async()
-            watching.cancel()
-
-    asyncio.run(speak())
-
-
 def applications(services: Services) -> list[Starlette]:
-    """MCP over HTTP: an application with one route for the first knowledge base, and one for each by its name.
+    """Make applications for MCP over HTTP: one route for the first knowledge base, and one for each by its name.
 
     The lifespan of each must run while it is asked. Only POST is answered: there are no sessions, so that nothing would
     ever come on the stream that a GET opens.
@@ -181,7 +162,7 @@ def applications(services: Services) -> list[Starlette]:
 
 @contextmanager
 def _refusals(served: ServedKb) -> Iterator[None]:
-    """What kbq refuses, the model reads."""
+    """Let the model read what kbq refuses."""
     try:
         yield
     except KbqError as error:
@@ -203,5 +184,5 @@ def _text(page: Page) -> str:
 
 
 def _url(page_id: str, metadata: Mapping[str, object]) -> str:
-    """Where the page was taken from, if its corpus says it; else the address of the resource."""
+    """Return where the page was taken from, if its corpus says it; else the address of the resource."""
     return web_address(metadata) or f"kbq://page/{quote(page_id, safe='')}"

@@ -1,41 +1,47 @@
-"""Turns: which of the requests that wait is next, so that nobody takes the time of the others, whatever he asks for.
+"""Turns: which request the thread that searches takes next, so that nobody takes the time of the others.
 
 Each client has a queue for each kind of request: quick, small and large ones. A request enters behind what its queue
 has had, by its cost; the queue that would then have had least is next, and its oldest request with it (self-clocked
-fair queueing, Golestani 1994). Large requests have their turn for some queries at a time. So a request waits for as
-many others as there are clients, not for as many as they have sent. Behind a proxy all are one client, and the kinds
-alone are told apart.
+fair queueing, Golestani 1994). Large requests are searched a few queries at a time. So a request waits for as many
+others as there are clients, not for as many as they have sent. Behind a proxy all are one client, with three queues.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import time
-from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any
+
+from kbq.serve.bounds import cost, weight
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kbq.answers import Result, SearchOptions
+    from kbq.kb import KnowledgeBase
 
 CLIENT: ContextVar[str] = ContextVar("client", default="")  # who asks, see `client_of`
 QUICK, SMALL = 0.5, 4.0  # cost of a quick request, and of a small one, at most, in plain queries
 SHARES = (4, 2, 1)  # of the time, for quick, small and large requests
 FORGETS = 4096  # queues of clients that are gone, at most
 
-T = TypeVar("T", bound="Turn")
-
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Turn:
-    """What waits for its turn."""
+class Waiting:
+    """A request that waits for its turn: queries, or other work for the thread."""
 
     cost: float  # in plain queries
+    outcome: asyncio.Future[Any]
     client: str = field(default_factory=CLIENT.get)
     since: float = field(default_factory=time.monotonic)
     rank: float = 0.0  # the lowest is next
 
     @property
     def kind(self) -> int:
-        """Whether it is quick (0), small (1) or large (2)."""
+        """Quick (0), small (1) or large (2)."""
         return (self.cost > QUICK) + (self.cost > SMALL)
 
     @property
@@ -48,34 +54,77 @@ class Turn:
         """Where it waits."""
         return self.client, self.kind
 
+    @property
+    def size(self) -> int:
+        """As how many plain queries it counts in the queue."""
+        return 0
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Work(Waiting):
+    """Work other than a search that needs the thread."""
+
+    work: Callable[[], object]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Queries(Waiting):
+    """Queries, all answered from one knowledge base, even if its folder changes between two parts of a request."""
+
+    texts: Sequence[str]
+    kb: KnowledgeBase
+    options: SearchOptions
+    spell: bool  # whether unknown words are named
+    found: list[Result] = field(default_factory=list)  # of the first queries
+    part: Sequence[str] = ()  # the queries that are searched now
+
+    @property
+    def left(self) -> Sequence[str]:
+        """The queries that have not been searched yet."""
+        return self.texts[len(self.found) :]
+
+    @property
+    def size(self) -> int:
+        """As how many plain queries it counts in the queue."""
+        return len(self.left) * weight(self.options)
+
+    def take(self, room: float) -> float:
+        """Choose the next queries that cost at most `room`, at least one; return what they cost."""
+        self.part = self.left[: max(1, int(room / cost(1, self.options)))]
+        return cost(len(self.part), self.options)
+
+    def goes_with(self, first: Queries, room: float, queries: int) -> bool:
+        """Whether all that is left can be searched with another request, which takes no larger kind along."""
+        if self is first or self.kind > first.kind or self.kb is not first.kb or self.options != first.options:
+            return False
+        return len(self.left) <= queries and cost(len(self.left), self.options) <= room
+
 
 class Turns:
-    """What each client has had, for each kind of request."""
+    """The turns that each client has had, for each kind of request."""
 
     def __init__(self) -> None:
         self._now = 0.0  # the rank of what had its turn last
         self._last: dict[tuple[str, int], float] = {}  # the rank of what each client has asked for last
 
-    def enter(self, turn: Turn, cost: float) -> None:
-        """Give a request its rank: behind the others of its client and kind, `cost` more."""
-        turn.rank = max(self._now, self._last.get(turn.queue, 0.0)) + cost / SHARES[turn.kind]
-        self._last[turn.queue] = turn.rank
+    def enter(self, request: Waiting, cost: float) -> None:
+        """Rank a request behind the others of its client and kind, `cost` more."""
+        request.rank = max(self._now, self._last.get(request.queue, 0.0)) + cost / SHARES[request.kind]
+        self._last[request.queue] = request.rank
         if len(self._last) > FORGETS:
             self._last = {queue: rank for queue, rank in self._last.items() if rank > self._now}
 
-    def next(self, waiting: Sequence[T]) -> T | None:
-        """The one whose turn it is: the oldest of its client and kind, so that what has begun ends first."""
-        if not waiting:
-            return None
-        first = min(waiting, key=lambda turn: turn.rank)
-        oldest = min((turn for turn in waiting if turn.queue == first.queue), key=lambda turn: turn.since)
+    def next(self, waiting: Sequence[Waiting]) -> Waiting:
+        """Return the request whose turn it is: the oldest of its client and kind, so that what has begun ends first."""
+        first = min(waiting, key=lambda request: request.rank)
+        oldest = min((one for one in waiting if one.queue == first.queue), key=lambda request: request.since)
         first.rank, oldest.rank = oldest.rank, first.rank
         self._now = max(self._now, oldest.rank)
         return oldest
 
 
 def client_of(host: str) -> str:
-    """Who asks from an address: of IPv6, everybody of a network of 64 bits is one.
+    """Return who asks from an address; a whole IPv6 network of 64 bits is one client.
 
     >>> client_of("192.0.2.7"), client_of("2001:db8:1:2:3::4"), client_of("")
     ('192.0.2.7', '2001:db8:1:2::', '')

@@ -11,11 +11,11 @@ import httpx2
 import pytest
 
 from kbq.kb import KnowledgeBase
+from kbq.serve.access import ServeSettings
 from kbq.serve.app import create_app
 from kbq.serve.knowledge_bases import Folder, open_knowledge_bases
 from kbq.serve.running import Server, address, listen
 from kbq.serve.services import Services
-from kbq.serve.settings import ServeSettings
 
 Serve = Callable[..., "Running"]
 

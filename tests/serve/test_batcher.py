@@ -3,7 +3,6 @@
 import asyncio
 import math
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,10 +16,10 @@ from kbq.kb import KnowledgeBase
 from kbq.reading.probability import FEATURES, Calibration
 from kbq.serve.batcher import Batcher
 from kbq.serve.bounds import MOST_SUGGESTIONS
+from kbq.serve.filling import OF_ONE, TableFiller
 from kbq.serve.knowledge_bases import Folder, ServedKb
-from kbq.serve.metrics import Metrics
+from kbq.serve.monitoring import Metrics
 from kbq.serve.problems import LateError, OverloadedError
-from kbq.serve.table_stream import OF_ONE, Filler
 from kbq.serve.turns import CLIENT
 from kbq.tables.options import FillOptions
 from kbq.tables.relations import relation_named
@@ -78,7 +77,7 @@ def test_what_waits_is_searched_together(served: ServedKb, batches: list[list[st
     found = asyncio.run(outcomes(batcher, *(batcher.ask(served, texts, ONE) for texts in asked)))
     assert batches == [["the river", "Paris", "Warsaw", "Marie"]]
     assert found == [served.kb.query(texts, 1) for texts in asked]
-    assert b"kbq_batch_queries_sum 4.0" in metrics.text()
+    assert metrics.registry.get_sample_value("kbq_batch_queries_sum") == 4.0
 
 
 def test_a_query_alone_waits_for_nobody(served: ServedKb, batches: list[list[str]]) -> None:
@@ -146,9 +145,9 @@ def test_what_is_given_up_is_not_searched(served: ServedKb, batches: list[list[s
 
 def test_a_deadline_that_passes_is_told(served: ServedKb, batches: list[list[str]]) -> None:
     async def late() -> None:
-        async with (batcher := Batcher()), busy(batcher):
+        async with (batcher := Batcher(seconds=0.0)), busy(batcher):
             with pytest.raises(LateError, match="no answer within 0 seconds") as refused:
-                await batcher.ask(served, ["late"], ONE, deadline=time.monotonic())
+                await batcher.ask(served, ["late"], ONE)
             assert refused.value.status == 504
 
     asyncio.run(late())
@@ -320,14 +319,14 @@ def test_similar_words_are_sought_after_the_answers_and_for_some_words(
 
 
 def test_tables_are_bounded_and_leave_room_for_queries(served: ServedKb, batches: list[list[str]]) -> None:
-    async def fill(filler: Filler, subjects: list[str]) -> list[dict[str, Any]]:
+    async def fill(filler: TableFiller, subjects: list[str]) -> list[dict[str, Any]]:
         options = FillOptions(min_probability=0.0)
         rows = [{"subject": subject} for subject in subjects]
         return [line async for line in filler.lines(served, rows, [relation_named("birth")], options)]
 
     async def both() -> list[Any]:
         async with (batcher := Batcher()):
-            filler = Filler(batcher)
+            filler = TableFiller(batcher)
             tables = [asyncio.create_task(fill(filler, [f"Marie {n}" for n in range(20)])) for _ in range(OF_ONE)]
             await asyncio.sleep(0)
             with pytest.raises(OverloadedError):

@@ -148,7 +148,7 @@ def test_the_limit_of_descriptors_is_kept(monkeypatch: pytest.MonkeyPatch) -> No
 def test_our_own_handler_logs_where_no_file_may_be_opened() -> None:
     code = """
 import logging, os, resource
-from kbq.serve.logs import log_as_json
+from kbq.serve.monitoring import log_as_json
 log_as_json()
 import mcp.server
 mcp.server.MCPServer("x")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbq.corpus.pages import Page
+from kbq.dump.page_directory import Pages
 from kbq.dump.shards import Shard
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
@@ -48,7 +49,11 @@ def shards_of(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 
 @pytest.fixture(scope="session")
 def words(shards_of: Callable[..., list[Shard]]) -> TitleWords:
-    return TitleWords(shards_of(TITLES))
+    return words_in(shards_of(TITLES))
+
+
+def words_in(shards: Sequence[Shard]) -> TitleWords:
+    return TitleWords(shards, Pages(shards))
 
 
 @pytest.mark.parametrize(
@@ -77,13 +82,13 @@ def test_a_name_finds_the_pages_that_have_it(name: str, found: list[tuple[str, f
 
 
 def test_a_deleted_page_is_not_found(shards_of: Callable[..., list[Shard]]) -> None:
-    words = TitleWords(shards_of(["Emma", "Emma", "Peace"], deleted=["P0", "P2"]))
+    words = words_in(shards_of(["Emma", "Emma", "Peace"], deleted=["P0", "P2"]))
     assert [page.page_id for page in words.pages("Emma", 5)] == ["P1"]
     assert words.pages("Peace", 5) == words.pages("P2", 5) == []
 
 
 def test_no_titles_no_pages(shards_of: Callable[..., list[Shard]]) -> None:
-    assert TitleWords(shards_of(["Emma", "Emma"], deleted=["P0", "P1"])).pages("Emma", 5) == []
+    assert words_in(shards_of(["Emma", "Emma"], deleted=["P0", "P1"])).pages("Emma", 5) == []
 
 
 def plain_likeness(name: str, title: str, weight: Mapping[str, float], unseen: float) -> float:
@@ -100,7 +105,7 @@ def test_likeness_is_that_of_a_plain_computation(shards_of: Callable[..., list[S
     source = random.Random(3)
     vocabulary = ["curie", "marie", "maria", "curia", "river", "rivers", "peace", "place", "of", "the"]
     titles = [" ".join(source.choices(vocabulary, k=source.randint(1, 4))) for _ in range(60)]
-    words = TitleWords(shards_of(titles))
+    words = words_in(shards_of(titles))
     counts = Counter(word for title in titles for word in set(title.split()))
     weight = {word: math.log1p((60 - count + 0.5) / (count + 0.5)) for word, count in counts.items()}
     for _ in range(100):
@@ -122,6 +127,6 @@ def test_what_signs_tell_apart_is_a_candidate_and_no_match(words: TitleWords) ->
 
 def test_an_id_that_is_a_plain_number_is_a_candidate_and_no_match(model: Model, tmp_path: Path) -> None:
     pages = [Page("300", "Abacus", ["x"]), Page("1984", "Bread", ["x"]), Page("7", "300", ["x"])]
-    words = TitleWords(KnowledgeBase.build(pages, tmp_path / "kb", model, bm25=False).shards)
+    words = words_in(KnowledgeBase.build(pages, tmp_path / "kb", model, bm25=False).shards)
     assert [(one.title, one.has_name) for one in words.pages("1984", 5)] == [("Bread", False)]
     assert [(one.title, one.has_name) for one in words.pages("300", 5)] == [("300", True), ("Abacus", False)]

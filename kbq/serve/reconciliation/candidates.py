@@ -1,6 +1,6 @@
 """Candidates: the name of a cell, and what other cells of its row say, become the pages that may be meant.
 
-What other cells say is compared with what each page itself says, if it does. Weights: those of Wikidata's service.
+Other cells are compared with what each page says about their relation. Source of the weights: Wikidata's service.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ import msgspec
 
 from kbq.dump.page_directory import PageValue, Titles
 from kbq.serve.bounds import LONGEST, MOST_ANSWERS, MOST_ASKED, refuse_more
+from kbq.serve.filling import SlotFiller
 from kbq.serve.matching import NamedPage, TitleWords
-from kbq.serve.slot_filling import SlotFiller
 from kbq.tables.cells import is_empty, shown, subject_of
 from kbq.tables.checking import is_same
 from kbq.tables.claims import Claim
@@ -42,31 +42,12 @@ class Name:
     properties: list[Property] = field(default_factory=list)
 
 
-def name_of(query: object) -> Name:
-    """A query as a client sent it. What cannot be asked has no candidates, and does not keep the others from theirs.
-
-    >>> name_of({"query": "Emma", "limit": None}), name_of({"query": 1984}).query, name_of(7).query
-    (Name(query='Emma', limit=0, properties=[]), '', '')
-    """
-    given = dict(query) if isinstance(query, dict) else {}
-    text = given.get("query")
-    fields: dict[str, Any] = {"query": text if isinstance(text, str) else ""}
-    for name in ("limit", "properties"):
-        if given.get(name) is not None:
-            try:
-                part = msgspec.convert({"query": "", name: given[name]}, Name, strict=False)
-                fields |= {name: getattr(part, name)}
-            except msgspec.ValidationError:
-                return Name()
-    return Name(**fields)
-
-
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A page that may be meant."""
 
     page: NamedPage
-    agrees: Mapping[str, bool]  # whether the page says what the other cells do; without those of which it says nothing
+    agrees: Mapping[str, bool]  # whether the page agrees with other cells; those that it does not mention are left out
 
     @property
     def score(self) -> float:
@@ -76,12 +57,28 @@ class Candidate:
 
     @property
     def rank(self) -> tuple[float, int]:
-        """By which candidates are compared: of pages with the same score, the one that more cells agree with."""
+        """Orders candidates: of pages with the same score, the one that more cells agree with is better."""
         return self.score, sum(self.agrees.values())
 
 
+def name_of(query: object) -> Name:
+    """Read a query as a client sent it. One that cannot be asked has no candidates, and others still have theirs.
+
+    >>> name_of({"query": "Emma", "limit": None}), name_of({"query": 1984}).query, name_of(7).query
+    (Name(query='Emma', limit=0, properties=[]), '', '')
+    """
+    given = dict(query) if isinstance(query, dict) else {}
+    fields = {name: given[name] for name in ("query", "limit", "properties") if given.get(name) is not None}
+    if not isinstance(fields.get("query", ""), str):
+        fields["query"] = ""
+    try:
+        return msgspec.convert(fields, Name, strict=False)
+    except msgspec.ValidationError:
+        return Name()
+
+
 async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Candidate]]:
-    """The candidates of each name, best first.
+    """Find the candidates of each name, best first.
 
     Raises:
         KbqError: a property is not a relation that can be asked for, or there are too many.

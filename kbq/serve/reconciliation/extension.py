@@ -12,22 +12,28 @@ from kbq.corpus.pages import Page
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.serve.bounds import refuse_long
-from kbq.serve.slot_filling import SlotFiller
+from kbq.serve.filling import SlotFiller
 from kbq.tables.cells import subject_of
 from kbq.tables.claims import Claim, DateValue, written
-from kbq.tables.relations import Relation, relation_named
+from kbq.tables.relations import relation_named
 from kbq.tables.slots import Slot
 
 DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 Content = Literal["value", "probability", "sentence", "place"]
+CONTENTS: dict[Content, str] = {
+    "value": "Value",
+    "probability": "Probability",
+    "sentence": "Sentence",
+    "place": "Page, paragraph, characters",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What may be chosen for a column; OpenRefine may send numbers as texts."""
+    """The settings of a column; OpenRefine may send numbers as texts. `described_settings` says what they mean."""
 
-    limit: Annotated[int, Meta(ge=0)] = 1  # values of a cell; 0: all
-    probability: Annotated[float, Meta(ge=0, le=1)] | None = None  # below which there is no value
+    limit: Annotated[int, Meta(ge=0)] = 1
+    probability: Annotated[float, Meta(ge=0, le=1)] | None = None
     content: Content = "value"
 
 
@@ -40,27 +46,12 @@ class Column:
 
     @property
     def chosen(self) -> Settings:
-        """The settings, as far as there are any; a field that was left empty has none.
-
-        Raises:
-            KbqError: one has no meaning.
-        """
+        """The settings; a field that was left empty has its default. Raises KbqError if one has no meaning."""
         given = {name: value for name, value in self.settings.items() if value not in ("", None)}
         try:
             return msgspec.convert(given, Settings, strict=False)
         except msgspec.ValidationError as error:
             raise KbqError(f"the settings of {self.id!r:.80} have no meaning: {error}") from None
-
-    @property
-    def relation(self) -> Relation:
-        """What is asked.
-
-        Raises:
-            KbqError: it cannot be asked.
-        """
-        chosen = self.chosen
-        named = relation_named(self.id, "one" if chosen.limit == 1 else "many")
-        return replace(named, min_probability=chosen.probability)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +62,38 @@ class Extension:
     properties: list[Column] = field(default_factory=list)
 
 
-async def extended(request: Extension, pages: Sequence[Page], filler: SlotFiller) -> dict[str, Any]:
-    """The answer to a request. Every id has every column, an empty list where nothing is likely enough.
+def described_settings(min_probability: float) -> list[dict[str, Any]]:
+    """Describe `Settings` as the protocol does.
 
     Args:
-        pages: those of the ids that there are.
+        min_probability: of a value, below which a cell stays empty by default.
+    """
+    names = "name", "label", "type", "default", "help_text"
+    probability = "From 0 to 1: cells whose values are less likely right stay empty"
+    settings: list[tuple[Any, ...]] = [
+        ("limit", "Values", "number", 1, "How many values a cell has at most; 0 for all that are likely enough"),
+        ("probability", "Probability", "number", min_probability, probability),
+        ("content", "Content", "select", "value", "The value, or what is known of it"),
+    ]
+    described = [dict(zip(names, one, strict=True)) for one in settings]
+    described[-1]["choices"] = [{"value": value, "name": name} for value, name in CONTENTS.items()]
+    return described
+
+
+async def extended(request: Extension, pages: Sequence[Page], filler: SlotFiller) -> dict[str, Any]:
+    """Answer a request. Every id has every column, an empty list where nothing is likely enough.
+
+    Args:
+        pages: those of the ids that exist.
 
     Raises:
         KbqError: a relation cannot be asked for.
     """
-    columns = [(column.id, column.relation, column.chosen) for column in request.properties]
+    columns = []
+    for column in request.properties:
+        chosen = column.chosen
+        named = relation_named(column.id, "one" if chosen.limit == 1 else "many")
+        columns.append((column.id, replace(named, min_probability=chosen.probability), chosen))
     asked = [(page, *column) for page in pages for column in columns]
     refuse_long([page.title for page in pages], [column.id for column in request.properties])
     claims = await filler.claims([Slot(subject_of(page.title), relation) for page, _, relation, _ in asked])
@@ -94,7 +107,7 @@ async def extended(request: Extension, pages: Sequence[Page], filler: SlotFiller
 
 
 def _cell(claim: Claim, content: Content) -> dict[str, Any]:
-    """A value, or what is known of it, as the protocol has it."""
+    """Return a value, or its evidence or probability, in the form of the protocol."""
     if content == "sentence":
         return {"str": claim.sentence}
     if content == "place":

@@ -9,27 +9,31 @@ The same behind /reconcile/kb/NAME for the knowledge base of that name. Source: 
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from textwrap import shorten
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 
+import kbq
 from kbq.serve.access import RECONCILE, refuse_foreign
 from kbq.serve.bounds import MOST_ASKED, refuse_more
+from kbq.serve.filling import SlotFiller
 from kbq.serve.pages import templates
 from kbq.serve.problems import RefusedError
 from kbq.serve.reconciliation.candidates import Candidate, candidates, is_match, name_of
-from kbq.serve.reconciliation.extension import Extension, extended
-from kbq.serve.reconciliation.manifest import MOST_NAMES, TYPE, manifest
+from kbq.serve.reconciliation.extension import Extension, described_settings, extended
 from kbq.serve.services import Services, WithServices
-from kbq.serve.slot_filling import SlotFiller
 from kbq.storage.lines import without_surrogates
 
 T = TypeVar("T", dict[str, Any], Extension)
+TYPE = {"id": "page", "name": "Page"}
+MOST_NAMES = 25  # of one request
 SUGGESTIONS = 20
 DESCRIPTION = 160  # characters
+WIDTH, HEIGHT = 430, 300  # of a preview, in pixels
 FRAMED = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; sandbox"}
 
 
@@ -43,28 +47,58 @@ class _Asked:
         self._filler = SlotFiller(self._served, services.batcher)
 
     async def service(self) -> Response:
-        """The manifest, candidates, or cells of new columns."""
-        if self._request.method == "POST":
+        """Answer with the manifest, candidates, or cells of new columns."""
+        is_read_only = self._request.method == "GET"
+        if not is_read_only:
             self._fields = await self._request.form()
         if "queries" in self._fields or "extend" in self._fields:
-            refuse_foreign(self._services.settings, self._request.headers, self._request.method == "GET")
+            refuse_foreign(self._services.settings, self._request.headers, is_read_only)
         if "queries" in self._fields:
             return await self._candidates(self._read("queries", dict[str, Any]))
         if "extend" in self._fields:
             return await self._extension(self._read("extend", Extension))
-        if self._request.method == "POST":
+        if not is_read_only:
             raise RefusedError(400, "the request has neither queries nor extend: send one of them as a field of a form")
-        root, path = self._services.address(self._request), self._request.url.path.rstrip("/")
-        key = self._field("api_key") if self._services.settings.keys else ""
-        return _json(manifest(self._served.name, root, path, key, self._filler.min_probability))
+        return self._manifest()
 
     def _read(self, field: str, type: type[T]) -> T:
-        """The JSON in a field of the form."""
+        """Read the JSON in a field of the form."""
         try:
             read: T = msgspec.convert(json.loads(str(self._fields[field])), type, strict=False)
             return read
         except (ValueError, RecursionError) as error:  # msgspec's are ValueErrors, too
             raise RefusedError(400, f"{field} cannot be read: {error}: send JSON as the protocol has it") from None
+
+    def _manifest(self) -> Response:
+        """Say what the service can do, and where, for those that register it."""
+        name, root, path = self._served.name, self._services.address(self._request), self._request.url.path.rstrip("/")
+        key = self._field("api_key") if self._services.settings.keys else ""  # which a preview needs, too
+        with_key = f"&api_key={quote(key, safe='')}" if key else ""
+        suggest = {
+            kind: {"service_url": root, "service_path": f"{path}/suggest/{kind}"}
+            for kind in ("entity", "property", "type")
+        }
+        suggest["entity"] |= {"flyout_service_url": root, "flyout_service_path": f"{path}/flyout?id=${{id}}"}
+        manifest = {
+            "versions": ["0.1", "0.2"],
+            "name": f"{name} (kbq)",
+            "identifierSpace": f"{root}{path}/pages/",
+            "schemaSpace": f"{root}{path}/relations/",
+            "documentation": f"{root}/",
+            "serviceVersion": kbq.__version__,
+            "batchSize": MOST_NAMES,
+            "defaultTypes": [TYPE],
+            "view": {"url": f"{root}/page/{{{{id}}}}?kb={name}"},
+            "preview": {"url": f"{root}{path}/preview?id={{{{id}}}}{with_key}", "width": WIDTH, "height": HEIGHT},
+            "suggest": suggest,
+            "extend": {
+                "propose_properties": {"service_url": root, "service_path": f"{path}/properties"},
+                "property_settings": described_settings(self._filler.min_probability),
+            },
+        }
+        if key:
+            manifest["authentication"] = {"type": "apiKey", "name": "api_key", "in": "query"}
+        return _json(manifest)
 
     async def _candidates(self, asked: Mapping[str, Any]) -> Response:
         refuse_more("names", len(asked), MOST_NAMES)
@@ -97,37 +131,36 @@ class _Asked:
         return _json(await extended(request, pages, self._filler))
 
     async def suggested_pages(self) -> Response:
-        """Pages whose title begins with the prefix, and the page that has it for its id."""
+        """Suggest pages whose title begins with the prefix, and the page that has it for its id."""
         prefix = self._field("prefix")
         ids = [prefix] if self._served.has_page(prefix) else []
-        ids += [title.page_id for title in self._served.titles(prefix, SUGGESTIONS)]
+        ids += [title.page_id for title in self._served.titles.beginning_with(prefix, SUGGESTIONS)]
         return _json({"result": [self._named(page_id) | {"notable": [TYPE]} for page_id in dict.fromkeys(ids)]})
 
     async def suggested_relations(self) -> Response:
-        """Relations with these letters, and the letters themselves: any relation can be asked for."""
+        """Suggest relations with these letters, and the letters themselves: any relation can be asked for."""
         prefix = " ".join(self._field("prefix").split())
         found = [name for name in self._served.relations if prefix.casefold() in name.casefold()][:SUGGESTIONS]
         found.sort(key=lambda name: not name.casefold().startswith(prefix.casefold()))
-        names = dict.fromkeys([*found, *([prefix] if prefix else [])])
-        return _json({"result": [{"id": name, "name": name} for name in names]})
+        return _json({"result": _properties(dict.fromkeys([*found, *([prefix] if prefix else [])]))})
 
     async def suggested_types(self) -> Response:
-        """There is one type."""
+        """Suggest the one type."""
         return _json({"result": [TYPE]})
 
     async def proposed(self) -> Response:
-        """Relations for new columns."""
+        """Propose relations for new columns."""
         limit = self._field("limit")
         wanted = {"limit": int(limit)} if limit.isdecimal() and limit.isascii() else {}
-        properties = [{"id": name, "name": name} for name in self._served.relations[: wanted.get("limit")]]
+        properties = _properties(self._served.relations[: wanted.get("limit")])
         return _json({"type": self._field("type") or TYPE["id"], "properties": properties} | wanted)
 
     async def preview(self) -> Response:
-        """A page as HTML, which may be in a frame of any other page, and can do nothing there."""
+        """Show a page as HTML, which may be in a frame of any other page, and can do nothing there."""
         return Response(self._rendered("preview.html"), headers=FRAMED, media_type="text/html")
 
     async def flyout(self) -> Response:
-        """The same as a part of a page."""
+        """Show the same as a part of a page."""
         return _json({"id": self._field("id"), "html": self._rendered("flyout.html")})
 
     def _rendered(self, template: str) -> str:
@@ -138,8 +171,12 @@ class _Asked:
         return str(self._fields.get(name, ""))
 
 
+def _properties(names: Iterable[str]) -> list[dict[str, str]]:
+    return [{"id": name, "name": name} for name in names]
+
+
 def _json(document: Mapping[str, Any]) -> Response:
-    """JSON in ASCII: halves of characters, which a client may have sent, are escaped."""
+    """Return JSON in ASCII: halves of characters, which a client may have sent, are escaped."""
     return Response(json.dumps(document), media_type="application/json")
 
 
@@ -151,15 +188,15 @@ def _endpoint(answer: Callable[[_Asked], Awaitable[Response]]) -> Callable[..., 
 
 
 router = APIRouter(include_in_schema=False)
-for _base in (RECONCILE, f"{RECONCILE}/kb/{{name}}"):
-    for _path, _answer in {
-        "": _Asked.service,
-        "/": _Asked.service,
-        "/suggest/entity": _Asked.suggested_pages,
-        "/suggest/property": _Asked.suggested_relations,
-        "/suggest/type": _Asked.suggested_types,
-        "/properties": _Asked.proposed,
-        "/preview": _Asked.preview,
-        "/flyout": _Asked.flyout,
-    }.items():
+for _path, _answer in {
+    "": _Asked.service,
+    "/": _Asked.service,
+    "/suggest/entity": _Asked.suggested_pages,
+    "/suggest/property": _Asked.suggested_relations,
+    "/suggest/type": _Asked.suggested_types,
+    "/properties": _Asked.proposed,
+    "/preview": _Asked.preview,
+    "/flyout": _Asked.flyout,
+}.items():
+    for _base in (RECONCILE, f"{RECONCILE}/kb/{{name}}"):
         router.add_api_route(_base + _path, _endpoint(_answer), methods=["GET", "POST"])

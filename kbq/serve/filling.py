@@ -1,0 +1,141 @@
+"""Filling: slots and tables are asked a few queries at a time, so that others have their turn.
+
+The claims are those of `kbq fill`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import Counter, defaultdict
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from kbq.answers import LOOKS, TOP, Answer, SearchOptions
+from kbq.search.search import BATCH
+from kbq.serve.problems import OverloadedError
+from kbq.serve.turns import CLIENT
+from kbq.tables.cells import subject_of
+from kbq.tables.deciding import Decider
+from kbq.tables.filling import Filling
+from kbq.tables.options import MIN_PROBABILITY
+from kbq.tables.rdf import fact
+from kbq.tables.relations import relations_of
+from kbq.tables.run import Kept
+from kbq.tables.tables import Row, Table
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from kbq.serve.batcher import Batcher
+    from kbq.serve.knowledge_bases import ServedKb
+    from kbq.tables.claims import Claim
+    from kbq.tables.options import FillOptions
+    from kbq.tables.relations import Relation
+    from kbq.tables.slots import Slot
+
+SEARCH = SearchOptions(LOOKS, "phrase")  # as `kbq fill` searches
+TOGETHER = 4  # queries of a table that are asked before other requests have their turn
+TABLES, OF_ONE = 16, 8  # that are filled at once, and of one client
+
+
+class SlotFiller:
+    """Fills slots from one knowledge base."""
+
+    def __init__(self, served: ServedKb, batcher: Batcher) -> None:
+        self.served, self._batcher = served, batcher
+
+    @property
+    def min_probability(self) -> float:
+        """Below which a value is not accepted, unless told otherwise; 0 where nothing says how likely it is."""
+        return 0.0 if self.served.kb.calibration(SEARCH) is None else MIN_PROBABILITY
+
+    async def claims(self, slots: Sequence[Slot], pages: Sequence[str] = ()) -> list[list[Claim]]:
+        """Return the accepted claims of each slot or, where there is none, the best guess, if any.
+
+        Args:
+            slots: those that the encoder cannot read have no claims. Relations have thresholds of their own, or
+                `min_probability`.
+            pages: for each slot, the id of the page that alone is listened to; none: all pages are.
+        """
+        accepts = self.served.kb.model.query_tokenizer.accepts
+        queries = await asyncio.to_thread(lambda: [[text for text in slot.queries if accepts(text)] for slot in slots])
+        texts = list(chain.from_iterable(queries))
+        found: list[list[Answer]] = []
+        for first in range(0, len(texts), BATCH):
+            found += await self._batcher.ask(self.served, texts[first : first + BATCH], SEARCH)
+        left = iter(found)
+        answers = [[next(left) for _ in of_slot] for of_slot in queries]
+        if pages:
+            answers = [
+                [[one for one in each if one.page_id == page_id] for each in of_slot]
+                for of_slot, page_id in zip(answers, pages, strict=True)
+            ]
+        return await asyncio.to_thread(self._decided, slots, answers)
+
+    def _decided(self, slots: Sequence[Slot], answers: Sequence[Sequence[list[Answer]]]) -> list[list[Claim]]:
+        """Make the claims of each slot from the answers to each of its queries."""
+        decider = Decider(self.served.kb.titles, self.min_probability, TOP, {})
+        claims = [decider.claims(slot, of_slot) for slot, of_slot in zip(slots, answers, strict=True)]
+        kept = iter(decider.consistent(list(chain.from_iterable(claims)), [slot.relation for slot in slots]))
+        return [[next(kept) for _ in of_slot] for of_slot in claims]
+
+
+class TableFiller:
+    """Fills tables, some at once, through the thread that searches."""
+
+    def __init__(self, batcher: Batcher) -> None:
+        self._batcher, self._tables = batcher, Counter[str]()  # that are being filled, by client
+
+    async def lines(
+        self, served: ServedKb, rows: Sequence[Row], wanted: Sequence[Relation], options: FillOptions
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield a line for each empty cell, with its claims and these as N-Triples, and in the end one with the table.
+
+        Cells of rows with one subject are one: its line has the numbers of the rows, and of the relation.
+
+        Raises:
+            KbqError: nothing can be asked.
+            OverloadedError: too many tables are being filled.
+        """
+        kb = served.kb  # the whole table is filled from one, even if it is replaced meanwhile
+        client = CLIENT.get()
+        if self._tables.total() >= TABLES or self._tables[client] >= OF_ONE:
+            raise OverloadedError(10)
+        self._tables[client] += 1
+        try:
+            places: dict[str, list[int]] = defaultdict(list)
+            for number, row in enumerate(rows):
+                places[subject_of(row.get(options.subject))].append(number)
+            columns = {relation.name: number for number, relation in enumerate(wanted)}
+            filling = await self._batcher.call(
+                lambda: Filling(kb, Table.of(rows), relations_of(wanted), options, SEARCH, {})
+            )
+            slots, batches = iter(filling.slots), filling.batches(Kept(kb.shards), TOGETHER)
+            claims: list[Claim] = []
+            while (batch := await self._batcher.call(lambda: next(batches, None), costs=2 * TOGETHER)) is not None:
+                for found in batch:
+                    slot = next(slots)
+                    claims += found
+                    place = {"rows": places[slot.subject], "column": columns[slot.relation.name]}
+                    yield _cell(slot, found) | place
+            yield _outcome(filling.finished(claims))
+        finally:
+            self._tables[client] -= 1
+            self._tables += Counter()  # without those who fill none
+
+
+def _cell(slot: Slot, claims: Sequence[Claim]) -> dict[str, Any]:
+    return {
+        "subject": slot.subject,
+        "relation": slot.relation.name,
+        "claims": [claim.to_dict() for claim in claims],
+        "triples": [f"{fact(claim, {}, {})} ." for claim in claims],
+    }
+
+
+def _outcome(table: Table) -> dict[str, Any]:
+    """Describe a filled table, and how much of it could be asked for."""
+    counts = dataclasses.asdict(table.counts)
+    names = ("rows", "cells", "queries", "filled", "unasked")
+    return {"columns": table.columns, "rows": table.rows, "counts": {name: counts[name] for name in names}}
