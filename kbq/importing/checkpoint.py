@@ -3,9 +3,13 @@
 import dataclasses
 from pathlib import Path
 
+import torch
+
+from kbq.errors import ModelError
 from kbq.model.backbone import model_folder
-from kbq.model.model import Model
-from kbq.model.official_checkpoint import read_checkpoint
+from kbq.model.model import Model, word_embeddings
+from kbq.model.model_folder import load_weights
+from kbq.model.official_checkpoint import TABLE, OfficialCheckpoint, read_checkpoint
 from kbq.storage.paths import as_path
 from kbq.training.output_folder import output_folder, versions
 
@@ -48,7 +52,7 @@ def import_checkpoint(
     facts: dict[str, object] = {"command": command, "imported": Path(source).name, "versions": versions()}
     if base is not None:
         model = Model.open(as_path(base, "a model"), "cpu")
-        model.take_queries_of(checkpoint)
+        _take_queries(model, checkpoint)
     else:
         model = Model.of_official(checkpoint, folder if vocabulary is None else model_folder(vocabulary), "cpu")
     with output_folder(as_path(out, "out")) as work:
@@ -62,3 +66,25 @@ def import_checkpoint(
         Path(out), shape.hidden_size, shape.num_hidden_layers, shape.vocab_size, config.phrase_fingerprint,
         config.query_fingerprint, config.base,
     )  # fmt: skip
+
+
+def _take_queries(model: Model, checkpoint: OfficialCheckpoint) -> None:
+    """Encode queries with an official checkpoint that was tuned from the one that the model was made of.
+
+    Raises:
+        ModelError: the model is not of such a checkpoint, or of one with other sizes or word embeddings.
+    """
+    folder, source, own = checkpoint.folder, model.source, model.phrases.backbone.config
+    if model.config.base or not model.config.official_queries:
+        kind = "is a query encoder itself" if model.config.base else "was not made of a checkpoint of DensePhrases"
+        raise ModelError(f"{source} {kind}: give the model of the checkpoint that {folder} was tuned from")
+    weights = {name: value for name, value in checkpoint.weights.items() if name.startswith("queries.")}
+    tables = [weights.pop(f"queries.{side}.{TABLE}", None) for side in ("start", "end")]
+    table = word_embeddings(model.phrases)
+    shared = table.detach().cpu()
+    if own.written != checkpoint.shape.written or not all(one is None or torch.equal(one, shared) for one in tables):
+        raise ModelError(
+            f"the query encoders of {folder} have other sizes or word embeddings than the model {source}: give the "
+            "model of the checkpoint that they were tuned from"
+        )
+    load_weights(model.queries, weights, "queries.", folder, given=table)

@@ -23,11 +23,12 @@ from torch import Tensor, nn
 from kbq.errors import ModelError, first_line
 from kbq.model.bert import CONFIG as BERT_CONFIG
 from kbq.model.bert import Bert, BertConfig, is_bert
-from kbq.model.model_files import CONFIG, SPARTA, record_name, refuse_damage, refuse_links, remedy
+from kbq.model.model_files import CONFIG, SPARTA, explained, record_name, refuse_damage, refuse_links, remedy
 from kbq.model.model_folder import WEIGHTS, local_folder, read_config, read_weights
 from kbq.model.pickled_weights import BombError, refuse_bombs
 from kbq.model.tokenizer import FILE, FastTokenizer, is_panic
 from kbq.storage.files import reading_problem
+from kbq.storage.records import read_object
 from kbq.storage.writing import writing_to
 
 ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}  # prefix of the names of an encoder's weights
@@ -45,19 +46,19 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
     refuse_damage(folder)
     record = record_name(folder)
     if record not in ENCODERS:
-        _refuse_pickled_bombs(folder)
+        for path in [] if list(folder.glob("*.safetensors")) else sorted(folder.glob("*.bin")):
+            try:
+                refuse_bombs(path)  # transformers would read it
+            except (OSError, BombError) as error:
+                raise ModelError(reading_problem(path, error, "use a checkpoint with safetensors")) from None
         yield str(source)
         return
     if record == CONFIG and (base := read_config(folder).base):
         raise ModelError(f"{source} holds a query encoder for the model {base}: start from that")
-    try:
-        stored = read_weights(folder / WEIGHTS)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise ModelError(reading_problem(folder / WEIGHTS, error, remedy(folder))) from None
     prefix = ENCODERS[record]
-    weights = {
-        name.removeprefix(prefix): tensor.contiguous() for name, tensor in stored.items() if name.startswith(prefix)
-    }
+    with explained(folder / WEIGHTS):
+        stored = read_weights(folder / WEIGHTS, prefix)
+    weights = {name.removeprefix(prefix): tensor.contiguous() for name, tensor in stored.items()}
     with TemporaryDirectory() as copy:
         advice = "free disk space, or set TMPDIR to another folder"
         with writing_to(Path(copy), ModelError, advice, also=(SafetensorError,)):
@@ -67,18 +68,9 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
         yield copy
 
 
-def _refuse_pickled_bombs(folder: Path) -> None:
-    """Look over the pickles that transformers would read."""
-    for path in [] if list(folder.glob("*.safetensors")) else sorted(folder.glob("*.bin")):
-        try:
-            refuse_bombs(path)
-        except (OSError, BombError) as error:
-            raise ModelError(reading_problem(path, error, "use a checkpoint with safetensors")) from None
-
-
 @cache
 def hugging_face() -> Any:
-    """The transformers library, imported on demand, as that takes seconds. It prints nothing and asks nothing."""
+    """Import transformers on demand, as that takes seconds, so that it prints nothing and asks nothing."""
     # It would ask a service to publish a safetensors copy of a checkpoint that has none.
     os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
     import transformers
@@ -94,7 +86,7 @@ def hugging_face() -> Any:
 
 @contextmanager
 def reading(source: str | Path, problem: str = "is not a checkpoint that transformers can read") -> Iterator[None]:
-    """Say what is wrong with a checkpoint that transformers, which raises many kinds of errors, does not read.
+    """Turn the many kinds of errors that transformers raises for a bad checkpoint into one sentence.
 
     Raises:
         ModelError: it needs code of its own, its weights are a pickle of more than tensors, or it has another problem.
@@ -120,7 +112,7 @@ def reading(source: str | Path, problem: str = "is not a checkpoint that transfo
 
 
 def model_folder(source: str | Path) -> Path:
-    """The folder of a model: `default`, a folder, or a hub name, which is downloaded.
+    """Return the folder of a model: `default`, a folder, or a hub name, which is downloaded.
 
     Raises:
         ModelError: there is none, or it has links.
@@ -143,7 +135,7 @@ def model_folder(source: str | Path) -> Path:
 
 
 def load_tokenizer(source: str | Path) -> Any:
-    """The tokenizer of a checkpoint: a fast one, which gives character offsets, with [CLS], [SEP] and [PAD].
+    """Read the tokenizer of a checkpoint: a fast one, which gives character offsets, with [CLS], [SEP] and [PAD].
 
     Raises:
         ModelError: there is none, it is not fast, or one of the three tokens is missing.
@@ -159,7 +151,7 @@ def load_tokenizer(source: str | Path) -> Any:
 
 
 def saved_tokenizer(folder: Path) -> Any:
-    """The tokenizer that kbq saved in a folder; see `load_tokenizer`."""
+    """Read the tokenizer that kbq saved in a folder; see `load_tokenizer`."""
     if not (folder / FILE).is_file():  # transformers would make one with an empty vocabulary
         raise ModelError(f"the tokenizer of {folder} is missing: the folder has no {FILE}")
     tokenizer = FastTokenizer.read(folder)
@@ -176,7 +168,7 @@ def _with_special_tokens(tokenizer: Any, source: str | Path) -> Any:
 
 
 def pretrained_backbone(source: str | Path) -> Any:
-    """The encoder of a checkpoint (a hub name or a folder); of a kbq model, its phrase or sentence encoder.
+    """Read the encoder of a checkpoint (a hub name or a folder); of a kbq model, its phrase or sentence encoder.
 
     Raises:
         ModelError: there is no such checkpoint, or it is incomplete.
@@ -197,11 +189,7 @@ def pretrained_backbone(source: str | Path) -> Any:
 
 
 def refuse_random(source: str | Path, missing: Collection[str]) -> None:
-    """Refuse a checkpoint that lacks weights, which would stay random.
-
-    Raises:
-        ModelError: `missing` is not empty.
-    """
+    """Refuse a checkpoint that lacks weights, which would stay random. Raises ModelError if `missing` is not empty."""
     if missing:
         raise ModelError(
             f"{source} lacks {len(missing)} weights of its encoder, the first is {min(missing)}: "
@@ -210,14 +198,15 @@ def refuse_random(source: str | Path, missing: Collection[str]) -> None:
 
 
 def empty_backbone(folder: Path) -> Any:
-    """The encoder that a model folder describes, with uninitialised or random weights, to be loaded afterwards.
+    """Make the encoder that a model folder describes, with uninitialised or random weights, to be loaded afterwards.
 
     Raises:
         ModelError: the configuration is missing or damaged.
     """
     try:
-        config = BertConfig.read(folder)
-        if config is not None:
+        written = read_object(folder / BERT_CONFIG)
+        if is_bert(written):
+            config = BertConfig(written)
             _refuse_larger(folder, config.weights)
             return Bert(config)
     except (OSError, ValueError, RuntimeError) as error:
@@ -230,13 +219,13 @@ def empty_backbone(folder: Path) -> Any:
 
 
 def _table_of(config: Any) -> int:
-    """How many numbers the word embeddings of a network have; not all networks say."""
+    """Count the numbers in the word embeddings of a network; not all networks say."""
     width = getattr(config, "embedding_size", None) or getattr(config, "hidden_size", None) or 0
     return int(getattr(config, "vocab_size", None) or 0) * int(width)
 
 
 def _refuse_larger(folder: Path, weights: int) -> None:
-    """Refuse a configuration of a network that is larger than what is stored, before there is memory for it.
+    """Refuse a configuration of a larger network than is stored, before memory is taken for it.
 
     Raises:
         ValueError: it is.
@@ -254,7 +243,7 @@ def without_pooler(backbone: Any) -> Any:
 
 
 def hidden_states(backbone: nn.Module, ids: Tensor, mask: Tensor, segments: Tensor | None) -> Tensor:
-    """Last hidden states. Shapes: ids, mask, segments (texts, tokens); result (texts, tokens, dim), float32."""
+    """Return last hidden states. Shapes: ids, mask, segments (texts, tokens); result (texts, tokens, dim), float32."""
     inputs = {"input_ids": ids, "attention_mask": mask}
     if segments is not None:
         inputs["token_type_ids"] = segments

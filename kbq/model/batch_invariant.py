@@ -1,7 +1,7 @@
 """Batch-invariant: tokenised texts become hidden states, the same bits whatever is encoded beside them.
 
-The number of rows of a product, or padding, may change how it is rounded. So what is computed for a text, or for the
-windows that are read for a query, has shapes that depend on these alone. On a CPU, such groups go through a BERT layer
+The number of rows of a product, or padding, may change how it is rounded. So the shapes of all that is computed for a
+text, or for the windows of a query, depend on these alone. On a CPU, such groups go through a BERT layer
 by layer, as the weights of a layer then stay in its cache, but each product is that of one group. On a GPU, all batches
 of texts of about one length have one shape.
 """
@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
 
 from kbq.model.bert import FEW_ROWS, Bert, Linear, SelfAttention, more_rows
-from kbq.model.devices import dtype_for
+from kbq.model.devices import dtype_for, padded
 
 CPU = torch.device("cpu")
 TOGETHER = 64  # texts of a batch on a GPU, which takes as long for fewer
@@ -29,19 +28,19 @@ def is_batch_invariant(backbone: Any, device: torch.device) -> bool:
 
 
 def batch_shape(device: torch.device) -> tuple[int, int]:
-    """How many texts the batches of other networks and devices have, and of what number their tokens are a multiple."""
+    """Return the texts of a batch for other networks and devices, and the number that its tokens are a multiple of."""
     return (1, 1) if device.type == "cpu" else (TOGETHER, MULTIPLE)
 
 
 def first_states(bert: Bert, ids: Sequence[list[int]]) -> list[Tensor]:
-    """The last hidden state of the first token of each text, on a CPU. Shape of each: (1, dim), float32."""
+    """Return the last hidden state of the first token of each text, on a CPU. Shape of each: (1, dim), float32."""
     return [states[:1].clone() for states in batch_invariant_states(bert, [([text], None) for text in ids])]
 
 
 def batch_invariant_states(
     bert: Bert, groups: Sequence[tuple[Sequence[list[int]], Sequence[list[int]] | None]]
 ) -> list[Tensor]:
-    """The last hidden states of groups of texts, on a CPU; those of a group depend on this group alone.
+    """Return the last hidden states of groups of texts, on a CPU; those of a group depend on this group alone.
 
     Args:
         groups: token ids of each text, texts of one length side by side, and the segments of these tokens; without
@@ -55,7 +54,7 @@ def batch_invariant_states(
     for (ids, segments), sizes in zip(groups, lengths, strict=True):
         places = torch.cat([torch.arange(length) for length in sizes])
         inside = None if segments is None else torch.tensor([one for text in segments for one in text])
-        embedded = bert.embeddings.at(torch.tensor([token for text in ids for token in text]), places, inside)
+        embedded = bert.embeddings(torch.tensor([token for text in ids for token in text]), places, inside)
         parts.append(embedded if len(embedded) <= FEW_ROWS else more_rows(embedded))
     states, rows = torch.cat(parts), [len(part) for part in parts]
     for layer in bert.encoder["layer"].children():
@@ -86,12 +85,12 @@ def _through(layer: Any, states: Tensor, rows: list[int], lengths: list[list[int
 
 
 def _groups(states: Tensor, rows: list[int], dtype: torch.dtype) -> Sequence[Tensor]:
-    """The rows of each group, to be multiplied, in memory of their own, as alignment may change a product, too."""
+    """Copy the rows of each group into memory of their own, as alignment may change a product, too."""
     return [group.to(dtype, copy=True) for group in torch.split(states, rows)]
 
 
 def _attended(attention: SelfAttention, lengths: list[int], *projected: Tensor) -> Tensor:
-    """Attention within each text of a group. Shapes: queries, keys, values and result (rows, dim)."""
+    """Attend within each text of a group. Shapes: queries, keys, values and result (rows, dim)."""
     found, first = [], 0
     for length, alike in groupby(lengths):
         texts = len(list(alike))
@@ -106,12 +105,12 @@ def _attended(attention: SelfAttention, lengths: list[int], *projected: Tensor) 
 
 
 def product_of(linear: nn.Module, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    """A layer in this type, prepared for many products on a CPU."""
+    """Prepare a layer in this type for many products on a CPU."""
     return linear.prepared(dtype) if isinstance(linear, Linear) else linear
 
 
 def alike(lengths: Sequence[int], together: int, multiple: int) -> Iterator[tuple[list[int], int]]:
-    """Batches of at most `together` texts of one length, when it is rounded up to a multiple, and that length.
+    """Yield batches of at most `together` texts of one length, rounded up to a multiple, and that length.
 
     >>> list(alike([3, 9, 8], together=2, multiple=8))
     [([0, 2], 8), ([1], 16)]
@@ -127,12 +126,6 @@ def alike(lengths: Sequence[int], together: int, multiple: int) -> Iterator[tupl
 def in_shape(
     rows: Sequence[list[int]], shape: tuple[int, int], pad_id: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """The token ids of texts, and a mask, 1 for each token; the first text stands for those that are missing.
-
-    Shape of both: the given one.
-    """
-    ids, mask = np.full(shape, pad_id, np.int64), np.zeros(shape, np.int64)
-    for place in range(shape[0]):
-        row = rows[place if place < len(rows) else 0]
-        ids[place, : len(row)], mask[place, : len(row)] = row, 1
-    return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
+    """Return the token ids of texts and their mask in this shape; the first text stands for those that are missing."""
+    texts, tokens = shape
+    return padded([*rows, *[rows[0]] * (texts - len(rows))], pad_id, device, tokens)

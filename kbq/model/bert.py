@@ -9,29 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Size, Tensor, nn
 from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
 
-from kbq.storage.records import read_object
 from kbq.storage.writing import write_text
 
 FEW_ROWS = 128  # with more, reordering the weights for each product costs little
 CONFIG = "config.json"
-BASE = {  # BERT-base: the defaults
-    "vocab_size": 30522,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "layer_norm_eps": 1e-12,
-}
 ONLY = {  # the only values that this module supports
     "model_type": "bert",
     "hidden_act": "gelu",
@@ -46,54 +33,41 @@ Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
 
 
 class BertConfig:
-    """The `config.json` of a checkpoint; its numbers are attributes of the same names."""
+    """The `config.json` of a checkpoint; its numbers are attributes of the same names, BERT-base's by default."""
 
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    intermediate_size: int
-    vocab_size: int
-    max_position_embeddings: int
-    type_vocab_size: int
-    layer_norm_eps: float
-    hidden_dropout_prob: float
-    attention_probs_dropout_prob: float
-    full_precision: bool  # compute in float32, also where 16 bits are faster
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+    full_precision = False  # compute in float32, also where 16 bits are faster
 
     def __init__(self, written: Mapping[str, Any]) -> None:
         """Raises ValueError if a value is not a number in range, or the heads do not divide the dimensions."""
         self.written = dict(written)
-        for name, default in BASE.items():
-            value = written.get(name, default)
-            least = 1 if isinstance(default, int) else 0
-            if not isinstance(value, int | float) or not least <= value < MOST:
-                raise ValueError(f"{name} is {value!r:.40}, must be a number, {least} or more, below {MOST:,}")
+        for name in BertConfig.__annotations__:
+            default = getattr(BertConfig, name)
+            value, least = written.get(name, default), 1 if isinstance(default, int) else 0
+            most = MOST_LAYERS if name == "num_hidden_layers" else MOST
+            if not isinstance(value, int | float) or not least <= value <= most:
+                raise ValueError(f"{name} is {value!r:.40}, must be a number from {least} to {most:,}")
             setattr(self, name, type(default)(value))
-        if self.num_hidden_layers > MOST_LAYERS:
-            raise ValueError(f"num_hidden_layers is {self.num_hidden_layers:,}, must be {MOST_LAYERS:,} at most")
         self.full_precision = written.get("full_precision") is True
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size is {self.hidden_size}, must be a multiple of num_attention_heads, "
-                f"{self.num_attention_heads}"
-            )
+        heads = self.num_attention_heads
+        if self.hidden_size % heads:
+            raise ValueError(f"hidden_size is {self.hidden_size}, must be a multiple of num_attention_heads, {heads}")
 
     @property
     def weights(self) -> int:
-        """About how many numbers the weights of such a network have, and not more than they have."""
+        """About how many numbers the weights of such a network have, never more than they have."""
         tables = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         layer = 4 * self.hidden_size + 2 * self.intermediate_size
         return self.hidden_size * (tables + self.num_hidden_layers * layer)
-
-    @classmethod
-    def read(cls, folder: Path) -> Self | None:
-        """Read the configuration of a checkpoint folder; None if it is not of a BERT that this module supports.
-
-        Raises:
-            OSError, ValueError: it is missing or damaged.
-        """
-        written = read_object(folder / CONFIG)
-        return cls(written) if is_bert(written) else None
 
     def save_pretrained(self, folder: Path) -> None:
         """Write `config.json`."""
@@ -106,18 +80,15 @@ def is_bert(written: Mapping[str, Any]) -> bool:
 
 
 class Group(NamedTuple):
-    """Texts of one length that attend together: their rows, their number and length, and what each token sees.
-
-    Shape of `seen`: (texts, 1, tokens, tokens); None: everything.
-    """
+    """Texts of one length that attend together."""
 
     rows: slice
-    shape: Size
-    seen: Tensor | None
+    shape: Size  # (texts, tokens)
+    seen: Tensor | None  # what each token sees; None: everything. Shape: (texts, 1, tokens, tokens)
 
 
 class Encoded(NamedTuple):
-    """Shape: (texts, tokens, dim)."""
+    """The states of texts, named as transformers does. Shape: (texts, tokens, dim)."""
 
     last_hidden_state: Tensor
 
@@ -126,7 +97,7 @@ class Bert(nn.Module):
     """Token embeddings and a stack of layers, without a pooler."""
 
     def __init__(self, config: BertConfig) -> None:
-        """A network of this shape, whose weights are uninitialised until they are loaded."""
+        """Make a network of this shape, whose weights stay uninitialised until they are loaded."""
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
@@ -136,7 +107,7 @@ class Bert(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Encoded:
-        """Shapes: (texts, tokens); the mask is 0 at padding.
+        """Encode texts. Shapes: (texts, tokens); the mask is 0 at padding.
 
         On a CPU, without gradients, padding is left out, and texts attend in groups of equal length, so that a text
         has the same states whatever is beside it: padding would change how sums of attention are rounded.
@@ -146,7 +117,7 @@ class Bert(nn.Module):
             seen = None
             if attention_mask is not None and not (attention_mask.is_cpu and attention_mask.all()):  # no GPU waits
                 seen = attention_mask.bool()[:, None, None].expand(-1, 1, shape[1], -1)
-            states = self.embeddings(input_ids, token_type_ids).flatten(0, 1)
+            states = self.embeddings(input_ids, slice(shape[1]), token_type_ids).flatten(0, 1)
             return Encoded(self._through_layers(states, [Group(slice(None), shape, seen)]).view(*shape, -1))
         kept = torch.ones(shape, dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         places = kept.nonzero()[:, 1]
@@ -156,21 +127,20 @@ class Bert(nn.Module):
             count = len(list(texts))
             groups.append(Group(slice(first, first + count * length), Size((count, length)), None))
             first += count * length
-        states = self._through_layers(self.embeddings.at(input_ids[kept], places, segments), groups)
+        states = self._through_layers(self.embeddings(input_ids[kept], places, segments), groups)
         padded = states.new_zeros(*shape, states.shape[1])
         padded[kept] = states
         return Encoded(padded)
 
     def _through_layers(self, states: Tensor, groups: Sequence[Group]) -> Tensor:
         """Shapes: (tokens, dim)."""
-        count = len(states)
-        states = more_rows(states)
+        count, states = len(states), more_rows(states)
         for layer in self.encoder["layer"].children():
             states = layer(states, groups)
         return states[:count]
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """The embeddings of word pieces."""
+        """Return the embeddings of word pieces."""
         return self.embeddings.word_embeddings
 
     def set_input_embeddings(self, table: nn.Embedding) -> None:
@@ -179,7 +149,7 @@ class Bert(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """The sum of the embeddings of word piece, segment and position, normalised."""
+    """The embeddings of word piece, segment and position, summed and normalised."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -189,12 +159,11 @@ class Embeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, ids: Tensor, segments: Tensor | None) -> Tensor:
-        """Shapes: (texts, tokens), result (texts, tokens, dim); without segments, all tokens are in the first."""
-        return self.at(ids, slice(ids.shape[1]), segments)
+    def forward(self, ids: Tensor, places: Tensor | slice, segments: Tensor | None = None) -> Tensor:
+        """Embed tokens at these places of their texts; without segments, all tokens are in the first.
 
-    def at(self, ids: Tensor, places: Tensor | slice, segments: Tensor | None = None) -> Tensor:
-        """`forward` for tokens at these places of their texts. Shapes: ids (…, tokens), places (tokens,)."""
+        Shapes: ids (…, tokens), places (tokens,), result (…, tokens, dim).
+        """
         kinds = self.token_type_embeddings
         segment = kinds.weight[0] if segments is None else kinds(segments)
         states = self.word_embeddings(ids) + segment + self.position_embeddings.weight[places]
@@ -270,10 +239,9 @@ class Output(nn.Module):
 def more_rows(states: Tensor) -> Tensor:
     """On a CPU, pad with rows of zeros to a number of rows with five significant bits, a multiple of 16.
 
-    That is at most 6 % more from 256 rows on. Products of fewer than 16 rows may be rounded in another way.
-
-    In 16 bits, oneDNN caches a kernel of 0.6 MB for each of the last 1,024 shapes. As batches of texts come in all
-    sizes, the memory of a build would keep growing; this leaves 16 sizes between 1,024 and 2,048. Shape: (rows, dim).
+    Products of fewer than 16 rows may be rounded in another way. In 16 bits, oneDNN caches a kernel of 0.6 MB for each
+    of the last 1,024 shapes. As batches of texts come in all sizes, the memory of a build would keep growing; this
+    leaves 16 sizes between 1,024 and 2,048, for at most 6 % more rows from 256 on. Shape: (rows, dim).
     """
     if not states.is_cpu:
         return states
@@ -283,14 +251,14 @@ def more_rows(states: Tensor) -> Tensor:
 
 
 class Embedding(nn.Embedding):
-    """An embedding whose weights stay uninitialised until they are loaded, which saves time."""
+    """An embedding whose weights stay uninitialised until they are loaded, to save time."""
 
     def reset_parameters(self) -> None:
         """Do nothing."""
 
 
 class Linear(nn.Linear):
-    """A linear layer whose weights stay uninitialised until they are loaded, which saves time.
+    """A linear layer whose weights stay uninitialised until they are loaded.
 
     For each product, oneDNN first reorders ("packs") the weights, which takes longer than the product itself with the
     dozen rows of a query. A layer that `packs` caches the reordered weights. It notices when optimisers or PyTorch
@@ -315,7 +283,7 @@ class Linear(nn.Linear):
         return super().forward(states)
 
     def prepared(self, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-        """`forward` on a CPU, without gradients, in this type; quick for many small products."""
+        """Return `forward` on a CPU, without gradients, in this type; quick for many small products."""
         if self.packs and can_pack(dtype) and not self.weight.is_inference():
             packed = self._packed_weights(dtype)
             return lambda rows: _multiplied(rows.to(dtype), *packed)
@@ -323,7 +291,7 @@ class Linear(nn.Linear):
         return lambda rows: linear(rows.to(dtype), weight, bias)
 
     def _packed_weights(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The current weights, reordered, and the bias."""
+        """Return the current weights, reordered, and the bias."""
         version = dtype, *((part.data_ptr(), part._version) for part in (self.weight, self.bias))
         packed = self._packed
         if packed is None or packed[0] != version:
@@ -331,7 +299,7 @@ class Linear(nn.Linear):
         return packed[1:]
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state to copy or pickle, without the cached weights."""
+        """Return the state to copy or pickle, without the cached weights."""
         return {name: value for name, value in self.__dict__.items() if name != "_packed"}
 
 
@@ -344,7 +312,7 @@ def pack_few_rows(network: nn.Module) -> None:
 
 @cache
 def can_pack(dtype: torch.dtype) -> bool:
-    """Whether this PyTorch can reorder weights of a type for oneDNN."""
+    """Whether this PyTorch can reorder weights of a type for oneDNN, on this CPU."""
     ones = torch.ones(32, 32, dtype=dtype)
     try:
         return _multiplied(ones, _reordered(ones), ones[0]).tolist() == (32 * ones + 1).tolist()

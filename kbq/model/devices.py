@@ -20,7 +20,7 @@ LONG, MULTIPLE = 160, 16
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of a name: `cpu`, `cuda`, `cuda:n`, or `auto`, which is CUDA if it works and else the CPU.
+    """Return the device of a name: `cpu`, `cuda`, `cuda:n`, or `auto`, which is CUDA if it works and else the CPU.
 
     Raises:
         ModelError: the name is unknown, or there is no such CUDA device, or it does not work.
@@ -43,7 +43,7 @@ def choose_device(name: str) -> torch.device:
 
 @cache
 def _why_not(gpu: torch.device) -> str | None:
-    """Why a GPU cannot be used: it is full, used exclusively by another process, or too old for this PyTorch."""
+    """Say why a GPU cannot be used: it is full, used exclusively by another process, or too old for this PyTorch."""
     try:
         torch.ones(1, device=gpu).sum().item()
     except RuntimeError as error:
@@ -53,7 +53,7 @@ def _why_not(gpu: torch.device) -> str | None:
 
 @cache
 def fast_dtype(device: torch.device) -> torch.dtype:
-    """The 16-bit type that this device multiplies fast; float32 if there is none."""
+    """Return the 16-bit type that this device multiplies fast; float32 if there is none."""
     if device.type == "cuda":
         with torch.cuda.device(device):
             return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
@@ -61,46 +61,47 @@ def fast_dtype(device: torch.device) -> torch.dtype:
 
 
 def dtype_for(network: Any, device: torch.device) -> torch.dtype:
-    """The type in which a network is computed: the fast one, unless its configuration asks for full precision."""
+    """Return the type to compute a network in: the fast one, unless its configuration asks for full precision."""
     is_full = getattr(getattr(network, "config", None), "full_precision", False)
     return torch.float32 if is_full else fast_dtype(device)
 
 
 def autocast(device: torch.device, network: Any = None) -> torch.autocast:
-    """Matrix products in the type for a network, and everything else in float32."""
+    """Compute matrix products in the type for a network, and everything else in float32."""
     dtype = dtype_for(network, device)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def fast_copy(network: Any, device: torch.device) -> Any:
-    """A copy for inference, entirely in the type for it: faster than `autocast`."""
+    """Copy a network for inference, entirely in the type for it: faster than `autocast`."""
     return copy.deepcopy(network).to(dtype_for(network, device)).eval()
 
 
-def pad(rows: Sequence[list[int]], value: int, device: torch.device) -> Tensor:
-    """Rows of different lengths as one matrix. Shape: (rows, longest), above LONG rounded up."""
+def pad(rows: Sequence[list[int]], value: int, device: torch.device, length: int = 0) -> Tensor:
+    """Make one matrix of rows of different lengths. Shape: (rows, `length`), by default the longest, rounded up."""
     lengths = np.array([len(row) for row in rows])
-    longest = int(lengths.max())
-    longest += -longest % MULTIPLE if longest > LONG else 0
-    matrix = np.full((len(rows), longest), value, np.int64)
-    matrix[np.arange(longest) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), np.int64, lengths.sum())
+    if not length:
+        length = int(lengths.max())
+        length += -length % MULTIPLE if length > LONG else 0
+    matrix = np.full((len(rows), length), value, np.int64)
+    matrix[np.arange(length) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), np.int64, lengths.sum())
     return torch.from_numpy(matrix).to(device)
 
 
-def padded(rows: Sequence[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The token ids of texts of different lengths, and a mask, 1 for each token. Shapes: (texts, longest)."""
-    ids = pad(rows, pad_id, device)
+def padded(rows: Sequence[list[int]], pad_id: int, device: torch.device, length: int = 0) -> tuple[Tensor, Tensor]:
+    """Return the token ids of texts of different lengths, and a mask, 1 for each token; shapes as of `pad`."""
+    ids = pad(rows, pad_id, device, length)
     lengths = torch.tensor([len(row) for row in rows], device=device)
     return ids, (torch.arange(ids.shape[1], device=device) < lengths[:, None]).long()
 
 
 def batch_tokens(device: torch.device) -> int:
-    """How many tokens to encode at a time: on a CPU, as many as fit in its cache; on a GPU, more."""
+    """Return how many tokens to encode at a time: on a CPU, as many as fit in its cache; on a GPU, more."""
     return 2048 if device.type == "cpu" else 65536
 
 
 def readable_length(backbone: Any, wanted: int) -> int:
-    """The longest input, `wanted` tokens at most, that a network can read when it is padded."""
+    """Return the longest input, `wanted` tokens at most, that a network can read when it is padded."""
     positions = int(getattr(backbone.config, "max_position_embeddings", wanted))
     return min(wanted, positions if positions <= LONG else positions // MULTIPLE * MULTIPLE)
 

@@ -14,13 +14,13 @@ import copy
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from kbq.answers import WeightType
@@ -29,7 +29,7 @@ from kbq.errors import ModelError
 from kbq.model.backbone import empty_backbone, load_tokenizer, model_folder, pretrained_backbone, saved_tokenizer
 from kbq.model.bert import Bert
 from kbq.model.devices import choose_device, readable_length
-from kbq.model.model_files import remedy
+from kbq.model.model_files import explained, remedy
 from kbq.model.model_folder import (
     WEIGHTS,
     ModelConfig,
@@ -41,17 +41,15 @@ from kbq.model.model_folder import (
     named_weights,
     pack,
     read_config,
+    read_model_weights,
     read_whole_config,
-    refuse_other_fingerprints,
     refuse_other_weights,
     save_tensors,
-    unpacked,
     write_config,
 )
 from kbq.model.phrases import PhraseEncoder
 from kbq.model.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
 from kbq.model.tokenizer import Forms
-from kbq.storage.files import reading_problem
 from kbq.storage.folders import files_for, make_folder
 from kbq.storage.machine import give_memory_back
 from kbq.storage.paths import as_path
@@ -69,25 +67,17 @@ class Model:
     """The phrase encoder and query encoder of a model folder, on one device."""
 
     def __init__(
-        self,
-        config: ModelConfig,
-        tokenizer: Any,
-        phrases: PhraseEncoder,
-        queries: QueryEncoder,
-        scale: Floats,
+        self, config: ModelConfig, tokenizer: Any, phrases: PhraseEncoder, queries: QueryEncoder, scale: Floats,
         casing: Forms | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """A model of these parts.
 
         Args:
             scale: size of an int8 step in a phrase dump, for each dimension. Shape: (dim,).
             casing: the capitals of words, for queries without any.
         """
-        self.config = config
-        self.tokenizer = tokenizer
-        self.phrases = phrases
-        self.queries = queries
-        self.scale = scale
+        self.config, self.tokenizer = config, tokenizer
+        self.phrases, self.queries, self.scale = phrases, queries, scale
         self.query_tokenizer = QueryTokenizer(
             tokenizer, config.max_query_tokens, config.marker_tokens, casing, config.official_queries
         )
@@ -105,7 +95,7 @@ class Model:
         return self.phrases.filter.weight.device
 
     def encode_queries(self, texts: Sequence[str]) -> tuple[Floats, Floats]:
-        """Start and end vectors. Shapes: (queries, dim).
+        """Return start and end vectors. Shapes: (queries, dim).
 
         Raises:
             QueryError: a text is not a query that the encoder can read.
@@ -114,21 +104,21 @@ class Model:
         return encode_queries(self.queries, ids, self.tokenizer.pad_token_id)
 
     def in_row_units(self, starts: Floats, ends: Floats) -> Floats:
-        """Start over end vector, in the units of the int8 rows.
+        """Stack start and end vectors, in the units of the int8 rows.
 
         Shapes: starts and ends (queries, dim), result (queries, 2, dim).
         """
         return np.stack([starts, ends], axis=1) * self.scale
 
     def score_offsets(self, starts: Floats, ends: Floats) -> Floats:
-        """What the scores of phrases are above their products `in_row_units`. Shapes: (queries, dim), (queries,)."""
+        """Return what scores are above the products of `in_row_units`. Shapes: (queries, dim), (queries,)."""
         sums = (starts.astype(np.float64) + ends).sum(axis=1)
         offsets: Floats = (self.config.value_offset * sums).astype(np.float32)
         return offsets
 
     @classmethod
     def new(cls, checkpoint: str, config: ModelConfig) -> Self:
-        """An untrained model from any BERT-like checkpoint, whose word embeddings both encoders share, frozen.
+        """Make an untrained model from a BERT-like checkpoint, whose word embeddings both encoders share, frozen.
 
         Raises:
             ModelError: there is no such checkpoint, or it reads too few tokens.
@@ -136,7 +126,7 @@ class Model:
         tokenizer = load_tokenizer(checkpoint)
         phrases = PhraseEncoder(pretrained_backbone(checkpoint))
         queries = QueryEncoder(pretrained_backbone(checkpoint), config.shared_query_encoder)
-        _share_word_embeddings(phrases, queries)
+        _shareword_embeddings(phrases, queries)
         if readable_length(phrases.backbone, SHORTEST) < SHORTEST:
             raise ModelError(f"{checkpoint} reads fewer than {SHORTEST} tokens: start from another checkpoint")
         length = readable_length(phrases.backbone, config.window.length)
@@ -164,7 +154,7 @@ class Model:
         elif (config := read_whole_config(folder)).base:
             model = cls._open_tuned(folder, config, device)
         else:
-            weights = _read_weights(folder, config)
+            weights = read_model_weights(folder, config)
             scale = weights.get("scale")
             if scale is None:
                 raise ModelError(f"model folder {folder} lacks the weight `scale`: make it again")
@@ -177,7 +167,7 @@ class Model:
 
     @classmethod
     def of_official(cls, checkpoint: "OfficialCheckpoint", vocabulary: Path, device: str = "auto") -> Self:
-        """A model with the weights of an official checkpoint; `vocabulary` is the folder with its word pieces.
+        """Make a model with the weights of an official checkpoint; `vocabulary` is the folder with its word pieces.
 
         Raises:
             ModelError: it can only encode queries, or the vocabulary is missing or another one.
@@ -193,47 +183,19 @@ class Model:
         tokenizer = read_vocabulary(vocabulary, shape.vocab_size)
         return cls._assembled(folder, checkpoint.config(), tokenizer, Bert(shape), checkpoint.weights, device)
 
-    def take_queries_of(self, checkpoint: "OfficialCheckpoint") -> None:
-        """Encode queries with an official checkpoint that was tuned from the one that this model was made of.
-
-        Raises:
-            ModelError: this model is not of such a checkpoint, or of one with other sizes or word embeddings.
-        """
-        from kbq.model.official_checkpoint import TABLE
-
-        folder, source, own = checkpoint.folder, self.source, self.phrases.backbone.config
-        if self.config.base or not self.config.official_queries:
-            kind = "is a query encoder itself" if self.config.base else "was not made of a checkpoint of DensePhrases"
-            raise ModelError(f"{source} {kind}: give the model of the checkpoint that {folder} was tuned from")
-        weights = {name: value for name, value in checkpoint.weights.items() if name.startswith("queries.")}
-        tables = [weights.pop(f"queries.{side}.{TABLE}", None) for side in ("start", "end")]
-        table = _word_embeddings(self.phrases).detach().cpu()
-        if own.written != checkpoint.shape.written or not all(one is None or torch.equal(one, table) for one in tables):
-            raise ModelError(
-                f"the query encoders of {folder} have other sizes or word embeddings than the model {source}: give the "
-                "model of the checkpoint that they were tuned from"
-            )
-        load_weights(self.queries, weights, "queries.", folder, given=_word_embeddings(self.phrases))
-
     @classmethod
     def _assembled(
-        cls,
-        folder: Path,
-        config: ModelConfig,
-        tokenizer: Any,
-        backbone: Any,
-        stored: NamedTensors,
-        device: str,
+        cls, folder: Path, config: ModelConfig, tokenizer: Any, backbone: Any, stored: NamedTensors, device: str,
         casing: Forms | None = None,
-    ) -> Self:
-        """Networks like this backbone, with weights of a folder."""
+    ) -> Self:  # fmt: skip
+        """Make networks like this backbone, with the weights of a folder."""
         weights = {name: tensor for name, tensor in stored.items() if name != "scale"}
         phrases = PhraseEncoder(copy.deepcopy(backbone))
         queries = QueryEncoder(backbone, config.shared_query_encoder)
-        _share_word_embeddings(phrases, queries)
+        _shareword_embeddings(phrases, queries)
         refuse_other_weights(weights, ("phrases.", "queries."), folder)
         load_weights(phrases, weights, "phrases.", folder)
-        load_weights(queries, weights, "queries.", folder, given=_word_embeddings(phrases))
+        load_weights(queries, weights, "queries.", folder, given=word_embeddings(phrases))
         _refuse_misfits(folder, config, tokenizer, phrases, stored["scale"])
         target = choose_device(device)
         networks = phrases.eval().to(target), queries.eval().to(target)
@@ -254,9 +216,9 @@ class Model:
                 f"{folder} holds a query encoder for the phrase encoder {config.phrase_fingerprint}, but {config.base} "
                 f"now has {base.config.phrase_fingerprint}: tune again with `kbq finetune`"
             )
-        weights = _read_weights(folder, config)
+        weights = read_model_weights(folder, config)
         refuse_other_weights(weights, ("queries.",), folder)
-        load_weights(base.queries, weights, "queries.", folder, given=_word_embeddings(base.phrases))
+        load_weights(base.queries, weights, "queries.", folder, given=word_embeddings(base.phrases))
         base.config = config
         return base
 
@@ -268,16 +230,21 @@ class Model:
         Raises:
             ModelError: the folder cannot be written.
         """
-        queries = pack(named_weights(self.queries, "queries.", without=_word_embeddings(self.phrases)), "float32")
-        training = self.config.training | {"finetuning": dict(facts)}
-        base = self.config.base or self.source
+        queries = self._packed_queries("float32")
         self.config = dataclasses.replace(
-            self.config, base=base, query_fingerprint=fingerprint(queries), training=training
+            self.config,
+            base=self.config.base or self.source,
+            query_fingerprint=fingerprint(queries),
+            training=self.config.training | {"finetuning": dict(facts)},
         )
         with writing_to(folder, ModelError, also=(SafetensorError,)):
             make_folder(folder)
             save_tensors(queries, folder / WEIGHTS)
             write_config(folder, self.config)
+
+    def _packed_queries(self, weight_type: WeightType) -> NamedTensors:
+        """Pack the weights of the query encoder, without the shared word embeddings."""
+        return pack(named_weights(self.queries, "queries.", without=word_embeddings(self.phrases)), weight_type)
 
     def save(self, folder: Path, weight_type: WeightType = "float32") -> None:
         """Write the model folder; int8 takes a quarter of the bytes.
@@ -287,7 +254,7 @@ class Model:
         """
         phrases = pack(named_weights(self.phrases, "phrases."), weight_type)
         phrases["scale"] = torch.from_numpy(self.scale)
-        queries = pack(named_weights(self.queries, "queries.", without=_word_embeddings(self.phrases)), weight_type)
+        queries = self._packed_queries(weight_type)
         self.config = dataclasses.replace(
             self.config, phrase_fingerprint=fingerprint(phrases), query_fingerprint=fingerprint(queries)
         )
@@ -304,13 +271,13 @@ class Model:
 
 
 def _refuse_misfits(folder: Path, config: ModelConfig, tokenizer: Any, phrases: PhraseEncoder, scale: Tensor) -> None:
-    """Refuse a model whose parts would ask its network for what it has not: every search would fail.
+    """Refuse a model whose tokenizer, windows or scale belong to another network: every search would fail.
 
     Raises:
-        ModelError: its tokenizer, its windows or its scale are of another network.
+        ModelError: they do.
     """
     network = phrases.backbone.config
-    pieces, tokens = len(_word_embeddings(phrases)), max(config.window.length, config.max_query_tokens)
+    pieces, tokens = len(word_embeddings(phrases)), max(config.window.length, config.max_query_tokens)
     # Other networks may have tokens that their own tokenizer only knows by name.
     highest = max(tokenizer.get_vocab().values(), default=0) if isinstance(phrases.backbone, Bert) else 0
     read = readable_length(phrases.backbone, tokens)
@@ -326,32 +293,20 @@ def _refuse_misfits(folder: Path, config: ModelConfig, tokenizer: Any, phrases: 
             raise ModelError(f"model folder {folder} does not fit together, {problem}: {remedy(folder)}")
 
 
-def _read_weights(folder: Path, config: ModelConfig) -> NamedTensors:
-    """The weights of a model folder, which must be those that its configuration names."""
-    try:
-        stored = load_file(folder / WEIGHTS)
-        refuse_other_fingerprints(folder, config, stored)
-        return unpacked(stored)
-    except (OSError, SafetensorError, ValueError) as error:
-        raise ModelError(reading_problem(folder / WEIGHTS, error, remedy(folder))) from None
-
-
 def _read_casing(folder: Path) -> Forms | None:
-    """The capitals of words, if the model folder has them."""
-    try:
+    """Read the capitals of words, if the model folder has them."""
+    with explained(folder / CASING), suppress(FileNotFoundError):
         return as_record(read_object(folder / CASING), dict[str, str])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise ModelError(reading_problem(folder / CASING, error, remedy(folder))) from None
+    return None
 
 
-def _word_embeddings(encoder: PhraseEncoder) -> Tensor:
+def word_embeddings(encoder: PhraseEncoder) -> Tensor:
+    """Return the table that all encoders of a model share. Shape: (pieces, dim)."""
     weight: Tensor = encoder.backbone.get_input_embeddings().weight
     return weight
 
 
-def _share_word_embeddings(phrases: PhraseEncoder, queries: QueryEncoder) -> None:
+def _shareword_embeddings(phrases: PhraseEncoder, queries: QueryEncoder) -> None:
     """Share one frozen table among all backbones; it is a third of a small model."""
     table = phrases.backbone.get_input_embeddings()
     table.weight.requires_grad_(False)
@@ -360,7 +315,7 @@ def _share_word_embeddings(phrases: PhraseEncoder, queries: QueryEncoder) -> Non
 
 
 def model_of(folder: Path, built_with: str, name: str | Path | None = None, device: str = "auto") -> Model:
-    """The model of this name or, without one, the model that a knowledge base was built with.
+    """Open the model of this name or, without one, the model that a knowledge base was built with.
 
     Raises:
         ModelError: it is missing or damaged.

@@ -8,27 +8,29 @@ seal.json     of readers and question generators, which are checkpoints of trans
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from safetensors import SafetensorError
+
 from kbq.errors import ModelError
-from kbq.storage import seals
 from kbq.storage.files import reading_problem
 from kbq.storage.paths import PACKAGE
 from kbq.storage.records import OtherFormatError, read_record
-from kbq.storage.seals import Damage, FileSeal, all_damage, first_damage, seal_of
+from kbq.storage.seals import FORMAT, SEAL, Damage, FileSeal, all_damage, first_damage, seal_of
 from kbq.storage.strange_files import is_in_hub_cache, refuse_strange_files
 
 Record = TypeVar("Record")
 CONFIG, SPARTA = "kbq.json", "sparta.json"
-RECORDS = {CONFIG: 3, SPARTA: 2, seals.SEAL: seals.FORMAT}  # format versions
-PARTS = (".json", ".safetensors", ".txt", ".model")  # how the names of a model's files end; a README is none of them
+RECORDS = {CONFIG: 3, SPARTA: 2, SEAL: FORMAT}  # format versions
+PARTS = (".json", ".safetensors", ".txt", ".model")  # the endings of a model's files; a README is not one of them
 
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """What all records have in common."""
+    """The field that all records have."""
 
     files: dict[str, FileSeal]
 
@@ -39,33 +41,42 @@ def is_model(folder: Path) -> bool:
 
 
 def record_name(folder: Path) -> str | None:
-    """The name of a folder's record; None where it has none. Indexes and the like are sealed, too, without weights."""
+    """Return the name of a folder's record; None where it has none. Indexes are sealed, too, but have no weights."""
     name = next((name for name in RECORDS if (folder / name).is_file()), None)
     is_network = (folder / "config.json").is_file() or any(folder.glob("*.safetensors"))
-    return name if name != seals.SEAL or is_network else None
+    return name if name != SEAL or is_network else None
 
 
 def sealed_files(folder: Path) -> dict[str, FileSeal]:
-    """The files of a model as they are now, for its record. Raises OSError."""
+    """Seal the files of a model as they are now, for its record. Raises OSError."""
     return {path.name: seal_of(path) for path in _parts(folder)}
 
 
 def read_model_record(folder: Path, name: str, kind: type[Record]) -> Record:
-    """The record of a model.
+    """Read the record of a model.
 
     Raises:
         FileNotFoundError: there is none.
         ModelError: it is damaged, of another format version, or cannot be read.
     """
+    try:
+        return _record(folder, name, kind)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, MemoryError) as error:
+        raise ModelError(reading_problem(folder / name, error, remedy(folder))) from None
+
+
+def _record(folder: Path, name: str, kind: type[Record]) -> Record:
+    """Read a record; raises OSError or ValueError, and ModelError for another format version or links."""
     refuse_links(folder)
     try:
         return read_record(folder / name, kind, RECORDS[name])
-    except FileNotFoundError:
-        raise
     except OtherFormatError as error:
-        raise _other_format(folder, name, error) from None
-    except (OSError, ValueError, MemoryError) as error:
-        raise ModelError(reading_problem(folder / name, error, remedy(folder))) from None
+        raise ModelError(
+            f"model folder {folder} has format version {error.found}, this kbq reads {RECORDS[name]}: "
+            "use the kbq version that wrote it"
+        ) from None
 
 
 def refuse_links(folder: Path) -> None:
@@ -98,7 +109,7 @@ def refuse_changes(folder: Path, files: Mapping[str, FileSeal], apart_from: str 
     Raises:
         ModelError: a file is damaged, missing, cannot be read, or is not of the model.
     """
-    placed = {path: seal for path, seal in _placed(folder, files).items() if path.name != apart_from}
+    placed = {folder / name: seal for name, seal in files.items() if Path(name).name != apart_from}
     damage = _strange(folder, placed, apart_from) or first_damage(placed, at_most=sys.maxsize)
     if damage is not None:
         what_to_do = remedy(folder) if damage.path in placed else "take it out of the folder, or make the model again"
@@ -106,23 +117,19 @@ def refuse_changes(folder: Path, files: Mapping[str, FileSeal], apart_from: str 
 
 
 def model_files(folder: Path) -> dict[Path, FileSeal]:
-    """The files of a model as its record lists them.
+    """Return the files of a model as its record lists them.
 
     Raises:
         OSError: the record is missing, or cannot be read.
         ValueError: it is damaged.
         ModelError: it is of another format version, or the folder has links.
     """
-    refuse_links(folder)
-    name = record_name(folder) or CONFIG
-    try:
-        return _placed(folder, read_record(folder / name, _Listed, RECORDS[name]).files)
-    except OtherFormatError as error:
-        raise _other_format(folder, name, error) from None
+    listed = _record(folder, record_name(folder) or CONFIG, _Listed)
+    return {folder / name: seal for name, seal in listed.files.items()}
 
 
 def model_damage(folder: Path, report: Callable[[int], None]) -> Iterator[Damage]:
-    """Everything that is damaged in a folder that `is_model`; of a query encoder, not its base.
+    """Yield everything that is damaged in a folder that `is_model`; of a query encoder, not its base.
 
     Args:
         report: called with the bytes of each file that has been read.
@@ -142,20 +149,29 @@ def model_damage(folder: Path, report: Callable[[int], None]) -> Iterator[Damage
     yield from all_damage(files, report)
 
 
+@contextmanager
+def explained(path: Path, advice: str = "") -> Iterator[None]:
+    """Say in one sentence why a file of a model cannot be read.
+
+    Args:
+        advice: what to do about damage; by default the `remedy` of its folder.
+
+    Raises:
+        ModelError: it is missing, damaged, or cannot be read.
+    """
+    try:
+        yield
+    except (OSError, ValueError, MemoryError, SafetensorError) as error:
+        raise ModelError(reading_problem(path, error, advice or remedy(path.parent))) from None
+
+
 def remedy(folder: Path) -> str:
-    """What to do about a model that is damaged."""
+    """Say what to do about a model that is damaged."""
     if folder.resolve().is_relative_to(PACKAGE.resolve()):
         return "install kbq again"
-    if record_name(folder) == seals.SEAL:
-        return f"restore it, make the network again, or delete {folder / seals.SEAL} if you changed it yourself"
+    if record_name(folder) == SEAL:
+        return f"restore it, make the network again, or delete {folder / SEAL} if you changed it yourself"
     return "restore it, or make the model again"
-
-
-def _other_format(folder: Path, name: str, error: OtherFormatError) -> ModelError:
-    return ModelError(
-        f"model folder {folder} has format version {error.found}, this kbq reads {RECORDS[name]}: "
-        "use the kbq version that wrote it"
-    )
 
 
 def _parts(folder: Path) -> list[Path]:
@@ -163,12 +179,8 @@ def _parts(folder: Path) -> list[Path]:
     return [path for path in found if path.is_file()]
 
 
-def _placed(folder: Path, files: Mapping[str, FileSeal]) -> dict[Path, FileSeal]:
-    return {folder / name: seal for name, seal in files.items()}
-
-
 def _strange(folder: Path, files: Mapping[Path, FileSeal], apart_from: str = "") -> Damage | None:
-    """What is listed but is elsewhere, or is no file but a device, say; or is not listed but would be read."""
+    """Find a listed file that lies elsewhere or is a device, say, or a file that would be read but is not listed."""
     for path in files:
         if path.parent != folder:
             return Damage(folder, ValueError(f"it lists {path}, which is elsewhere"))

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from kbq.answers import WeightType
 from kbq.errors import ModelError
 from kbq.model.bert import CONFIG as BERT_CONFIG
-from kbq.model.model_files import CONFIG, RECORDS, read_model_record, refuse_changes, remedy, sealed_files
+from kbq.model.model_files import CONFIG, RECORDS, explained, read_model_record, refuse_changes, sealed_files
 from kbq.model.windows import WindowShape
-from kbq.storage.files import reading_problem
 from kbq.storage.records import read_object, write_record
 from kbq.storage.seals import FileSeal
 from kbq.storage.writing import replacing
@@ -38,7 +37,7 @@ Threshold = Annotated[float, Meta(le=1e6)]  # of a logit
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The configuration of a model: everything but the weights."""
+    """The configuration of a model: everything but its weights."""
 
     window: WindowShape = dataclasses.field(default_factory=WindowShape)
     max_query_tokens: Annotated[int, Meta(ge=1, le=2**20)] = 128
@@ -63,19 +62,19 @@ class ModelConfig:
 
     @property
     def tuned_relations(self) -> list[str]:
-        """The relations on which a fine-tuned query encoder was trained; none if not fine-tuned."""
+        """The relations on which a query encoder was fine-tuned; none if it was not."""
         facts = self.training.get("finetuning")
         named = facts.get("relations") if isinstance(facts, dict) else None
         return list(map(str, named)) if isinstance(named, list | tuple) else []
 
     @property
     def begun_with(self) -> str:
-        """The fingerprint of the query encoder with which fine-tuning began; empty if it is not known."""
+        """The fingerprint of the query encoder with which fine-tuning began; empty if unknown."""
         facts = self.training.get("finetuning")
         return str(facts.get("begun_with", "")) if isinstance(facts, dict) else ""
 
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
-        """The relations of slot queries on which a fine-tuned query encoder was not trained; none if not fine-tuned."""
+        """Return the relations of slot queries on which a fine-tuned query encoder was not trained; else none."""
         tuned = {relation_key(relation) for relation in self.tuned_relations}
         relations = {slot[1] for slot in map(slot_of, queries) if slot}
         return sorted(name for name in relations if relation_key(name) not in tuned) if tuned else []
@@ -83,7 +82,7 @@ class ModelConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelRecord:
-    """What `kbq.json` holds: the configuration of a model, and the other files of its folder by name."""
+    """The content of `kbq.json`: the configuration of a model, and the other files of its folder by name."""
 
     config: ModelConfig
     files: dict[str, FileSeal]
@@ -96,7 +95,7 @@ def write_config(folder: Path, config: ModelConfig) -> None:
 
 
 def plain_facts(facts: dict[str, object]) -> dict[str, object]:
-    """Facts as JSON has them, where numbers of NumPy are plain ones, and what is not a number is null."""
+    """Return facts as JSON has them; NaN becomes null."""
     plain: dict[str, object] = json.loads(json.dumps(facts), parse_constant=_constant)
     return plain
 
@@ -106,16 +105,12 @@ def _constant(name: str) -> float | None:
 
 
 def read_config(folder: Path) -> ModelConfig:
-    """Read the configuration of a model folder.
-
-    Raises:
-        ModelError: it is missing, damaged, or of another format.
-    """
+    """Read the configuration of a model folder. Raises ModelError if it is missing, damaged, or of another format."""
     return _read_record(folder).config
 
 
 def digest_of(folder: Path, name: str) -> str:
-    """The digest of a file of a model, as its record has it."""
+    """Return the digest of a file of a model, as its record has it."""
     return _read_record(folder).files[name].digest
 
 
@@ -127,24 +122,24 @@ def _read_record(folder: Path) -> ModelRecord:
 
 
 def read_whole_config(folder: Path, apart_from: str = "") -> ModelConfig:
-    """The same, of a folder whose files are all as they were written; see `refuse_changes`."""
+    """Read the same from a folder whose files are all as they were written; see `refuse_changes`."""
     record = _read_record(folder)
     refuse_changes(folder, record.files, apart_from)
     return record.config
 
 
 def local_folder(source: str | Path) -> Path:
-    """The folder of a local model; `default` is the one that comes with kbq."""
+    """Return the folder of a local model; `default` is the one that comes with kbq."""
     return DEFAULT_MODEL if str(source) == "default" else Path(source)
 
 
 def lasting_name(source: str) -> str:
-    """The name to record for a model: the absolute path of a folder; any other name unchanged."""
+    """Return the name to record for a model: the absolute path of a folder; any other name unchanged."""
     return str(Path(source).resolve()) if source != "default" and Path(source).is_dir() else source
 
 
 def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None) -> NamedTensors:
-    """The parameters of a network by name, without `without`; a shared parameter appears under its first name only."""
+    """Return the parameters of a network by name, except `without`; a shared one appears under its first name only."""
     seen = set() if without is None else {without.data_ptr()}
     named = {}
     for name, tensor in network.state_dict().items():
@@ -155,7 +150,7 @@ def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None
 
 
 def pack(weights: NamedTensors, weight_type: WeightType) -> NamedTensors:
-    """The tensors to store: float32, or int8 with scales."""
+    """Return the tensors to store: float32, or int8 with scales."""
     if weight_type == "float32":
         return {name: tensor.float() for name, tensor in weights.items()}
     packed = {}
@@ -199,23 +194,43 @@ def read_weights(path: Path, prefix: str = "") -> NamedTensors:
 
     Raises:
         OSError, SafetensorError: the file is missing or damaged.
-        ValueError: a scale is missing, or a weight holds what is no number.
+        ValueError: a scale is missing, or a weight holds NaN or infinity.
     """
     return unpacked({name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)})
 
 
-def unpacked(stored: NamedTensors) -> NamedTensors:
-    """Stored weights, in which int8 becomes float32.
+def read_model_weights(folder: Path, config: ModelConfig) -> NamedTensors:
+    """Read the weights of a model folder, which must have the fingerprints that its configuration names.
 
     Raises:
-        ValueError: a scale is missing, or a weight holds what is no number.
+        ModelError: they have not, or are missing or damaged.
+    """
+    with explained(folder / WEIGHTS):
+        stored = load_file(folder / WEIGHTS)
+        parts = {"query": {name: tensor for name, tensor in stored.items() if name.startswith("queries.")}}
+        if not config.base:
+            parts["phrase"] = {name: tensor for name, tensor in stored.items() if name not in parts["query"]}
+        for side, weights in parts.items():
+            named, found = getattr(config, f"{side}_fingerprint"), fingerprint(weights)
+            if named != found:
+                raise ValueError(f"its {side} fingerprint is {found}, {CONFIG} names {named}")
+        return unpacked(stored)
+
+
+def unpacked(stored: NamedTensors) -> NamedTensors:
+    """Return stored weights, in which int8 becomes float32.
+
+    Raises:
+        ValueError: a scale is missing, or a weight holds NaN or infinity.
     """
     refuse_not_finite(stored)
     weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
-    return {
-        name: tensor.float() * _scale_of(stored, name) if tensor.dtype == torch.int8 else tensor
-        for name, tensor in weights.items()
-    }
+    for name, tensor in weights.items():
+        if tensor.dtype == torch.int8:
+            if f"{name}.scale" not in stored:
+                raise ValueError(f"it lacks {name}.scale")
+            weights[name] = tensor.float() * stored[f"{name}.scale"]
+    return weights
 
 
 def refuse_not_finite(weights: Mapping[str, Tensor]) -> None:
@@ -230,33 +245,28 @@ def refuse_not_finite(weights: Mapping[str, Tensor]) -> None:
             raise ValueError(f"its weight {name} holds NaN or infinity")
 
 
-def _scale_of(stored: NamedTensors, name: str) -> Tensor:
-    if f"{name}.scale" not in stored:
-        raise ValueError(f"it lacks {name}.scale")
-    return stored[f"{name}.scale"]
-
-
 def load_weights(
     network: nn.Module, weights: NamedTensors, prefix: str, folder: Path, given: Tensor | None = None
 ) -> None:
     """Load all parameters of a network except `given`; none may be missing, or it would stay uninitialised.
 
     Raises:
-        ModelError: weights of the model in `folder` are missing or surplus, or have other shapes.
+        ModelError: weights of the model in `folder` are missing, or of other shapes, or have no place, or the place of
+            another weight with other values.
     """
     tensors = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
-    surplus = _surplus(network, tensors, given)
+    places = network.state_dict()
+    taken = {} if given is None else {given.data_ptr(): given}
+    surplus = [name for name in tensors if name not in places]
+    for name, place in places.items():
+        if name in tensors and not torch.equal(taken.setdefault(place.data_ptr(), tensors[name]), tensors[name]):
+            surplus.append(name)
     if surplus:
         raise ModelError(
             f"model folder {folder} has {len(surplus)} weights that its config has no place for, the first is "
             f"{prefix}{surplus[0]}: put back the config that belongs to them"
         )
-    shared = {tensor.data_ptr() for name, tensor in network.state_dict().items() if name in tensors}
-    shared |= set() if given is None else {given.data_ptr()}
-    missing = []
-    for name, tensor in network.state_dict().items():
-        if name not in tensors and tensor.data_ptr() not in shared:
-            missing.append(name)
+    missing = [name for name, place in places.items() if place.data_ptr() not in taken]
     if missing:
         raise ModelError(f"model folder {folder} lacks {len(missing)} weights, the first is {prefix}{missing[0]}")
     try:
@@ -267,51 +277,20 @@ def load_weights(
         ) from None
 
 
-def _surplus(network: nn.Module, tensors: NamedTensors, given: Tensor | None) -> list[str]:
-    """The names of weights that a network has no place for, or whose place another one with other values has taken."""
-    places = network.state_dict()
-    taken = {} if given is None else {given.data_ptr(): given}
-    surplus = [name for name in tensors if name not in places]
-    for name, place in places.items():
-        if name in tensors and not torch.equal(taken.setdefault(place.data_ptr(), tensors[name]), tensors[name]):
-            surplus.append(name)
-    return surplus
-
-
 def refuse_other_weights(weights: NamedTensors, prefixes: tuple[str, ...], folder: Path) -> None:
-    """Refuse weights of none of the networks of a folder.
-
-    Raises:
-        ModelError: there are some.
-    """
+    """Refuse weights that belong to none of the networks of a folder. Raises ModelError."""
     others = [name for name in weights if not name.startswith(prefixes)]
     if others:
         raise ModelError(f"model folder {folder} has {len(others)} weights of no network, the first is {others[0]}")
 
 
 def fingerprint(weights: NamedTensors) -> str:
-    """A digest that identifies these weights."""
+    """Return a digest that identifies these weights."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(name.encode())
         digest.update(weights[name].reshape(-1).numpy().data)
     return digest.hexdigest()[:16]
-
-
-def refuse_other_fingerprints(folder: Path, config: ModelConfig, stored: NamedTensors) -> None:
-    """Compute the fingerprints of stored weights, whatever the configuration says.
-
-    Raises:
-        ModelError: it names others.
-    """
-    parts = {"query": {name: tensor for name, tensor in stored.items() if name.startswith("queries.")}}
-    if not config.base:
-        parts["phrase"] = {name: tensor for name, tensor in stored.items() if name not in parts["query"]}
-    for side, weights in parts.items():
-        named, found = getattr(config, f"{side}_fingerprint"), fingerprint(weights)
-        if named != found:
-            problem = ValueError(f"its {side} fingerprint is {found}, {CONFIG} names {named}")
-            raise ModelError(reading_problem(folder / WEIGHTS, problem, remedy(folder)))
 
 
 def is_official(folder: Path) -> bool:

@@ -24,6 +24,7 @@ from torch import Tensor
 from kbq.errors import ModelError, first_line
 from kbq.model.bert import CONFIG as BERT_CONFIG
 from kbq.model.bert import Bert, BertConfig
+from kbq.model.model_files import explained
 from kbq.model.model_folder import OFFICIAL_WEIGHTS as WEIGHTS
 from kbq.model.model_folder import ModelConfig, NamedTensors, fingerprint, refuse_not_finite
 from kbq.model.pickled_weights import refuse_bombs, refuse_unusual
@@ -60,7 +61,7 @@ class OfficialCheckpoint:
         return any(name.startswith("phrases.") for name in self.weights)
 
     def config(self) -> ModelConfig:
-        """The configuration of a model that gives the same vectors as the official code."""
+        """Return the configuration of a model that gives the same vectors as the official code."""
         longest = self.shape.max_position_embeddings
         queries = {name: tensor for name, tensor in self.weights.items() if name.startswith("queries.")}
         phrases = {name: tensor for name, tensor in self.weights.items() if name not in queries}
@@ -92,10 +93,8 @@ def read_checkpoint(folder: Path) -> OfficialCheckpoint:
         stored = {name: tensor for name, tensor in stored.items() if not name.startswith(FILTER)}
     _refuse_misfits(folder, stored, shape, (PHRASES, START, END) if has_phrases else (START, END))
     weights = {_own_name(name): tensor.float().contiguous() for name, tensor in stored.items()}
-    try:
+    with explained(folder / WEIGHTS, AGAIN):
         refuse_not_finite(weights)
-    except ValueError as error:
-        raise ModelError(reading_problem(folder / WEIGHTS, error, AGAIN)) from None
     if has_phrases:
         for encoder in (START, END):
             if not torch.equal(weights.pop(_own_name(encoder + TABLE)), weights[_own_name(PHRASES + TABLE)]):
@@ -108,7 +107,7 @@ def read_checkpoint(folder: Path) -> OfficialCheckpoint:
 
 
 def read_vocabulary(folder: Path, size: int) -> FastTokenizer:
-    """The tokenizer of a folder that has `vocab.txt`, or the tokenizer of a model.
+    """Read the tokenizer of a folder that has `vocab.txt`, or the tokenizer of a model.
 
     A vocabulary without a word on its case is cased if it has a capital letter: the tokenizer's own default would read
     a cased one in lower case, and no error would tell.
@@ -119,18 +118,13 @@ def read_vocabulary(folder: Path, size: int) -> FastTokenizer:
     Raises:
         ModelError: there is none, it is damaged, or of another size.
     """
-    try:
-        if (folder / VOCABULARY).is_file():
-            tokenizer = _from_pieces(folder)
-        elif (found := FastTokenizer.read(folder)) is not None:
-            tokenizer = found
-        else:
-            raise ModelError(
-                f"{folder} has no vocabulary ({VOCABULARY} or {FILE}): import it with `kbq import checkpoint {folder} "
-                "--vocabulary FOLDER`, where FOLDER has that of the network it was trained from"
-            )
-    except (OSError, ValueError) as error:
-        raise ModelError(reading_problem(folder / VOCABULARY, error, AGAIN)) from None
+    with explained(folder / VOCABULARY, AGAIN):
+        tokenizer = _from_pieces(folder) if (folder / VOCABULARY).is_file() else FastTokenizer.read(folder)
+    if tokenizer is None:
+        raise ModelError(
+            f"{folder} has no vocabulary ({VOCABULARY} or {FILE}): import it with `kbq import checkpoint {folder} "
+            "--vocabulary FOLDER`, where FOLDER has that of the network it was trained from"
+        )
     pieces = len(tokenizer.get_vocab())
     if pieces != size:
         raise ModelError(
@@ -141,7 +135,7 @@ def read_vocabulary(folder: Path, size: int) -> FastTokenizer:
 
 
 def _read_tensors(path: Path) -> NamedTensors:
-    """What a file of weights holds, as tensors alone."""
+    """Read a file of weights, as tensors alone."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Detected pickle protocol")
@@ -160,15 +154,13 @@ def _read_tensors(path: Path) -> NamedTensors:
     if not isinstance(content, Mapping) or not content or not all(isinstance(one, Tensor) for one in content.values()):
         raise ModelError(f"{path} does not hold named weights: give the folder of an official checkpoint")
     weights = {str(name): tensor.detach() for name, tensor in content.items()}
-    try:
+    with explained(path, AGAIN):
         refuse_unusual(weights)
-    except ValueError as error:
-        raise ModelError(reading_problem(path, error, AGAIN)) from None
     return weights
 
 
 def _current_names(stored: Mapping[str, Tensor]) -> NamedTensors:
-    """Weights by the names of version 1.0, without those that only training needs."""
+    """Return weights by the names of version 1.0, without those that only training needs."""
     current = {}
     for name, tensor in stored.items():
         if name.startswith(TEACHER):
@@ -181,13 +173,13 @@ def _current_names(stored: Mapping[str, Tensor]) -> NamedTensors:
 
 
 def _own_name(name: str) -> str:
-    """The name of a weight in a model."""
+    """Return the name of a weight in a model."""
     prefix = next(prefix for prefix in NAMES if name.startswith(prefix))
     return NAMES[prefix] + name.removeprefix(prefix)
 
 
 def _shape(folder: Path, stored: Mapping[str, Tensor]) -> BertConfig:
-    """The shape of the encoders: the sizes of the weights, and what the configuration says of the rest."""
+    """Return the shape of the encoders: the sizes of the weights, and what the configuration says of the rest."""
     names = [name.removeprefix(START) for name in stored if name.startswith(START)]
     layers = {int(name.split(".")[2]) for name in names if name.startswith("encoder.layer.")}
     tables = [stored.get(START + f"embeddings.{kind}_embeddings.weight") for kind in ("word", "position", "token_type")]
@@ -200,7 +192,7 @@ def _shape(folder: Path, stored: Mapping[str, Tensor]) -> BertConfig:
         "vocab_size": words, "max_position_embeddings": places, "type_vocab_size": kinds, "hidden_size": hidden,
         "intermediate_size": len(inner), "num_hidden_layers": len(layers),
     }  # fmt: skip
-    try:
+    with explained(folder / BERT_CONFIG, "put back the one of this checkpoint"):
         written = read_object(folder / BERT_CONFIG)
         for name, size in sizes.items():
             if written.get(name, size) != size:
@@ -211,13 +203,12 @@ def _shape(folder: Path, stored: Mapping[str, Tensor]) -> BertConfig:
         if not isinstance(heads, int):
             raise ValueError(f"num_attention_heads is {heads!r}, must be a number")
         eps = {"layer_norm_eps": written.get("layer_norm_eps", 1e-12)}
-        return BertConfig({"model_type": "bert", "full_precision": True, "num_attention_heads": heads} | sizes | eps)
-    except (OSError, ValueError) as error:
-        raise ModelError(reading_problem(folder / BERT_CONFIG, error, "put back the one of this checkpoint")) from None
+        own = {"model_type": "bert", "full_precision": True, "num_attention_heads": heads}
+        return BertConfig(own | sizes | eps)
 
 
 def _refuse_misfits(folder: Path, stored: Mapping[str, Tensor], shape: BertConfig, encoders: Iterable[str]) -> None:
-    """Weights that are missing would stay random, and no error would tell."""
+    """Refuse missing weights, which would stay random without an error, and others that have no place."""
     with torch.device("meta"):
         places = {name: tuple(tensor.shape) for name, tensor in Bert(shape).state_dict().items()}
     expected = {encoder + name: size for encoder in encoders for name, size in places.items()}
@@ -233,7 +224,7 @@ def _refuse_misfits(folder: Path, stored: Mapping[str, Tensor], shape: BertConfi
 
 
 def _from_pieces(folder: Path) -> FastTokenizer:
-    """The tokenizer that `vocab.txt` describes. Raises OSError or ValueError."""
+    """Read the tokenizer that `vocab.txt` describes. Raises OSError or ValueError."""
     lines = (folder / VOCABULARY).read_text("utf-8").split("\n")
     pieces = lines[:-1] if lines[-1] == "" else lines
     numbers = {piece.rstrip("\r"): number for number, piece in enumerate(pieces)}

@@ -34,7 +34,7 @@ class PhraseEncoder(nn.Module):
 def window_tensors(
     batch: Sequence[Window], pad_id: int, uses_segments: bool, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The ids, mask and segments of a batch of windows. Shapes: (windows, longest)."""
+    """Return the ids, mask and segments of a batch of windows. Shapes: (windows, longest)."""
     ids, mask = padded([window.ids for window in batch], pad_id, device)
     segments = pad([window.segments for window in batch], 0, device) if uses_segments else None
     return ids, mask, segments
@@ -53,7 +53,7 @@ class EncodedBatch(NamedTuple):
 def encode_batches(
     encoder: PhraseEncoder, windows: Sequence[Window], pad_id: int, uses_segments: bool, fast: Any = None
 ) -> Iterator[EncodedBatch]:
-    """Encode windows, batched by length; `fast`: a `fast_copy` of the backbone, which is made otherwise."""
+    """Encode windows, batched by length; `fast`: a `fast_copy` of the backbone, by default made here."""
     device = encoder.filter.weight.device
     fast = fast or fast_copy(encoder.backbone, device)
     for members in buckets([len(window.ids) for window in windows], batch_tokens(device)):

@@ -1,4 +1,4 @@
-"""Pickled weights: a PyTorch checkpoint is looked over before it is loaded, as few bytes of it may take for ever.
+"""Pickled weights: a PyTorch checkpoint is looked over before it is loaded, as few bytes of it may take forever.
 
 PyTorch builds tensors and plain values alone, but compares keys: with a tuple of tuples, each twice in the next, that
 takes twice as long for every level. The parts of its archives are never compressed: those that are may have any size.
@@ -45,7 +45,7 @@ def refuse_bombs(path: Path) -> None:
 
 
 def refuse_unusual(weights: Mapping[str, Tensor]) -> None:
-    """Refuse what is no plain tensor: without values, sparse, quantised, or larger than what is stored for it.
+    """Refuse tensors that are not plain: without values, sparse, quantised, or larger than their storage.
 
     Raises:
         ValueError: the first such weight.
@@ -53,7 +53,7 @@ def refuse_unusual(weights: Mapping[str, Tensor]) -> None:
     for name, tensor in weights.items():
         is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
         if not is_plain or tensor.is_quantized or tensor.is_nested or tensor.is_complex():
-            raise ValueError(f"its weight {name:.100} is no plain tensor")
+            raise ValueError(f"its weight {name:.100} is not a plain tensor")
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise ValueError(f"its weight {name:.100} has more values than are stored")
 
@@ -88,13 +88,13 @@ def _follow(file: IO[bytes]) -> None:
 
 
 def _operations(file: IO[bytes]) -> Iterator[Any]:
-    """The operations of a pickle up to its end, or to where it is damaged."""
+    """Yield the operations of a pickle up to its end, or to where it is damaged."""
     with suppress(ValueError):
         yield from pickletools.genops(file)
 
 
 def _popped(stack: list[int | None], before: list[Any]) -> list[int]:
-    """Take what an operation takes from the stack: what is above the last mark, and some values below it."""
+    """Pop the values that an operation takes: those above the last mark, and some below it."""
     taken: list[int | None] = []
     count = len(before)
     if pickletools.markobject in before:

@@ -50,7 +50,7 @@ class QueryEncoder(nn.Module):
         return self.start_head(first).float(), self.end_head(last).float()
 
     def last_layers(self, share: float) -> list[nn.Module]:
-        """This share of the layers of each backbone, rounded up: the last ones; all of a backbone without layers."""
+        """Return the last layers of each backbone, this share of them, rounded up; all of a backbone without layers."""
         found: list[nn.Module] = []
         for backbone in dict.fromkeys((self.start, self.end)):
             lists = [module for module in backbone.modules() if isinstance(module, nn.ModuleList)]
@@ -58,7 +58,7 @@ class QueryEncoder(nn.Module):
             found += layers[-math.ceil(share * len(layers)) :]
         return found
 
-    def apart(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+    def each_alone(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
         """`forward` on a CPU, each query as if it were alone. Shape of both: (queries, dim)."""
         firsts = first_states(self.start, ids)
         lasts = firsts if self.end is self.start else first_states(self.end, ids)
@@ -75,14 +75,14 @@ def _identity(dim: int) -> Linear:
 
 
 def marker_tokens(tokenizer: Any) -> dict[str, str]:
-    """The token of each marker in an untrained model; a marker that has none is ordinary text."""
+    """Return the token of each marker in an untrained model; a marker without one is ordinary text."""
     known = tokenizer.get_vocab()
     mentions = (("[START_ENT]", "[unused1]"), ("[END_ENT]", "[unused2]"))
     return {"[SEP]": tokenizer.sep_token} | {marker: token for marker, token in mentions if token in known}
 
 
 class QueryTokenizer:
-    """Turns query texts into token ids, and refuses those that the encoder cannot read."""
+    """Turns queries into token ids, and refuses those that the encoder cannot read."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class QueryTokenizer:
         casing: Forms | None = None,
         official: bool = False,
     ) -> None:
-        """A query tokenizer on top of an encoder's tokenizer.
+        """Make a query tokenizer of an encoder's tokenizer.
 
         Args:
             max_tokens: longest query, special tokens included.
@@ -107,7 +107,7 @@ class QueryTokenizer:
         self.marker_ids = {marker: [tokenizer.convert_tokens_to_ids(token)] for marker, token in marker_tokens.items()}
 
     def ids_of(self, text: str) -> list[int]:
-        """`[CLS] query [SEP]`.
+        """Return the ids of `[CLS] query [SEP]`.
 
         Raises:
             QueryError: the query is empty, has two `[SEP]` or an empty side, or more tokens than the encoder reads.
@@ -138,13 +138,13 @@ class QueryTokenizer:
         return len(text) <= MOST_CHARACTERS and (self.official or len(self._pieces(text)) < self.max_tokens)
 
     def numbers(self, words: Sequence[str]) -> list[int | None]:
-        """The ids of words, lower for common words; None if the vocabulary does not have one as one token."""
+        """Return the ids of words, lower for common words; None if the vocabulary does not have one as one token."""
         ids = [encoding.ids for encoding in encodings(self.tokenizer, words)]
         unknown = self.tokenizer.unk_token_id
         return [found[0] if len(found) == 1 and found[0] != unknown else None for found in ids]
 
     def _pieces(self, text: str) -> list[int]:
-        """[CLS] and the word pieces; a final question mark carries no information and is left out."""
+        """Return [CLS] and the word pieces, without a final question mark, which carries no information."""
         ids = [self.tokenizer.cls_token_id]
         text = text.strip() if self.official else text.strip().removesuffix("?")
         pieces, markers = MARKERS.split(text), [marker.upper() for marker in MARKERS.findall(text)]
@@ -220,13 +220,13 @@ def _shown(text: str) -> str:
 
 @torch.inference_mode()
 def encode_queries(encoder: QueryEncoder, ids: list[list[int]], pad_id: int) -> tuple[Floats, Floats]:
-    """Start and end vectors of tokenised queries, in order; see `apart`. Shapes: (queries, dim)."""
+    """Return start and end vectors of tokenised queries, in order; see `each_alone`. Shapes: (queries, dim)."""
     device = next(encoder.parameters()).device
     dim, lengths = int(encoder.start.config.hidden_size), [len(row) for row in ids]
     starts, ends = np.empty((len(ids), dim), np.float32), np.empty((len(ids), dim), np.float32)
     if is_batch_invariant(encoder.start, device):
         for members in buckets(lengths, batch_tokens(device)):
-            start, end = encoder.apart([ids[i] for i in members])
+            start, end = encoder.each_alone([ids[i] for i in members])
             starts[members], ends[members] = start.numpy(), end.numpy()
         return starts, ends
     together, multiple = batch_shape(device)

@@ -80,26 +80,26 @@ class FastTokenizer:
         return [self.convert_tokens_to_ids(token) for token in self._special]
 
     def get_vocab(self) -> dict[str, int]:
-        """The id of every word piece."""
+        """Return the id of every word piece."""
         return self.backend_tokenizer.get_vocab()
 
     def convert_tokens_to_ids(self, token: str) -> Any:
-        """The id of a word piece, or that of the unknown token."""
+        """Return the id of a word piece, or that of the unknown token."""
         token_id = self.backend_tokenizer.token_to_id(token)
         return self.unk_token_id if token_id is None else token_id
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
-        """The word pieces of these ids."""
+        """Return the word pieces of these ids."""
         return [self.backend_tokenizer.id_to_token(token_id) for token_id in ids]
 
     def tokenize(self, text: str) -> list[str]:
-        """The word pieces of a text, in which special tokens are recognised."""
+        """Return the word pieces of a text, in which special tokens are recognised."""
         (encoding,) = encodings(self, [text], special=True)
         return encoding.tokens
 
 
 def encodings(tokenizer: Any, texts: Sequence[str], special: bool = False) -> list[Encoding]:
-    """The word pieces of each text, without added special tokens; `special`: recognise those in the text."""
+    """Return the word pieces of each text, without added special tokens; `special`: recognise those in the text."""
     inner: Tokenizer = tokenizer.backend_tokenizer
     inner.no_truncation()
     inner.no_padding()
@@ -119,7 +119,7 @@ def is_panic(error: BaseException) -> bool:
 
 
 def _content(token: Any) -> str | None:
-    """The text of a special token, which may be written with its settings; None for anything else."""
+    """Return the text of a special token, which may be written with its settings; None for anything else."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else None
 
@@ -130,7 +130,7 @@ def is_cased(tokenizer: Any) -> bool:
 
 
 def usual_forms(texts: Iterable[str]) -> Forms:
-    """The most frequent form of every word; of equally frequent forms, the first by code points.
+    """Return the most frequent form of every word; of equally frequent forms, the first by code points.
 
     >>> usual_forms(["The city of Warsaw. Warsaw is in Poland, the USA is not."])
     {'warsaw': 'Warsaw', 'poland': 'Poland', 'usa': 'USA'}

@@ -66,7 +66,7 @@ class Window:
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[Tokens]:
-    """The word pieces of each text, with the characters of their words."""
+    """Return the word pieces of each text, with the characters of their words."""
     found = encodings(tokenizer, texts)
     ids = [encoding.ids for encoding in found]
     bounds = np.cumsum([0, *map(len, ids)])
@@ -98,7 +98,7 @@ def _continues(texts: Sequence[str], bounds: Rows, offsets: Positions, words: Do
 
 
 def _of_whole_words(offsets: Positions, follows: Bools) -> tuple[Positions, Positions]:
-    """The first and last character of the word of each piece, given which pieces continue a word. Shapes: (tokens,)."""
+    """Return the first and last character of each piece's word; `follows`: if it continues one. Shapes: (tokens,)."""
     places = np.arange(len(offsets))
     starts = offsets[np.maximum.accumulate(np.where(follows, 0, places)), 0]
     is_last = np.append(starts[1:] >= offsets[1:, 0], True)[: len(places)]  # the next piece begins where its word does
@@ -111,7 +111,7 @@ def _has_marks(text: str) -> bool:
 
 
 def _after_marks(text: str, end: int, limit: int) -> int:
-    """The end of the letter before `end`, its combining marks included."""
+    """Return the end of the letter before `end`, its combining marks included."""
     while end < limit and unicodedata.category(text[end])[0] == "M":
         end += 1
     return end
@@ -126,7 +126,7 @@ def _inside_word(text: str, cut: int) -> bool:
 
 
 def token_span(tokens: Tokens, start: int, end: int) -> tuple[int, int]:
-    """First and last token of the words that hold characters [start, end)."""
+    """Return the first and last token of the words that hold characters [start, end)."""
     first = int(np.searchsorted(tokens.ends, start, side="right"))
     last = int(np.searchsorted(tokens.starts, end, side="left")) - 1
     limit = len(tokens.ids) - 1
@@ -134,7 +134,7 @@ def token_span(tokens: Tokens, start: int, end: int) -> tuple[int, int]:
 
 
 def windows(tokenizer: Any, title: list[int], paragraph: Tokens, shape: WindowShape) -> list[Window]:
-    """The windows of a paragraph; title tokens beyond `shape.max_title` are left out."""
+    """Cut a paragraph into windows; title tokens beyond `shape.max_title` are left out."""
     head = [tokenizer.cls_token_id, *title[: shape.max_title], tokenizer.sep_token_id]
     return cut(head, paragraph.ids, tokenizer.sep_token_id, shape.length, shape.overlap, shape.title_segment)
 
@@ -142,7 +142,7 @@ def windows(tokenizer: Any, title: list[int], paragraph: Tokens, shape: WindowSh
 def cut(
     head: list[int], paragraph: list[int], separator: int, length: int, overlap: int, head_segment: int = 0
 ) -> list[Window]:
-    """Windows of at most `length` tokens: `head`, a stretch of the paragraph, `separator`."""
+    """Make windows of at most `length` tokens: `head`, a stretch of the paragraph, `separator`."""
     room = length - len(head) - 1
     cut_windows = []
     for begin, own_from, own_to in stretches(len(paragraph), room, overlap):
@@ -154,7 +154,7 @@ def cut(
 
 
 def stretches(tokens: int, room: int, overlap: int) -> list[tuple[int, int, int]]:
-    """(first token read, first token owned, last token owned + 1) of each window; the last reads to the end.
+    """Return (first token read, first token owned, last token owned + 1) of each window; the last reads to the end.
 
     >>> stretches(10, room=6, overlap=2)
     [(0, 0, 5), (4, 5, 10)]
