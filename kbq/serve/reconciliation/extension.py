@@ -90,12 +90,12 @@ async def extended(request: Extension, pages: Sequence[Page], filler: SlotFiller
         KbqError: a relation cannot be asked for.
     """
     columns = []
-    for column in request.properties:
-        chosen = column.chosen
-        named = relation_named(column.id, "one" if chosen.limit == 1 else "many")
-        columns.append((column.id, replace(named, min_probability=chosen.probability), chosen))
+    for one in request.properties:
+        chosen = one.chosen
+        named = relation_named(one.id, "one" if chosen.limit == 1 else "many")
+        columns.append((one.id, replace(named, min_probability=chosen.probability), chosen))
     asked = [(page, *column) for page in pages for column in columns]
-    refuse_long([page.title for page in pages], [column.id for column in request.properties])
+    refuse_long([page.title for page in pages], [one.id for one in request.properties])
     claims = await filler.claims([Slot(subject_of(page.title), relation) for page, _, relation, _ in asked])
     rows: dict[str, dict[str, list[dict[str, Any]]]] = {
         page_id: {column: [] for column, _, _ in columns} for page_id in request.ids

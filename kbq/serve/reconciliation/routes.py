@@ -21,12 +21,11 @@ import kbq
 from kbq.serve.access import RECONCILE, refuse_foreign
 from kbq.serve.bounds import MOST_ASKED, refuse_more
 from kbq.serve.filling import SlotFiller
-from kbq.serve.pages import templates
 from kbq.serve.problems import RefusedError
 from kbq.serve.reconciliation.candidates import Candidate, candidates, is_match, name_of
 from kbq.serve.reconciliation.extension import Extension, described_settings, extended
 from kbq.serve.services import Services, WithServices
-from kbq.storage.lines import without_surrogates
+from kbq.serve.views import rendered
 
 T = TypeVar("T", dict[str, Any], Extension)
 TYPE = {"id": "page", "name": "Page"}
@@ -164,8 +163,7 @@ class _Asked:
         return _json({"id": self._field("id"), "html": self._rendered("flyout.html")})
 
     def _rendered(self, template: str) -> str:
-        page = self._served.page(self._field("id"))
-        return without_surrogates(templates.get_template(template).render(page=page))
+        return rendered(template, {"page": self._served.page(self._field("id"))})
 
     def _field(self, name: str) -> str:
         return str(self._fields.get(name, ""))
