@@ -284,7 +284,8 @@ def test_what_cannot_be_opened_is_one_sentence(
     missing: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if missing:
-        monkeypatch.delitem(sys.modules, "kbq.serve.tools", raising=False)
+        for name in ("running", "tools"):
+            monkeypatch.delitem(sys.modules, f"kbq.serve.{name}", raising=False)
         monkeypatch.setitem(sys.modules, missing, None)
         monkeypatch.setitem(sys.modules, f"{missing}.server", None)
     monkeypatch.setattr(sys, "argv", ["kbq", "mcp", "no-kb"])
