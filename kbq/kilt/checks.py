@@ -19,25 +19,15 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # Unicode's category Cc
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What is checked besides what every prediction file must have; None means not checked.
+    """What is checked besides what every prediction file must have; None means not checked."""
 
-    Attributes:
-        lines: how many lines the official input files have, any of these; () is not checked.
-        is_known_page: whether a page id is in the knowledge source.
-        has_integer_pages: page ids must be numbers, as in KILT's own knowledge source; None: a warning where not.
-        wants_answers: off for a task that gives pages only.
-        max_answer_words: longest plausible answer, in words.
-        answers_are_titles: entity linking, where the answer is the title of the first page.
-        max_same_answers: share of the records, from 0 to 1, that may plausibly have one answer.
-    """
-
-    lines: tuple[int, ...] = ()
-    is_known_page: Callable[[str], bool] | None = None
-    has_integer_pages: bool | None = None
-    wants_answers: bool = True
-    max_answer_words: int | None = None
-    answers_are_titles: bool = False
-    max_same_answers: float | None = 0.5
+    lines: tuple[int, ...] = ()  # of the official input files, any of these; (): not checked
+    is_known_page: Callable[[str], bool] | None = None  # whether the knowledge source has a page id
+    has_integer_pages: bool | None = None  # as KILT's own knowledge source has; None: a warning where not
+    wants_answers: bool = True  # off for a task that gives pages only
+    max_answer_words: int | None = None  # of the longest plausible answer
+    answers_are_titles: bool = False  # entity linking: the answer is the title of the first page
+    max_same_answers: float | None = 0.5  # share of the records that may plausibly have one answer
 
 
 USUAL = Expectations()

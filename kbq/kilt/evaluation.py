@@ -41,20 +41,14 @@ class Evaluation(Mapping[str, float]):
 
     `Rprec` and `recall@5`, which both kinds have, are those of the leaderboard if it could be scored. `print` shows the
     tables.
-
-    Attributes:
-        scores: the kinds of evaluation that were possible, with the scores of every record.
-        refusals: why another kind was not possible.
-        additions: analyses that were asked for, under their keys in `to_dict`.
-        notes: what a reader of the numbers should know.
     """
 
     rules: Rules
-    scores: Mapping[Kind, Scores]
-    refusals: Mapping[Kind, EvaluationError]
-    additions: Mapping[str, object]
+    scores: Mapping[Kind, Scores]  # of the kinds that were possible, with those of every record
+    refusals: Mapping[Kind, EvaluationError]  # why another kind was not possible
+    additions: Mapping[str, object]  # analyses that were asked for, under their keys in `to_dict`
     tables: tuple[ScoreTable, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...]  # for a reader of the numbers
 
     def __getitem__(self, name: str) -> float:
         for scores in self.scores.values():

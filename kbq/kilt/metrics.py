@@ -23,25 +23,15 @@ RANK_KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How to score; the defaults are the official rules.
+    """How to score; the defaults are the official rules."""
 
-    Attributes:
-        missing: a gold record without prediction is an error, scores zero, or is skipped (which inflates).
-        empty_provenance: an empty provenance list counts as an evidence set nobody can find, or is ignored.
-        coupled: add KILT-accuracy-coupled, which wants the pages of the answer that was given.
-        top_1: add recall@1 and success_rate@1, which the official evaluation leaves out.
-        rouge: score ROUGE-L; without it the slowest score and its two keys are left out.
-        ks: depths of the retrieval scores.
-        rank_keys: of the retrieval scores, the keys of a provenance item that make a page.
-    """
-
-    missing: Missing = "error"
-    empty_provenance: EmptyProvenance = "count"
-    coupled: bool = False
-    top_1: bool = False
-    rouge: bool = True
-    ks: tuple[int, ...] = (1, 5, 10, 20, 100)
-    rank_keys: tuple[str, ...] = PAGE
+    missing: Missing = "error"  # a gold record without prediction is an error, scores zero, or is skipped: inflates
+    empty_provenance: EmptyProvenance = "count"  # an empty list is an evidence set nobody can find, or is ignored
+    coupled: bool = False  # add KILT-accuracy-coupled, which wants the pages of the answer that was given
+    top_1: bool = False  # add recall@1 and success_rate@1, which the official evaluation leaves out
+    rouge: bool = True  # score ROUGE-L, the slowest score
+    ks: tuple[int, ...] = (1, 5, 10, 20, 100)  # depths of the retrieval scores
+    rank_keys: tuple[str, ...] = PAGE  # keys of a provenance item that make a page, for the retrieval scores
 
     def __post_init__(self) -> None:
         for name, choices in (("missing", get_args(Missing)), ("empty_provenance", get_args(EmptyProvenance))):

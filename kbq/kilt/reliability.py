@@ -47,26 +47,18 @@ MISSING = "has an answer without a probability (output[0].meta.probability)"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Confidence:
-    """The scores of kbq.kilt.confidence over the answers; None where a score does not exist.
+    """The scores of kbq.kilt.confidence over the answers; None where a score does not exist."""
 
-    Attributes:
-        right_by: the score that says which answers are right.
-        queries: answered or not.
-        answered: share of the queries.
-        right: share of the answers.
-        coverages: as shares of the queries.
-    """
-
-    right_by: str
-    queries: int
+    right_by: str  # the score that says which answers are right
+    queries: int  # answered or not
     answers: int
-    answered: float
-    right: float | None
+    answered: float  # share of the queries
+    right: float | None  # share of the answers
     auroc: float | None
     aurc: float | None
     augrc: float | None
     e_aurc: float | None
-    coverages: tuple[Coverage, ...]
+    coverages: tuple[Coverage, ...]  # shares of the queries
     brier: float | None
     reliability: Reliability | None
     log_loss: float | None

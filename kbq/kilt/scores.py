@@ -67,24 +67,17 @@ def grouping(name: str) -> GroupOf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scores:
-    """The result of one kind of evaluation. Every number lies between 0 and 1, higher is better.
-
-    Attributes:
-        values: Shape: (items, names).
-        means: one for each name, added up in gold order as the official evaluation does.
-        notes: what a reader of the numbers should know.
-        predictions: how many belong to these queries.
-    """
+    """The result of one kind of evaluation. Every number lies between 0 and 1, higher is better."""
 
     kind: Kind
     rules: Rules
     names: tuple[str, ...]
     ids: tuple[str, ...]
     groups: tuple[str, ...]
-    values: Doubles
-    means: tuple[float, ...]
-    notes: tuple[str, ...]
-    predictions: int
+    values: Doubles  # Shape: (items, names)
+    means: tuple[float, ...]  # of each name, added up in gold order as the official evaluation does
+    notes: tuple[str, ...]  # for a reader of the numbers
+    predictions: int  # for these queries
 
     def column(self, name: str) -> Doubles:
         """Return the score of that name for every item. Shape: (items,). Raises EvaluationError if there is none."""
