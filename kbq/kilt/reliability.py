@@ -16,22 +16,9 @@ import numpy as np
 
 from kbq.array_types import Bools, Doubles
 from kbq.errors import EvaluationError
+from kbq.kilt import confidence
 from kbq.kilt.analysis import LOW_END
-from kbq.kilt.confidence import (
-    Coverage,
-    Reliability,
-    RiskCoverage,
-    augrc,
-    aurc,
-    auroc,
-    brier,
-    coverage_at,
-    e_aurc,
-    log_loss,
-    macro_ce,
-    reliability,
-    risk_coverage,
-)
+from kbq.kilt.confidence import Coverage, Reliability, RiskCoverage
 from kbq.kilt.files import Problems, Source, UnfitError, read_records
 from kbq.kilt.records import only_output, parse_answer, probability_of
 from kbq.kilt.report import Cell, Form, ScoreTable
@@ -156,23 +143,23 @@ def reliability_of(probabilities: Doubles, right: Bools, right_by: str) -> Confi
     """
     is_answered = ~np.isnan(probabilities)
     queries, answers = len(probabilities), int(is_answered.sum())
-    confidences, right = probabilities[is_answered], right[is_answered]
+    given, right = probabilities[is_answered], right[is_answered]
     return Confidence(
         right_by=right_by,
         queries=queries,
         answers=answers,
         answered=answers / queries,
         right=float(right.mean()) if answers else None,
-        auroc=auroc(confidences, right),
-        aurc=aurc(confidences, right),
-        augrc=augrc(confidences, right),
-        e_aurc=e_aurc(confidences, right),
-        coverages=tuple(coverage_at(confidences, right, precision, queries) for precision in PRECISIONS),
-        brier=brier(confidences, right),
-        reliability=reliability(confidences, right),
-        log_loss=log_loss(confidences, right),
-        macro_ce=macro_ce(confidences, right),
-        curve=risk_coverage(confidences, right, queries),
+        auroc=confidence.auroc(given, right),
+        aurc=confidence.aurc(given, right),
+        augrc=confidence.augrc(given, right),
+        e_aurc=confidence.e_aurc(given, right),
+        coverages=tuple(confidence.coverage_at(given, right, precision, queries) for precision in PRECISIONS),
+        brier=confidence.brier(given, right),
+        reliability=confidence.reliability(given, right),
+        log_loss=confidence.log_loss(given, right),
+        macro_ce=confidence.macro_ce(given, right),
+        curve=confidence.risk_coverage(given, right, queries),
     )
 
 

@@ -175,18 +175,9 @@ def check_file(validation: Validation, answers: Counter[str], expected: Expectat
 
 
 PROVENANCE_KEYS = (
-    "wikipedia_id",
-    "title",
-    "section",
-    "start_paragraph_id",
-    "start_character",
-    "end_paragraph_id",
-    "end_character",
-    "bleu_score",
-    "meta",
-    "text",
-    "score",
-)
+    "wikipedia_id", "title", "section", "start_paragraph_id", "start_character", "end_paragraph_id", "end_character",
+    "bleu_score", "meta", "text", "score",
+)  # fmt: skip
 
 
 def fix(guess_path: Path, out_path: Path, inputs_path: Path | None = None, keep_extras: bool = True) -> int:

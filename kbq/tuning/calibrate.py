@@ -95,17 +95,18 @@ def calibrate(
     mode = kb.mode(options)
     if not mode.second_look:
         raise TrainingError("probabilities rest on the reranker, and there is none: leave out --rerank 0")
-    golds = read_triples(Path(triples), unanswered=True)
+    triples, out = Path(triples), Path(out)
+    golds = read_triples(triples, unanswered=True)
     refuse_unreadable([gold.input or "" for gold in golds], kb.query_tokenizers(options), [gold.id for gold in golds])
-    facts = {"command": command, "data": {Path(triples).name: file_digest(Path(triples))}, "hidden": hidden}
-    if Path(out).is_dir():
+    facts = {"command": command, "data": {triples.name: file_digest(triples)}, "hidden": hidden}
+    if out.is_dir():
         raise TrainingError(f"{out} is a folder: give --out the name of a file")
-    with writing_to(Path(out).parent, TrainingError):  # before queries are asked, which takes minutes
-        make_folders(Path(out).parent)
-        tempfile.TemporaryFile(dir=Path(out).parent).close()
+    with writing_to(out.parent, TrainingError):  # before queries are asked, which takes minutes
+        make_folders(out.parent)
+        tempfile.TemporaryFile(dir=out.parent).close()
     rows = judge(kb, golds, options, hidden, report)
     _refuse_useless(rows, str(triples))
-    return write_calibration(kb, rows, Path(out), options, facts)
+    return write_calibration(kb, rows, out, options, facts)
 
 
 def judge(
