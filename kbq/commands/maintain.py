@@ -57,7 +57,7 @@ class Update:
 @takes(BuildOptions, "format", "skip_bad_lines", "workers")
 @takes(CorpusColumns)
 @takes(Update)
-def update(wanted: Update, columns: CorpusColumns = COLUMNS, options: BuildOptions = BUILD) -> None:
+def update(*, columns: CorpusColumns = COLUMNS, options: BuildOptions = BUILD, wanted: Update) -> None:
     """Add new pages and replace changed ones, by their ids; the others are not encoded again."""
     _update(wanted, replace(options, columns=columns), delete_missing=False)
 
@@ -66,7 +66,7 @@ def update(wanted: Update, columns: CorpusColumns = COLUMNS, options: BuildOptio
 @takes(BuildOptions, "format", "workers")
 @takes(CorpusColumns)
 @takes(Update)
-def sync(wanted: Update, columns: CorpusColumns = COLUMNS, options: BuildOptions = BUILD) -> None:
+def sync(*, columns: CorpusColumns = COLUMNS, options: BuildOptions = BUILD, wanted: Update) -> None:
     """Update, and delete the pages that the corpus lacks."""
     _update(wanted, replace(options, columns=columns), delete_missing=True)
 
