@@ -584,7 +584,7 @@ def test_info_of_a_knowledge_base(run: Run, kb_folder: Path, model_folder: Path)
         ("tiny", (), "choose --kind compact, disk or exact for that"),
         ("compact", (), "choose --kind disk or exact for that"),
         ("disk", (), "choose --kind exact for that"),
-        ("tiny", ("--filter", 1), "its --filter hides the others"),
+        ("tiny", ("--filter", 1), "its --filter hides the rest"),
     ],
 )
 def test_a_recall_that_was_not_reached_is_said(
