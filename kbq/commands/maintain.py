@@ -209,6 +209,8 @@ def index_vectors(
     from kbq.model.model import model_of
     from kbq.search.building_indexes import IndexSpec, add_index
 
+    if kind == "exact":  # wrong usage, whatever the knowledge base
+        refuse_given(context, "with exact search", ("recall", "queries"))
     manifest = read_manifest(kb)
     if chosen_kind(manifest, kind) == "exact":
         refuse_given(context, "with exact search", ("recall", "queries"))
