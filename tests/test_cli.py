@@ -937,7 +937,7 @@ def assert_one_sentence(outcome: Outcome, message: str) -> None:
         ("build empty new --model model", "empty contains no pages: check that it is the right file"),
         ("build blank new --model model", "blank contains no pages"),
         ("build folder new --model model", "folder contains no .txt, .md, .html, .docx or .pdf file"),
-        ("build word.doc new --model model", "word.doc: the first line 'Marie Curie was born in Warsaw.' is not in a known"),
+        ("build word.doc new --model model", "word.doc: the first line 'Marie Curie was born in Warsaw.' is not in"),
         ("build broken.gz new --model model", "compressed data is damaged"),
         ("build twice.jsonl new --model model", "twice.jsonl:2: page id '1' is that of an earlier page, too"),
         ("build bad.jsonl new --model model", "bad.jsonl:2: not JSON"),
