@@ -17,7 +17,7 @@ from unittest import mock
 import numpy as np
 import reporting
 import torch
-from measuring import arguments, own_megabytes, wall_seconds
+from measuring import arguments, megabytes, wall_seconds
 
 from kbq.corpus.readers import read_corpus
 from kbq.model import phrases
@@ -107,14 +107,14 @@ def measured(model: Model, corpus: Path, paragraphs: int) -> dict[str, object]:
 def main() -> None:
     options = arguments(__doc__, corpora=[Path], paragraphs=2000, threads=2, name="encoder")
     torch.set_num_threads(options.threads)
-    empty = own_megabytes()
+    empty = megabytes()
     model = Model.open("default", "cpu")
     query = one_query(model)  # what a query needs is in memory, too
     figures: dict[str, object] = {
         "threads": options.threads,
         "products in": str(fast_dtype(torch.device("cpu"))).removeprefix("torch."),
         "model on the disk, MB": round((DEFAULT_MODEL / WEIGHTS).stat().st_size / 1e6, 1),
-        "model in memory, MB": round(own_megabytes() - empty),
+        "model in memory, MB": round(megabytes() - empty),
         "one query, ms": query,
     }
     for corpus in options.corpora:

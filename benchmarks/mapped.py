@@ -20,7 +20,7 @@ from typing import Any
 
 import reporting
 import torch
-from measuring import arguments, inputs, own_megabytes
+from measuring import arguments, inputs, megabytes
 
 from kbq.answers import BuiltKind
 from kbq.dump.manifest import read_manifest
@@ -77,12 +77,12 @@ def measured(folder: Path, texts: list[str]) -> dict[str, Any]:
     figures: dict[str, Any] = {"memory free, MB": round(available_memory() / 1e6)}
     for kind in KINDS:
         if kind == "tiny":
-            figures["own memory, MB"] = round(own_megabytes())
+            figures["own memory, MB"] = round(megabytes())
         figures[kind] = {
             f"{count} at a time": searched(folder, kind, texts[:of], count)
             for count, of in ((TOGETHER, TOGETHER), (1, ALONE))
         }
-    figures["with tiny, MB"] = round(own_megabytes())
+    figures["with tiny, MB"] = round(megabytes())
     return figures
 
 

@@ -20,11 +20,7 @@ from typing import Any
 
 import numpy as np
 import reporting
-from measuring import arguments, cpu_seconds
-
-from kbq.importing import dump, index
-from kbq.importing.checkpoint import import_checkpoint
-from kbq.kb import KnowledgeBase
+from measuring import arguments, cpu_seconds, megabytes
 
 SIZES = (1, 10, 100)
 UNITS = ("phrase", "sentence", "paragraph", "page")
@@ -34,12 +30,16 @@ UNITS = ("phrase", "sentence", "paragraph", "page")
 
 
 def import_dump(work: Path, size: int, bm25: bool) -> dict[str, object]:
+    from kbq.importing import dump  # here, as in all steps: what a step loads is measured, too
+
     folder = work / f"kb-dump-{size}{'-words' * bm25}"
     counts = dump.import_dump(work / f"dump-{size}", folder, work / "model", bm25=bm25).manifest.counts
     return {"vectors": counts.rows, "tokens": counts.tokens, "pages": counts.pages, "bytes": _bytes(folder)}
 
 
 def import_index(work: Path, size: int, name: str, bm25: bool) -> dict[str, object]:
+    from kbq.importing import index
+
     folder = work / f"kb-{name}-{size}{'-words' * bm25}"
     counts = index.import_index(
         work / f"dump-{size}", folder, work / "model", f"start/{name}", bm25=bm25
@@ -49,6 +49,7 @@ def import_index(work: Path, size: int, name: str, bm25: bool) -> dict[str, obje
 
 def search(work: Path, kb: str, queries: Path) -> dict[str, object]:
     """Return searches per CPU second for the ten best phrases, of encoded queries, one and 64 at a time."""
+    from kbq.kb import KnowledgeBase
     from kbq.search.search import search as search_rows
 
     opened, texts = KnowledgeBase.open(work / kb, device="cpu"), _texts(queries)
@@ -69,6 +70,8 @@ def search(work: Path, kb: str, queries: Path) -> dict[str, object]:
 
 def official_step(work: Path, kbs: Sequence[str], queries: Path) -> dict[str, object]:
     """Do what the official figures time: all queries, four units, both indexes, and all that is loaded for it."""
+    from kbq.kb import KnowledgeBase
+
     texts, searches = _texts(queries), 0
     for kb in kbs:
         opened = KnowledgeBase.open(work / kb, device="cpu")
@@ -94,8 +97,9 @@ def measured(step: Callable[..., dict[str, Any]], *given: object) -> dict[str, A
 
 def _step(step: Callable[..., dict[str, Any]], *given: object) -> dict[str, Any]:
     facts = step(*given)
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return facts | {"cpu_seconds": round(usage.ru_utime + usage.ru_stime, 2), "MiB": usage.ru_maxrss // 1024}
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    peak = round(megabytes(what="VmHWM") / 1.024)
+    return facts | {"cpu_seconds": round(used.ru_utime + used.ru_stime, 2), "MiB": peak}
 
 
 # Larger dumps
@@ -226,6 +230,8 @@ def wikipedia(found: dict[str, Any]) -> dict[str, float]:
 
 
 def main() -> None:
+    from kbq.importing.checkpoint import import_checkpoint
+
     given = arguments(__doc__, fixtures=Path, work=Path)
     given.work.mkdir(parents=True, exist_ok=True)
     written = given.fixtures / "public" / "dump"
