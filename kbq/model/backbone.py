@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from kbq.errors import ModelError, first_line
 from kbq.model.bert import CONFIG as BERT_CONFIG
 from kbq.model.bert import Bert, BertConfig, is_bert
-from kbq.model.model_files import CONFIG, SPARTA, explained, record_name, refuse_damage, refuse_links, remedy
+from kbq.model.model_files import CONFIG, SPARTA, record_name, refuse_damage, refuse_links, remedy
 from kbq.model.model_folder import WEIGHTS, local_folder, read_config, read_weights
 from kbq.model.pickled_weights import BombError, refuse_bombs
 from kbq.model.tokenizer import FILE, FastTokenizer, is_panic
@@ -56,8 +56,7 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
     if record == CONFIG and (base := read_config(folder).base):
         raise ModelError(f"{source} holds a query encoder for the model {base}: start from that")
     prefix = ENCODERS[record]
-    with explained(folder / WEIGHTS):
-        stored = read_weights(folder / WEIGHTS, prefix)
+    stored = read_weights(folder / WEIGHTS, prefix)
     weights = {name.removeprefix(prefix): tensor.contiguous() for name, tensor in stored.items()}
     with TemporaryDirectory() as copy:
         advice = "free disk space, or set TMPDIR to another folder"

@@ -16,7 +16,7 @@ from typing import TypeVar
 from safetensors import SafetensorError
 
 from kbq.errors import ModelError
-from kbq.storage.files import reading_problem
+from kbq.storage.files import reading_from, reading_problem
 from kbq.storage.paths import PACKAGE
 from kbq.storage.records import OtherFormatError, read_record
 from kbq.storage.seals import FORMAT, SEAL, Damage, FileSeal, all_damage, first_damage, seal_of
@@ -151,7 +151,7 @@ def model_damage(folder: Path, report: Callable[[int], None]) -> Iterator[Damage
 
 @contextmanager
 def explained(path: Path, advice: str = "") -> Iterator[None]:
-    """Say in one sentence why a file of a model cannot be read.
+    """Say in one sentence why a file of a model cannot be read: `reading_from`, also for safetensors.
 
     Args:
         advice: what to do about damage; by default the `remedy` of its folder.
@@ -159,10 +159,11 @@ def explained(path: Path, advice: str = "") -> Iterator[None]:
     Raises:
         ModelError: it is missing, damaged, or cannot be read.
     """
-    try:
-        yield
-    except (OSError, ValueError, MemoryError, SafetensorError) as error:
-        raise ModelError(reading_problem(path, error, advice or remedy(path.parent))) from None
+    with reading_from(path, ModelError, advice or remedy(path.parent)):
+        try:
+            yield
+        except SafetensorError as error:
+            raise ValueError(str(error)) from None
 
 
 def remedy(folder: Path) -> str:

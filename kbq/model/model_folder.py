@@ -189,14 +189,14 @@ def _sort_facts(path: Path) -> None:
         file.write(written.ljust(size))
 
 
-def read_weights(path: Path, prefix: str = "") -> NamedTensors:
+def read_weights(path: Path, prefix: str = "", advice: str = "") -> NamedTensors:
     """Read the weights of a file whose names begin with `prefix`; int8 becomes float32.
 
     Raises:
-        OSError, SafetensorError: the file is missing or damaged.
-        ValueError: a scale is missing, or a weight holds NaN or infinity.
+        ModelError: the file is missing or damaged; with `advice`, by default that of `remedy`.
     """
-    return unpacked({name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)})
+    with explained(path, advice):
+        return unpacked({name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)})
 
 
 def read_model_weights(folder: Path, config: ModelConfig) -> NamedTensors:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from kbq.errors import ModelError
 from kbq.model.backbone import empty_backbone, hidden_states, without_pooler
 from kbq.model.bert import more_rows, pack_few_rows
-from kbq.model.model_files import remedy
+from kbq.model.model_files import explained, remedy
 from kbq.model.model_folder import (
     WEIGHTS,
     ModelConfig,
@@ -164,11 +164,9 @@ def open_reader(folder: Path) -> QuestionAnswering:
     _refuse_query_encoder(folder, config)
     if not (folder / READER).is_file():
         raise ModelError(f"the model {folder} has no reader: train one with `kbq train reader`")
-    try:
-        reader_weights = read_weights(folder / READER)
+    reader_weights = read_weights(folder / READER)
+    with explained(folder / READER):
         written_for = _written_for(folder)
-    except (OSError, SafetensorError, ValueError) as error:
-        raise ModelError(reading_problem(folder / READER, error, remedy(folder))) from None
     if written_for != config.phrase_fingerprint:
         raise ModelError(
             f"{folder / READER} belongs to the phrase encoder {written_for}, but the model has "
@@ -212,10 +210,7 @@ def _refuse_query_encoder(folder: Path, config: ModelConfig) -> None:
 def _phrase_encoder(folder: Path, judges: bool) -> tuple[QuestionAnswering, NamedTensors]:
     """A reader shaped like the model's encoder, to be loaded, and the weights that it may share, by its names."""
     network = QuestionAnswering(empty_backbone(folder), judges)
-    try:
-        weights = read_weights(folder / WEIGHTS, f"{SHARED}backbone.")
-    except (OSError, SafetensorError, ValueError) as error:
-        raise ModelError(reading_problem(folder / WEIGHTS, error, remedy(folder))) from None
+    weights = read_weights(folder / WEIGHTS, f"{SHARED}backbone.")
     return network, {name.removeprefix(SHARED): tensor for name, tensor in weights.items()}
 
 
@@ -264,8 +259,8 @@ class TaughtJudge:
         path = folder / TAUGHT
         if not path.is_file():
             return None
+        weights = read_weights(path)
         try:
-            weights = read_weights(path)
             with safe_open(path, "pt") as file:
                 facts = file.metadata() or {}
             relations = as_record(parsed_json(facts["relations"]), frozenset[str])

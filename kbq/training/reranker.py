@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from kbq.errors import ModelError, TrainingError
+from kbq.errors import TrainingError
 from kbq.model.backbone import saved_tokenizer
 from kbq.model.devices import choose_device
 from kbq.model.model_files import CONFIG
@@ -35,7 +34,6 @@ from kbq.model.model_folder import (
 from kbq.reading.network import PhraseJudge, QuestionAnswering, open_reader, question_answering, save_reader
 from kbq.reading.phrase_windows import ReadWindow, read_around
 from kbq.reading.reader import Reader
-from kbq.storage.files import reading_problem
 from kbq.storage.folders import copy_folder, make_folders
 from kbq.training.batches import passages_digest, weights_digest
 from kbq.training.engine import SEEDS, Run, StepReport
@@ -274,10 +272,7 @@ def _open_larger(folder: Path) -> tuple[QuestionAnswering, Any]:
     reader = Reader.open(str(_checkpoint(folder)), "cpu")
     network = question_answering(reader.network)
     if (folder / JUDGE).is_file():
-        try:
-            weights = read_weights(folder / JUDGE)
-        except (OSError, SafetensorError, ValueError) as error:
-            raise ModelError(reading_problem(folder / JUDGE, error, "teach it again")) from None
+        weights = read_weights(folder / JUDGE, advice="teach it again")
         network.judge = PhraseJudge(network.config.hidden_size)
         load_weights(network.judge, weights, "", folder)
     return network, reader.tokenizer

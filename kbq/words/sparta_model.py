@@ -19,11 +19,10 @@ from torch import Tensor, nn
 from kbq.errors import ModelError
 from kbq.model.backbone import empty_backbone, hidden_states, load_tokenizer, pretrained_backbone, saved_tokenizer
 from kbq.model.devices import batch_tokens, buckets, choose_device, fast_copy, pad, padded, readable_length
-from kbq.model.model_files import RECORDS, SPARTA, read_model_record, refuse_changes, remedy, sealed_files
+from kbq.model.model_files import RECORDS, SPARTA, read_model_record, refuse_changes, sealed_files
 from kbq.model.model_folder import WEIGHTS, load_weights, plain_facts, read_weights, save_tensors
 from kbq.model.tokenizer import encodings
 from kbq.model.windows import Tokens, WindowShape, tokenize
-from kbq.storage.files import reading_problem
 from kbq.storage.folders import files_for, make_folder
 from kbq.storage.records import write_record
 from kbq.storage.seals import FileSeal
@@ -231,10 +230,7 @@ class SpartaModel:
         record = read_record_of(folder)
         refuse_changes(folder, record.files)
         network = Sparta(empty_backbone(folder))
-        try:
-            load_weights(network, read_weights(folder / WEIGHTS), "", folder)
-        except (OSError, SafetensorError, ValueError) as error:
-            raise ModelError(reading_problem(folder / WEIGHTS, error, remedy(folder))) from None
+        load_weights(network, read_weights(folder / WEIGHTS), "", folder)
         return cls(record.config, saved_tokenizer(folder), network.eval().to(choose_device(device)))
 
     def save(self, folder: Path) -> None:
