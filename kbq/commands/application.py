@@ -55,7 +55,7 @@ def summary(text: str, room: int) -> str:
     'Tune the query encoder on triples'
     """
     sentence = re.split(r"\.(?:\s|$)", " ".join(text.split()), maxsplit=1)[0]
-    part = re.match("[^:;]*", sentence)[0]  # type: ignore[index]  # behind it, commas divide lists
+    part = re.match("[^:;]*", sentence)[0]  # type: ignore[index]  # after it, commas divide lists
     ends = [*(found.start() for found in re.finditer(", ", part)), len(part), len(sentence)]
     return sentence[: max((end for end in ends if end <= room), default=ends[0])]
 

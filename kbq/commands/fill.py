@@ -29,7 +29,7 @@ NAMED = 10  # rows that cannot be asked for
 
 
 def spread(words: Sequence[str], option: str) -> list[str]:
-    """Return a command line in which each of the values behind an option has it in front.
+    """Return a command line in which the option is repeated before each of its values.
 
     >>> spread(["t.csv", "--relations", "born", "died", "--out", "o.csv"], "--relations")
     ['t.csv', '--relations', 'born', '--relations', 'died', '--out', 'o.csv']
@@ -139,7 +139,7 @@ def _note_left_out(counts: "FillCounts", out: Path | None) -> None:
     if len(counts.unasked) > NAMED:
         note(f"… and {len(counts.unasked) - NAMED:,} more rows")
     if counts.formulas:
-        note(f"{counts.formulas:,} values look like formulas of a spreadsheet: each is behind an apostrophe")
+        note(f"{counts.formulas:,} values look like formulas of a spreadsheet: each gets an apostrophe")
     if counts.left_out:
         lacking = f"; {counts.lacking:,} names have no Q-number: see {out}.ids-todo.tsv" if counts.lacking else ""
         said = f"{counts.commands:,} commands are written, {counts.left_out:,} claims cannot be: {out}.left-out.jsonl"

@@ -75,7 +75,7 @@ def explanation_lines(hit: Answer, parts: Mapping[str, float]) -> list[str]:
 
 
 def excerpt(hit: Answer) -> tuple[str, Styled, str]:
-    """Return the unit, or the text near the phrase, in three parts: before the phrase, the phrase, and behind it."""
+    """Return the unit, or the text near the phrase, in three parts: before the phrase, the phrase, and after it."""
     start, end = hit.start, hit.end
     first = max(hit.unit[0] if hit.unit[0] < start else 0, start - AROUND)
     last = min(hit.unit[1] if hit.unit[1] > end else len(hit.context), end + AROUND)

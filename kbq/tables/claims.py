@@ -89,7 +89,7 @@ class Claim:
 
     @property
     def parts(self) -> tuple[str, str, str]:
-        """The sentence: the text before the value, the value, and the text behind it."""
+        """The sentence: the text before the value, the value, and the text after it."""
         start, end = self.start - self.sentence_start, self.end - self.sentence_start
         return self.sentence[:start], self.sentence[start:end], self.sentence[end:]
 

@@ -107,7 +107,7 @@ def date_of(text: str, before: str = "", behind: str = "", is_date: bool = False
 
     Args:
         before: the text before it: "c." makes it approximate, "before" makes it no date.
-        behind: the text behind it: "BC" belongs to the year, "(?)" is a doubt.
+        behind: the text after it: "BC" belongs to the year, "(?)" is a doubt.
         is_date: it is certainly a date, so that years below 1000 need no era.
 
     >>> date_of("1265"), date_of("1265", "was born c. "), date_of("1265", "before "), date_of("1903/4")
@@ -201,7 +201,7 @@ def _of_two(text: str) -> DateValue | None:
 
 
 def _of_edtf(text: str) -> DateValue | None:
-    """A date as ISO or EDTF have it; parts that are 00 are not known."""
+    """Return a date that is written in ISO or EDTF; parts that are 00 are unknown."""
     mark = text[-1] if text[-1] in "~?" else ""
     sign = "-" if text.startswith("-") else ""
     year, *rest = text.strip("-~?").split("-")

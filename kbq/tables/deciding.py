@@ -132,7 +132,7 @@ class Decider:
         return values
 
     def normal(self, text: str, relation: Relation, before: str = "", behind: str = "") -> NormalForm | None:
-        """Return what a value of a relation certainly is, given the text before and behind it."""
+        """Return what a value of a relation certainly is, given the text before and after it."""
         if relation.type in ("date", "quantity"):
             return normal_form(text, relation.type, before, behind)
         if relation.type == "text":

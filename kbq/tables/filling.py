@@ -49,7 +49,7 @@ class Filling:
         search: SearchOptions,
         decisions: Decided,
     ) -> None:
-        """Raises KbqError if nothing can be asked, or nothing would have a probability."""
+        """Raise KbqError if nothing can be asked, or nothing would have a probability."""
         self._kb, self._table, self._relations, self._options, self._search = kb, table, relations, options, search
         self._decisions, self._pages = decisions, Pages(kb.shards)
         self._decider = Decider(kb.titles, options.threshold(kb, search), options.top, decisions)

@@ -45,7 +45,7 @@ class FillCounts:
     asked: int = 0  # queries that an earlier run had not answered
     filled: int = 0  # of the cells asked for; of a check: those that agree
     markers: int = 0  # cells that count as empty for what they hold
-    formulas: int = 0  # values that a spreadsheet would compute, written behind an apostrophe
+    formulas: int = 0  # values that a spreadsheet would compute, written after an apostrophe
     commands: int = 0  # of QuickStatements
     left_out: int = 0  # claims that QuickStatements cannot express
     lacking: int = 0  # names whose Q-number is missing
@@ -240,9 +240,9 @@ def refuse_unwritable(table: Table, format: RowFormat) -> None:
 
 
 def _line(texts: Sequence[str], dialect: Dialect) -> str:
-    # A quotation mark must not open a cell that swallows the rows behind it: other programs read TSV as they do CSV.
+    # A quotation mark must not open a cell that swallows the rows after it: other programs read TSV as they do CSV.
     buffer = StringIO(newline="")
-    if dialect.has_blanks:  # behind each delimiter, which csv writes as one letter
+    if dialect.has_blanks:  # after each delimiter, which csv writes as one letter
         must_be_quoted = re.compile(rf'^ |["\r\n{re.escape(dialect.delimiter)}]')
         cells = (f'"{text.replace(chr(34), chr(34) * 2)}"' if must_be_quoted.search(text) else text for text in texts)
         return f"{dialect.delimiter} ".join(cells) + dialect.line_end

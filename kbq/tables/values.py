@@ -51,7 +51,7 @@ def normal_form(
         type: what the value is known to be. Without it, a number alone is neither a date nor a quantity, and a quantity
             must have a well-known unit.
         before: the text before it, which may say "about".
-        behind: the text behind it.
+        behind: the text after it.
 
     >>> normal_form("November 7, 1867"), normal_form("US$ 3.2 billion")
     (DateValue(edtf='1867-11-07', precision=11, julian=False), QuantityValue(number='3200000000', unit='US$'))

@@ -85,7 +85,7 @@ def read_ids(path: Path) -> dict[str, str]:
         given = [clean_text(str(value or "")) for value in read.values()]
         if any(name[:1] == " " and _Q_NUMBER.fullmatch(beside) for name, beside in pairwise(given)):
             advice = "put quotes around a name with a comma"
-            problems.append(f"{path}:{number}: {given[0]!r:.60} and the text behind its comma are two values: {advice}")
+            problems.append(f"{path}:{number}: {given[0]!r:.60} and the text after its comma are two values: {advice}")
         rows.append((number, [value.strip() for value in given]))
     columns = sorted({place for _, row in rows for place, text in enumerate(row) if _Q_NUMBER.fullmatch(text)})
     if rows and not columns:

@@ -144,7 +144,7 @@ def test_a_name_with_a_comma_that_has_no_quotes_has_no_number(tmp_path: Path) ->
     (tmp_path / "ids.csv").write_text("Washington, D.C.,Q61\n")
     with pytest.raises(KbqError) as refused:
         read_ids(tmp_path / "ids.csv")
-    assert "'Washington' and what is behind its comma are two values" in refused.value.problems[0]
+    assert "'Washington' and the text after its comma are two values" in refused.value.problems[0]
     (tmp_path / "ids.csv").write_text("Washington, Q61\nBern, Q70\n")
     assert read_ids(tmp_path / "ids.csv")["Bern"] == "Q70"
 
