@@ -175,7 +175,7 @@ def test_answers_are_described_and_are_as_described(service: Running) -> None:
         (
             {"rows": [{"name": "x"}], "relations": ["y"]},
             422,
-            "the table has no column 'subject', it has 'name'",
+            "the table has no column 'subject' (it has 'name')",
         ),
         ({"subjects": ["x"], "relations": [{"name": "y", "typ": "date"}]}, 422, "is unknown: leave it out"),
         ({"subjects": ["x"], "relations": [""]}, 422, "is empty: write something"),
