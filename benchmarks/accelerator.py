@@ -2,10 +2,10 @@
 
     python benchmarks/accelerator.py [--device cuda] [--seconds 230] [--out results/accelerator.json] [--small]
 
-It makes its own data: the bundled articles, several times, and random vectors. Each part has its share of the time and
-is ended when that is over; what one part fails of is printed, and the others go on. Figures are written after each
-part, and the whole stops after `--seconds` whatever happens. Seconds are wall time, with all that the CPU does for the
-GPU. `--small` shows that it runs: with TRITON_INTERPRET=1 and `--device cpu`, on any machine.
+It makes its own data: the bundled articles, several times, and random vectors. Each part has its share of the time
+and is ended when that is over; the error of a part that fails is printed, and the others go on. Figures are written
+after each part, and the whole stops after `--seconds` whatever happens. Seconds are wall time, with all that the CPU
+does for the GPU. `--small` shows that it runs: with TRITON_INTERPRET=1 and `--device cpu`, on any machine.
 """
 
 import argparse

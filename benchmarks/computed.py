@@ -1,4 +1,4 @@
-"""Computed figures: what tables show that no result holds. `tables.toml` names each as it names results."""
+"""Computed figures: values of tables that follow from results. `tables.toml` names each as it names results."""
 
 import math
 import statistics

@@ -2,9 +2,8 @@
 
     python benchmarks/encoder.py CORPUS… [--paragraphs 2000] [--threads 2] [--name encoder]
 
-The share counts what real tokens need: linear layers, and attention within each window. How far vectors are from
-those of float32 is said as cosines. Beside it: what the default model takes on the disk and in memory, and how long
-it encodes one query.
+The share counts what real tokens need: linear layers, and attention within each window. Cosines compare vectors with
+those of float32. Also measured: the default model's size on the disk and in memory, and the time to encode one query.
 """
 
 import statistics

@@ -1,11 +1,10 @@
 """Fill: how many cells of a gold table are filled, how many of them rightly, and how fast.
 
-python benchmarks/fill.py KB GOLD.jsonl [--subjects 1000] [--wide 40] [--timed 30] [--name fill]
+    python benchmarks/fill.py KB GOLD.jsonl [--subjects 1000] [--wide 40] [--timed 30] [--name fill]
 
 Gold cells are asked for with every value that is found, and thresholds are applied afterwards. Then again where three
 in ten of the pages that answer them are not searched: their cells are rightly empty. Then every relation is asked
-for, of some of the subjects. Gold data do not know all that is true: a value that is right, but not gold, counts as
-wrong.
+for, of some of the subjects. Gold data are incomplete: a right value that is not gold counts as wrong.
 """
 
 import random

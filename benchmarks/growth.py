@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/growth.py KB WORK [--millions 0.1 0.3 1 3 10]
 
-The first rows of KB are the smaller sizes; more than it has are all of them. WORK is a folder for the cut knowledge
-bases, each deleted when it has been measured. plotting.py draws the curves.
+The smaller sizes are the first rows of KB; a size above its own means all of them. WORK is a folder for the cut
+knowledge bases, each deleted when it has been measured. plotting.py draws the curves.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""Hostile files: whatever `import`, `fill` and `serve` read is mutated; each trial must answer, or be one sentence.
+"""Hostile files: what `import`, `fill` and `serve` read is mutated; each trial must answer, or end with one sentence.
 
     OMP_NUM_THREADS=1 python benchmarks/hostile.py WORK [--trials 2000]
 

@@ -1,4 +1,4 @@
-"""Index kinds: what each costs to build and to hold, what it finds of exact search, and how fast it is.
+"""Index kinds: what each costs to build and to keep, how much of exact search it finds, and how fast it is.
 
     OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB GOLD.jsonl [--recall 0.95 0.99] [--tuned MODEL] [--name NAME]
                                                        [--kinds compact tiny disk] [--more]

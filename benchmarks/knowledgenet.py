@@ -1,10 +1,10 @@
 """KnowledgeNet: exhaustively annotated passages as a table: what is filled, how rightly, and what should stay empty.
 
-python benchmarks/knowledgenet.py KB GOLD.jsonl
+    python benchmarks/knowledgenet.py KB GOLD.jsonl
 
-KB holds the corpus, and GOLD the triples, of `recipes/prepare_knowledgenet.py`. What a document does not state, it was
-annotated not to state in one passage at least; another one, annotated for other relations, may state it all the same.
-So false answers are counted twice: all of them, and those from passages that were annotated.
+KB holds the corpus, and GOLD the triples, of `recipes/prepare_knowledgenet.py`. An empty cell was annotated as not
+stated in at least one passage; another one, annotated for other relations, may state it. So false answers are counted
+twice: all of them, and those from passages that were annotated.
 """
 
 from collections.abc import Sequence

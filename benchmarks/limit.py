@@ -1,9 +1,9 @@
-"""Limit: exact search against the product that it cannot do without.
+"""Limit: exact search beside the matrix product that it needs.
 
     OMP_NUM_THREADS=1 python benchmarks/limit.py QUERIES KB…
 
 By turns, in CPU seconds of one thread: the search of the ten best phrases with its answers, and the product of all rows
-with the same queries in whole numbers, in blocks as large as the search's. A round asks all 64 queries, so many of them
+with the same queries in whole numbers, in blocks as large as the search's. A round asks all 64 queries, some of them
 together; the fastest round counts.
 """
 

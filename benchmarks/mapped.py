@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/mapped.py KB QUERIES --within "systemd-run --scope -q -p MemoryMax=1G"
 
-`--within` is what a command is written behind to have less memory; `--here` only prints what is measured with what
-there is. KB holds a disk and a tiny index. The system forgets KB's files before it is opened; seconds are those that
-somebody waits for hits when queries are encoded. Linux only.
+`--within` is a command that limits the memory of the command behind it; `--here` only prints what is measured with
+the present limit. KB holds a disk and a tiny index. The system forgets KB's files before it is opened; seconds are
+the wall time of the search alone. Linux only.
 """
 
 import json

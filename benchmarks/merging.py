@@ -1,4 +1,4 @@
-"""Merging: two query encoders, each tuned on half of the relations, become one: what it keeps of both.
+"""Merging: two query encoders, each tuned on half of the relations, become one, which keeps much of both.
 
     python benchmarks/merging.py KB TRAIN.jsonl DEV.jsonl WORK NAME=KB:GOLD.jsonl … [--queries 1000] [--sample 500]
 

@@ -1,4 +1,4 @@
-"""Official: what importing and searching what DensePhrases wrote costs with size.
+"""Official: the cost of importing and searching files that DensePhrases wrote, by size.
 
     OMP_NUM_THREADS=1 python benchmarks/official.py FIXTURES WORK
 

@@ -1,6 +1,6 @@
 """Promise: whether the precision that a calibration promises above its threshold is kept on other queries.
 
-python benchmarks/promise.py NAME=KB:GOLD.jsonl [NAME=…] [--draws 200] [--model MODEL]
+    python benchmarks/promise.py NAME=KB:GOLD.jsonl [NAME=…] [--draws 200] [--model MODEL]
 
 Again and again, half of the queries, drawn at random, make a calibration, as `kbq calibrate` does, and the other half
 is answered with it. A promise counts as kept where at least that share of the answers above the threshold is right.

@@ -1,6 +1,6 @@
 """Reconciliation: which names OpenRefine would match, rightly and wrongly, and what it gets for new columns.
 
-python benchmarks/reconciliation.py SAMPLE GOLD.jsonl LARGE [--names 2000]
+    python benchmarks/reconciliation.py SAMPLE GOLD.jsonl LARGE [--names 2000]
 
 Names are titles and variants of them, sent to `kbq serve` as OpenRefine sends them: ten at a time, one request after
 another. A name is matched wrongly where the service is certain of another page. Then each name is asked as if its page

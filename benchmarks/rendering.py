@@ -1,4 +1,4 @@
-"""Rendering: the parts of a place in a page, as `tables.toml` says them, become Markdown."""
+"""Rendering: the parts of a place in a page, from `tables.toml`, become Markdown."""
 
 import fnmatch
 import json

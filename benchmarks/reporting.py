@@ -1,4 +1,4 @@
-"""Results: figures are written to results/NAME.json with all that is needed to get them again."""
+"""Reporting: figures are written to results/NAME.json with everything needed to get them again."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""ReQA: every sentence is a candidate; how high does the one with the answer stand?
+"""ReQA: every sentence is a candidate; how high does the one with the answer rank?
 
     python benchmarks/reqa.py NAME=EXAMPLES.json … [NAME=GOLD.jsonl,CORPUS …] --sparta MODEL [--untrained CHECKPOINT]
 

@@ -1,4 +1,4 @@
-"""Sample: how often the first phrase and the first page are right, and how deep the answer stands, by relation.
+"""Sample: how often the first phrase and the first page are right, and how far down the answer is, by relation.
 
     python benchmarks/sample.py
     python benchmarks/sample.py --kb KB --queries QUERIES.jsonl --name slot_filling_trex

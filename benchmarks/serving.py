@@ -1,6 +1,6 @@
 """Serving: throughput and latency of `kbq serve` beside the library, in one run.
 
-python benchmarks/serving.py KB QUERIES.jsonl [--count 512] [--rounds 2] [--crowd | --in-turn]
+    python benchmarks/serving.py KB QUERIES.jsonl [--count 512] [--rounds 2] [--crowd | --in-turn]
 
 The library searches in this process, 64 queries at a time and one at a time, as a server does that answers one request
 after another. The service runs in a process of its own; clients take some of the machine, too, so queries per CPU

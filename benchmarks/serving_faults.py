@@ -1,12 +1,12 @@
 """Serving faults: what happens to requests when the service is stopped, killed, changed, or beset by hostile clients.
 
-python benchmarks/serving_faults.py [--rounds 5] [--kills 20] [--soak 1200]
-python benchmarks/serving_faults.py --siege 1200 [--clients 200]
+    python benchmarks/serving_faults.py [--rounds 5] [--kills 20] [--soak 1200]
+    python benchmarks/serving_faults.py --siege 1200 [--clients 200]
 
 The sample, copied, is asked by 64 clients without reranking. A request counts as lost if its connection was open,
 it had been sent, and no answer came. With `--siege`, good clients ask alone and beside as many hostile ones;
-the service may have 1,024 files open, and 2,000 connections are opened at the end. Clients load the machine, too: what
-as many harmless ones cost is told beside.
+the service may have 1,024 files open, and 2,000 connections are opened at the end. Clients load the machine, too, so
+as many harmless ones are measured as well.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Trust: how well probabilities tell right answers from wrong ones, where some queries have lost their pages.
 
-python benchmarks/trust.py NAME=KB:GOLD.jsonl [NAME=…] [--unanswerable 0.3] [--model MODEL]
+    python benchmarks/trust.py NAME=KB:GOLD.jsonl [NAME=…] [--unanswerable 0.3] [--model MODEL]
 
 Of a share of the pages that answer queries, none is searched (`with_pages`): whatever is answered then is wrong, unless
 it is the gold answer all the same. A query without an answer has none that is right. GOLD holds KILT lines, or triples.

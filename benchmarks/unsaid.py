@@ -1,6 +1,6 @@
-"""Unsaid: tables most of whose cells the text does not state: what is filled, how rightly, and what stays empty.
+"""Unsaid: tables most of whose cells no text states: what is filled, how much of it is right, what stays empty.
 
-python benchmarks/unsaid.py NAME=KB:GOLD.jsonl [NAME=…] [--model MODEL] [--calibration FILE] [--name unsaid]
+    python benchmarks/unsaid.py NAME=KB:GOLD.jsonl [NAME=…] [--model MODEL] [--calibration FILE] [--name unsaid]
 
 GOLD holds triples; a cell without an object is not stated (recipes/prepare_calibration.py, prepare_knowledgenet.py).
 A guess in such a cell is wrong, whatever it is. Cells are filled as `kbq fill` does by default, one value each.
