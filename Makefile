@@ -3,13 +3,11 @@
 # What benchmarks and recipes call must exist and take what it is given; their own types may be loose.
 LOOSELY = arg-type assignment dict-item index misc no-any-return no-untyped-call operator return-value unused-ignore var-annotated
 
-PYTEST = pytest -q -n auto --dist loadgroup --no-loadscope-reorder
-
 check: lint # before each push
-	$(PYTEST) -m "not slow"
+	pytest -q -n auto -m "not slow"
 
 check-all: lint # what CI runs: also the pages of the documentation, clusters, kills, random histories
-	$(PYTEST)
+	pytest -q -n auto
 
 lint:
 	ruff check .

@@ -46,12 +46,13 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "[unused2]
 
 
 PAGE = "test_the_examples_of_a_page"
-LONGEST = (PAGE, "tests/cluster/")
+CLUSTER = "tests/cluster/"
+LONGEST = (CLUSTER, PAGE)
 # What takes minutes, and is left to `make check-all`.
 SLOW = (
     PAGE,
+    CLUSTER,
     "test_an_output_that_takes_no_more_is_said",  # a process each
-    "tests/cluster/",
     "tests/test_histories.py",
     "tests/test_mutations.py",
     "tests/test_packaging.py",
@@ -78,21 +79,35 @@ SLOW = (
 )
 
 
-@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks and xdist reads their groups
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark slow tests, and give each file to one worker, so that its fixtures are built once.
-
-    Pages of the documentation, which take longest, come first, one by one, and the cluster with them: no worker is
-    left with them at the end.
-    """
+    """Mark slow tests, and put those first that take longest, so that no worker is left with them at the end."""
     items.sort(key=lambda item: not any(part in item.nodeid for part in LONGEST))
     for item in items:
         if any(part in item.nodeid for part in SLOW) or "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
-        if PAGE not in item.nodeid and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each file to one worker, so that its fixtures are built once.
+
+    The same goes for the cluster; pages of the documentation are given out one by one.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    def given_together(nodeid: str) -> str:
+        if PAGE in nodeid:
+            return nodeid
+        return CLUSTER if nodeid.startswith(CLUSTER) else nodeid.partition("::")[0]
+
+    config.option.loadscopereorder = False  # the order is that of `pytest_collection_modifyitems`
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = given_together
+    return scheduler
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One more worker than CPUs, because tests of services, processes and clusters mostly wait."""
     return (os.cpu_count() or 1) + 1

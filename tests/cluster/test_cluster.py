@@ -30,8 +30,6 @@ pytest.importorskip("ray", reason="Ray, which is optional, is not installed")
 from kbq.cluster import connection, searcher
 from kbq.cluster.nodes import check
 
-pytestmark = pytest.mark.xdist_group("ray")  # one process has the cluster
-
 
 @pytest.fixture(scope="module")
 def far(folder: Path, three_nodes: Nodes) -> KnowledgeBase:

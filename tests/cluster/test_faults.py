@@ -20,8 +20,6 @@ from .conftest import QUERIES, Nodes, actors_of, process_of
 pytest.importorskip("ray", reason="Ray, which is optional, is not installed")
 from kbq.cluster import connection
 
-pytestmark = pytest.mark.xdist_group("ray")  # one process has the cluster
-
 WITH_A_TOKEN = """
 import sys
 from ray.cluster_utils import Cluster

@@ -21,8 +21,6 @@ from kbq.cluster import copies
 from kbq.cluster.groups import GroupSearch, divided
 from kbq.cluster.nodes import check, place
 
-pytestmark = pytest.mark.xdist_group("ray")  # one process has the cluster
-
 
 @pytest.fixture
 def kb(folder: Path, tmp_path: Path) -> KnowledgeBase:
