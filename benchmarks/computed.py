@@ -152,6 +152,9 @@ def promises() -> Figures:
             precision["not kept"] = (
                 f"{broken} ({100 * broken / precision['promised']:.1f} %)" if precision["promised"] else "0"
             )
+            for name in ("answered", "right"):
+                low, middle, high = precision.get(name, (None,) * 3)
+                precision[name] = None if middle is None else f"{middle:.0f} % ({low:.0f}–{high:.0f})"
     return found  # type: ignore[no-any-return]
 
 

@@ -29,7 +29,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for one in options.sets:
             kb = KnowledgeBase.open(one.kb, options.model)
-            answered = judge(kb, read_triples(one.gold), SearchOptions(), hidden=0.0)
+            answered = judge(kb, read_triples(one.gold, unanswered=True), SearchOptions(), hidden=0.0)
             figures[one.name] = kept(kb, answered, options.draws, options.seed, Path(folder) / "calibration.json")
             print(one.name, figures[one.name], flush=True)
     reporting.write("promise", figures, [path for one in options.sets for path in one[1:]])

@@ -263,7 +263,7 @@ def _calibrated_shares(confidences: Doubles, members: Doubles, resamples: int, s
 # What can be promised
 
 
-def promised_threshold(confidences: Doubles, right: Bools, precision: float, certainty: float = 0.9) -> float | None:
+def promised_threshold(confidences: Doubles, right: Bools, precision: float, certainty: float = 0.95) -> float | None:
     """Return the lowest threshold for which a precision can be promised, None if there is none.
 
     The promise: of all answers to queries like these that reach the threshold, at least the share `precision` is right.
