@@ -1,4 +1,4 @@
-"""Dates: the text of a date, with the words around it, becomes a date of its precision, or has no normal form.
+"""Dates: the text of a date, with the words around it, becomes an ISO 8601 or EDTF date of its precision, or nothing.
 
 The grammar is strict: a text is a date only if it is one as a whole, and can be read in one way; no form says more than
 the text does. English order is assumed. Dates before 15 October 1582 are of the Julian calendar.
