@@ -34,11 +34,10 @@ def folder_of_copies(kb: Path) -> Path | None:
 
     Raises KnowledgeBaseError if the file that says so is damaged.
     """
+    if not (kb / PLACED).exists():
+        return None
     with reading_from(kb / PLACED, KnowledgeBaseError, "`kbq cluster place` writes it again"):
-        try:
-            return Path(read_record(kb / PLACED, _Placed, FORMAT).folder)
-        except FileNotFoundError:
-            return None
+        return Path(read_record(kb / PLACED, _Placed, FORMAT).folder)
 
 
 def remember_copies(kb: Path, folder: Path) -> None:

@@ -116,7 +116,7 @@ class _BlockedRows:
 
 def kind_for(device: torch.device, dim: int) -> type[GpuRows] | type[_BlockedRows]:
     """Choose how rows are multiplied: by kernels on a GPU where they work, block by block elsewhere."""
-    return GpuRows if kernels_work(device, dim) else _BlockedRows
+    return GpuRows if device.type == "cuda" and kernels_work(device, dim) else _BlockedRows
 
 
 class _ShardRows:
