@@ -25,7 +25,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
@@ -233,6 +233,11 @@ def queries_for(shards: Sequence[Shard]) -> np.ndarray:
     return noisy.astype(np.float32)
 
 
+def multiplied_by(kind: type) -> AbstractContextManager[object]:
+    """Have an exact index that is opened meanwhile multiply its rows in this way."""
+    return patch.object(exact, "kind_for", lambda device, dim: kind)
+
+
 def checked(run: Run, found: dict[str, Any]) -> None:
     """Compare the kernels with PyTorch's products and a CPU, in random shards and in ties."""
     begun = time.monotonic()
@@ -242,9 +247,11 @@ def checked(run: Run, found: dict[str, Any]) -> None:
         shard = random_shard(Path(folder) / "shard-00000", 600 if run.small else 60_000)
         shards = others(shard, 3)
         queries = queries_for(shards)[: 2 if run.small else TOGETHER]
-        on_cpu = search(SearchContext(shards, ExactIndex(shards, [torch.device("cpu")] * 3)), queries, 10, "phrase")
-        for name, works in (("kernels", kernels), ("PyTorch's products", False)):
-            with patch.object(exact, "kernels_work", lambda device, dim, works=works: works):
+        with multiplied_by(exact._BlockedRows):
+            on_cpu = search(SearchContext(shards, ExactIndex(shards, [torch.device("cpu")] * 3)), queries, 10, "phrase")
+        kinds = {"kernels": GpuRows if kernels else exact._BlockedRows, "PyTorch's products": exact._BlockedRows}
+        for name, kind in kinds.items():
+            with multiplied_by(kind):
                 index = ExactIndex(shards, [run.device] * 3)
             same = search(SearchContext(shards, index), queries, 10, "phrase")
             alone = [search(SearchContext(shards, index), query[None], 10, "phrase")[0] for query in queries[:4]]
@@ -255,9 +262,9 @@ def checked(run: Run, found: dict[str, Any]) -> None:
             shard.vectors[:] = 3
         index = ExactIndex(shards[1:], [run.device] * 2)
         ties = search(SearchContext(shards[1:], index), queries[:2], 5, "phrase")
-        plain = search(
-            SearchContext(shards[1:], ExactIndex(shards[1:], [torch.device("cpu")] * 2)), queries[:2], 5, "phrase"
-        )
+        with multiplied_by(exact._BlockedRows):
+            context = SearchContext(shards[1:], ExactIndex(shards[1:], [torch.device("cpu")] * 2))
+        plain = search(context, queries[:2], 5, "phrase")
         found["queries with the same hits among equal rows, of 2"] = sum(map(list.__eq__, ties, plain))
 
 
@@ -334,7 +341,7 @@ def searched(times: int) -> Callable[[Run, dict[str, Any]], None]:
         if run.device.type == "cuda":
             found["GB on the device, this process"] = round(torch.cuda.max_memory_allocated(run.device) / 1e9, 2)
         if times == 1:
-            with patch.object(exact, "kernels_work", lambda device, dim: False):
+            with multiplied_by(exact._BlockedRows):
                 plain = SearchContext(shards, ExactIndex(shards, [run.device]))
             for name, size in (("64 together", TOGETHER), ("one", 1)):
                 taken = run.milliseconds(partial(search, plain, queries[:size], 10, "phrase"), 3)
@@ -508,6 +515,7 @@ def main() -> None:
     )
     if options.device == "cpu" and "TRITON_INTERPRET" in os.environ:
         exact.kernels_work = lambda device, dim: True  # type: ignore[attr-defined]
+        exact.kind_for = lambda device, dim: GpuRows
     threading.Thread(target=watched, args=(run,), daemon=True).start()
     run.part("limits", 20, limits)
     run.part("kernels equal PyTorch and the CPU", 40, checked)

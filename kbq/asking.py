@@ -86,6 +86,7 @@ class OpenKnowledgeBase(OpenFolder):
         Raises:
             QueryError: a text cannot be asked, or what is asked for does not exist here; nothing is searched.
         """
+        self.query_tokenizers(options)  # opens the reader, even before there is a query
         self.check(options, texts, places)
         batches = (texts[first : first + BATCH] for first in range(0, len(texts), BATCH))
         return chain.from_iterable(self.results(batch, options, spell) for batch in batches)

@@ -34,10 +34,11 @@ def folder_of_copies(kb: Path) -> Path | None:
 
     Raises KnowledgeBaseError if the file that says so is damaged.
     """
-    if not (kb / PLACED).exists():
-        return None
     with reading_from(kb / PLACED, KnowledgeBaseError, "`kbq cluster place` writes it again"):
-        return Path(read_record(kb / PLACED, _Placed, FORMAT).folder)
+        try:
+            return Path(read_record(kb / PLACED, _Placed, FORMAT).folder)
+        except FileNotFoundError:
+            return None
 
 
 def remember_copies(kb: Path, folder: Path) -> None:

@@ -30,14 +30,19 @@ def clean_metadata(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def jsonable(fields: Mapping[Any, Any]) -> dict[str, object]:
-    """Return fields in which what JSON does not have, such as dates, is text; inside lists and objects, too."""
+    """Return fields in which what JSON does not have, such as dates, is text; inside lists and objects, too.
 
-    def plain(value: Any) -> Any:
+    What `clean_metadata` refuses, bytes and deep nesting, is left as it is.
+    """
+
+    def plain(value: Any, depth: int = 0) -> Any:
+        if depth > DEEPEST or isinstance(value, str | int | float | bool | bytes | tuple | None):
+            return value
         if isinstance(value, dict):
-            return jsonable(value)
+            return {str(name): plain(inner, depth + 1) for name, inner in value.items()}
         if isinstance(value, list):
-            return list(map(plain, value))
-        return value if isinstance(value, str | int | float | bool | None) else str(value)
+            return [plain(inner, depth + 1) for inner in value]
+        return str(value)
 
     return {str(name): plain(value) for name, value in fields.items()}
 

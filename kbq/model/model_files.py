@@ -109,7 +109,7 @@ def refuse_changes(folder: Path, files: Mapping[str, FileSeal], apart_from: str 
     Raises:
         ModelError: a file is damaged, missing, cannot be read, or is not of the model.
     """
-    placed = {folder / name: seal for name, seal in files.items() if Path(name).name != apart_from}
+    placed = {folder / name: seal for name, seal in files.items() if not apart_from or Path(name).name != apart_from}
     damage = _strange(folder, placed, apart_from) or first_damage(placed, at_most=sys.maxsize)
     if damage is not None:
         what_to_do = remedy(folder) if damage.path in placed else "take it out of the folder, or make the model again"

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from kbq.serve.bounds import MOST_TEXT
 from kbq.serve.problems import OverloadedError, RefusedError
+from kbq.serve.turns import CLIENT
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive
@@ -80,8 +82,6 @@ class Bodies:
 
     def __init__(self) -> None:
         self._held = 0  # bytes
-        self._line = asyncio.Lock()
-        self._free = 0.0  # when the next one has its turn
 
     async def whole(self, body: Body) -> bytes:
         """Return the content of a body, which is held until `let_go`.
@@ -110,8 +110,17 @@ class Bodies:
         """Forget a body: its request is over."""
         self._held -= body.size
 
-    async def turn(self, size: int) -> None:
-        """Wait until a request with so many bytes may be handled, or refused: until those before it have been."""
-        async with self._line:
+
+class Line:
+    """Requests that have their turn one after another; a client waits with one at a time, so that others can pass."""
+
+    def __init__(self) -> None:
+        self._next, self._free = asyncio.Lock(), 0.0  # the turn, and when it can be taken
+        self._of_client = WeakValueDictionary[str, asyncio.Lock]()
+
+    async def turn(self, size: int = 0) -> None:
+        """Wait until a request with so many bytes may be handled: until those before it have been."""
+        own = self._of_client.setdefault(CLIENT.get(), asyncio.Lock())
+        async with own, self._next:
             await asyncio.sleep(self._free - time.monotonic())
             self._free = time.monotonic() + EACH + size / PACE

@@ -10,6 +10,7 @@ import logging
 import re
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
 from kbq.serve.access import OPEN, is_reconciliation, origin_headers, refuse_foreign, refuse_host, refuse_key
-from kbq.serve.bodies import CLOSE, LARGE, SMALL, Bodies, Body, HungUpError
+from kbq.serve.bodies import CLOSE, LARGE, SMALL, Bodies, Body, HungUpError, Line
 from kbq.serve.problems import LateError, RefusedError, response_to
 from kbq.serve.turns import CLIENT, client_of
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 QUERIES = "/v1/query"  # refused unread where too many wait: thousands are refused in a second
 TABLES = ("/v1/fill", "/table", "/table.json")  # have more time, since others have their turn meanwhile
 TIMES = 20  # as much
+REFUSING = 1.0  # seconds that a refusal waits in line at most
 ENDS = "ends"  # in the state of a request: the service ends, and so does its connection
 ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 HEADERS = {
@@ -74,7 +76,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, settings: ServeSettings, batcher: Batcher, metrics: Metrics) -> None:
         self._app, self._settings, self._batcher, self._metrics = app, settings, batcher, metrics
-        self._bodies = Bodies()
+        self._bodies, self._line, self._refusals = Bodies(), Line(), Line()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; pass on everything else, such as the start and the end of the service."""
@@ -112,8 +114,10 @@ class Guard:
         finally:
             self._bodies.let_go(body)
         if not exchange.status:
-            if self._batcher.is_asked and exchange.scope["path"] not in OPEN:
-                await self._bodies.turn(0)
+            if self._batcher.is_asked and scope["path"] not in OPEN:
+                with suppress(TimeoutError):  # some clients are gone, and their refusals must not add up
+                    async with asyncio.timeout(REFUSING):
+                        await self._refusals.turn()
             if "Connection" not in refused.headers:  # who waits to be told to send a body is not told so
                 refused.headers |= CLOSE if "expect" in exchange.headers else await body.rest()
             answer = response_to(refused, for_reconciliation=is_reconciliation(scope["path"]))
@@ -183,7 +187,7 @@ class Guard:
 
         async def answer() -> None:
             if exchange.body.size > LARGE or (self._batcher.is_asked and not exchange.is_small):
-                await self._bodies.turn(exchange.body.size)
+                await self._line.turn(exchange.body.size)
             await self._app(exchange.scope, receive, send)
 
         async def hung_up() -> None:

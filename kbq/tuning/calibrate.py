@@ -151,6 +151,7 @@ def write_calibration(
         scores["thresholds"], dict(facts) | versions() | {"scores": scores},
     )  # fmt: skip
     calibration.write(out)
+    kb.__dict__.pop("own_calibration", None)  # it may be the file just written
     hidden = sum(one.is_hidden for one in judged)
     return CalibrationOutcome(out, len(right), hidden, int(right.sum()), **scores)
 

@@ -11,8 +11,11 @@ import re
 import sys
 import tracemalloc
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from kbq.answers import CorpusFormat
@@ -360,6 +363,26 @@ def test_metadata_that_is_no_json_is_a_bad_line(field: str, problem: str, tmp_pa
     assert problem in str(problems[0])
     write(tmp_path, f'{{"id": 1, "title": "", "text": "", "a": {nested(50)}}}\n')
     assert len(list(read_corpus(source, "jsonl"))) == 1
+
+
+def test_cells_of_a_table_become_json_or_are_bad_lines(tmp_path: Path) -> None:
+    deep: object = "x"
+    for _ in range(60):
+        deep = {"a": deep}
+    cells: list[object] = [{"years": [date(1815, 12, 10)]}, {"a": b"x"}, deep]
+    kept: list[object] = []
+    for cell in cells:
+        table = pyarrow.table({"title": ["Ada"], "text": ["Text."], "more": [cell]})
+        pyarrow.parquet.write_table(table, tmp_path / "pages.parquet")
+        try:
+            kept += [page.metadata for page in read_corpus(tmp_path / "pages.parquet")]
+        except CorpusError as error:
+            kept.append(str(error).partition(": ")[2])
+    assert kept == [
+        {"more": {"years": ["1815-12-10"]}},
+        "more.a is b'x': write text, a finite number, true, false, null, a list or an object",
+        f"more{'.a' * 18}… is nested more than 50 deep: flatten it",
+    ]
 
 
 @pytest.mark.parametrize(
