@@ -117,10 +117,15 @@ class Line:
     def __init__(self) -> None:
         self._next, self._free = asyncio.Lock(), 0.0  # the turn, and when it can be taken
         self._of_client = WeakValueDictionary[str, asyncio.Lock]()
+        self.waiting = 0  # requests
 
     async def turn(self, size: int = 0) -> None:
         """Wait until a request with so many bytes may be handled: until those before it have been."""
         own = self._of_client.setdefault(CLIENT.get(), asyncio.Lock())
-        async with own, self._next:
-            await asyncio.sleep(self._free - time.monotonic())
-            self._free = time.monotonic() + EACH + size / PACE
+        self.waiting += 1
+        try:
+            async with own, self._next:
+                await asyncio.sleep(self._free - time.monotonic())
+                self._free = time.monotonic() + EACH + size / PACE
+        finally:
+            self.waiting -= 1

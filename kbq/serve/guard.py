@@ -33,6 +33,7 @@ QUERIES = "/v1/query"  # refused unread where too many wait: thousands are refus
 TABLES = ("/v1/fill", "/table", "/table.json")  # have more time, since others have their turn meanwhile
 TIMES = 20  # as much
 REFUSING = 1.0  # seconds that a refusal waits in line at most
+MOST_REFUSED = 100  # refusals that wait at once: each holds a connection
 ENDS = "ends"  # in the state of a request: the service ends, and so does its connection
 ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 HEADERS = {
@@ -114,8 +115,8 @@ class Guard:
         finally:
             self._bodies.let_go(body)
         if not exchange.status:
-            if self._batcher.is_asked and scope["path"] not in OPEN:
-                with suppress(TimeoutError):  # some clients are gone, and their refusals must not add up
+            if self._batcher.is_asked and scope["path"] not in OPEN and self._refusals.waiting < MOST_REFUSED:
+                with suppress(TimeoutError):
                     async with asyncio.timeout(REFUSING):
                         await self._refusals.turn()
             if "Connection" not in refused.headers:  # who waits to be told to send a body is not told so

@@ -25,8 +25,10 @@ def test_clients_have_turns_one_after_another_and_who_hangs_up_takes_no_time() -
         async with line._next:
             asking = [asyncio.create_task(asks(line, *one)) for one in several]
             await asyncio.wait(asking, timeout=0)
+            assert line.waiting == 4
             asking[1].cancel()
         await asyncio.wait(asking)
+        assert line.waiting == 0
 
     with patch("kbq.serve.bodies.asyncio.sleep", sleeps), patch("kbq.serve.bodies.time.monotonic", lambda: now):
         asyncio.run(all_ask())
