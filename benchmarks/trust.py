@@ -21,8 +21,8 @@ from kbq.kilt.confidence import augrc, aurc, auroc, brier, coverage_at, macro_ce
 from kbq.kilt.records import Gold
 from kbq.reading.probability import FEATURES, features
 from kbq.search.search import BATCH
-from kbq.storage.lines import clean_text
 from kbq.text.answer_scores import normalise
+from kbq.text.letters import clean_text
 from kbq.tuning.triples import pages_of, read_triples
 
 

@@ -17,7 +17,7 @@ import typer
 from kbq.commands.application import instead
 from kbq.commands.terminal import note, print_error
 from kbq.errors import KbqError, first_line
-from kbq.storage.paths import own
+from kbq.storage.files import own
 from kbq.storage.writing import ADVICE
 from kbq.text.visible import visible
 

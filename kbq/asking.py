@@ -19,9 +19,9 @@ from kbq.reading.probability import Calibration, SearchMode, fitting
 from kbq.reading.reranker import before_others
 from kbq.search.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.search.search import BATCH, SearchContext, Wanted, search_several
-from kbq.storage.lines import clean_text
-from kbq.storage.paths import as_path, given
+from kbq.storage.files import as_path, given
 from kbq.storage.records import digest_of_record
+from kbq.text.letters import clean_text
 from kbq.text.markers import mention_in
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from kbq.reading.probability import HIDDEN
 from kbq.sample_kb import Building, quietly, sample_folder
 from kbq.search.building_indexes import IndexSpec, add_index
 from kbq.search.changing import build, compact, update
-from kbq.storage.paths import as_path, given
+from kbq.storage.files import as_path, given
 from kbq.storage.progress import Note, Report, silent, unheard
 from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import index_sparta

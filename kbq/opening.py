@@ -17,7 +17,7 @@ from kbq.reading.probability import Calibration, own_calibration
 from kbq.reading.reader import Reader
 from kbq.reading.reranker import Reranking
 from kbq.search.hybrid import WordIndexes
-from kbq.storage.paths import as_path
+from kbq.storage.files import as_path
 from kbq.storage.records import digest_of_bytes
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from kbq.dump.shards import Counts
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.model.model_files import CONFIG
 from kbq.model.model_folder import DEFAULT_MODEL
+from kbq.storage.files import PACKAGE, cache_folder
 from kbq.storage.folders import discard_folder, make_folders, remove_left
 from kbq.storage.locks import writing_alone
-from kbq.storage.paths import PACKAGE, cache_folder
 from kbq.storage.writing import move, writing_to
 from kbq.words.bm25 import FOLDED
 

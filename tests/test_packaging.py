@@ -86,7 +86,7 @@ def test_it_runs_from_another_folder(wheel: Path, tmp_path: Path) -> None:
         assert (found.returncode, found.stderr) == (0, "")
         return found.stdout
 
-    assert python("-c", "import kbq.storage.paths; print(kbq.storage.paths.own('cli.py'))").strip() == str(
+    assert python("-c", "import kbq.storage.files; print(kbq.storage.files.own('cli.py'))").strip() == str(
         tmp_path / "site" / "kbq" / "cli.py"
     )
     told = python("-m", "kbq", "--help")

@@ -20,20 +20,9 @@ from kbq.corpus.office import INSTALL, LARGEST, LIBRARIES, lacks_library, pdf_pa
 from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.web import web_parts
 from kbq.errors import CorpusError, first_line
-from kbq.storage.lines import (
-    COMPRESSED,
-    LONGEST,
-    MARK,
-    BadLine,
-    clean_text,
-    decoded,
-    ended,
-    is_member,
-    read_bytes,
-    source_name,
-)
+from kbq.storage.lines import COMPRESSED, LONGEST, MARK, BadLine, decoded, ended, is_member, read_bytes, source_name
 from kbq.storage.progress import Note
-from kbq.text.letters import normal_form
+from kbq.text.letters import clean_text, normal_form
 
 SHOWN = 8  # kinds of files that are left out
 PDF = ".pdf"

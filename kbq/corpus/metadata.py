@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kbq.errors import CorpusError
-from kbq.storage.json_text import parsed_json
-from kbq.storage.lines import clean_text
+from kbq.storage.records import parsed_json
+from kbq.text.letters import clean_text
 
 DEEPEST = 50  # lists and objects in one another
 ADDRESS = re.compile(r"(url|href|link)s?$", re.IGNORECASE)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kbq.errors import CorpusError
-from kbq.storage.paths import given
+from kbq.storage.files import given
 
 LONGEST_NAME = 4096  # characters of an id or a title: as long as a path may be
 

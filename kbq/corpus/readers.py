@@ -32,22 +32,12 @@ from kbq.corpus.metadata import clean_metadata, jsonable
 from kbq.corpus.office import INSTALL, LIBRARIES, lacks_library
 from kbq.corpus.pages import Page, PageIds, Paragraph, refuse_long_names
 from kbq.errors import CorpusError
-from kbq.storage.json_text import parsed_json
-from kbq.storage.lines import (
-    WHOLE,
-    BadLine,
-    Line,
-    clean_text,
-    parse_json_lines,
-    read_lines,
-    refuse,
-    source_name,
-    whole_text,
-)
-from kbq.storage.paths import as_path
+from kbq.storage.files import as_path
+from kbq.storage.lines import WHOLE, BadLine, Line, parse_json_lines, read_lines, refuse, source_name, whole_text
 from kbq.storage.progress import Note, unheard
+from kbq.storage.records import parsed_json
 from kbq.storage.rows import SUFFIXES, NumberedRow, read_rows
-from kbq.text.letters import normal_form
+from kbq.text.letters import clean_text, normal_form
 from kbq.text.markers import content_start
 
 Fields: TypeAlias = dict[str, object]

@@ -19,11 +19,12 @@ from kbq.dump.publishing import changing, write_manifest
 from kbq.dump.shard_writer import page_digest
 from kbq.dump.shards import Shard, deleted_file
 from kbq.errors import KnowledgeBaseError
+from kbq.storage.files import given
 from kbq.storage.folders import remove_folder
-from kbq.storage.lines import clean_text, read_lines
-from kbq.storage.paths import given
+from kbq.storage.lines import read_lines
 from kbq.storage.records import digest_of_bytes
 from kbq.storage.writing import remove_file, write_bytes
+from kbq.text.letters import clean_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from kbq.answers import CorpusColumns, CorpusFormat, WantedKind
 from kbq.errors import KnowledgeBaseError
 from kbq.options import Option, check
-from kbq.storage.paths import as_path
+from kbq.storage.files import as_path
 from kbq.storage.progress import Note, Report
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from kbq.model.backbone import model_folder
 from kbq.model.model import Model, word_embeddings
 from kbq.model.model_folder import load_weights
 from kbq.model.official_checkpoint import TABLE, OfficialCheckpoint, read_checkpoint
-from kbq.storage.paths import as_path
+from kbq.storage.files import as_path
 from kbq.training.output_folder import output_folder, versions
 
 

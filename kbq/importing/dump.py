@@ -17,7 +17,7 @@ from kbq.importing.documents import LIMIT, Misfits, pages_of
 from kbq.model.model import Model
 from kbq.model.official_checkpoint import OFFSET, STEP
 from kbq.search.changing import publish_encoded
-from kbq.storage.paths import as_path
+from kbq.storage.files import as_path
 from kbq.storage.progress import Note, Report, silent, unheard
 from kbq.storage.strange_files import leads_within, refuse_strange_files
 

@@ -25,9 +25,8 @@ from kbq.index.official_codes import PROBES
 from kbq.model.model import Model
 from kbq.model.official_checkpoint import AGAIN
 from kbq.search.changing import publish_encoded
-from kbq.storage.files import reading_from
+from kbq.storage.files import as_path, reading_from
 from kbq.storage.folders import new_folder
-from kbq.storage.paths import as_path
 from kbq.storage.progress import Note, Report, Stage, silent, unheard
 from kbq.storage.records import write_record
 from kbq.storage.seals import seal_folder

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from kbq.errors import EvaluationError, KbqError
 from kbq.storage.files import pipe_name
 from kbq.storage.folders import make_folders
-from kbq.storage.json_text import parsed_json
 from kbq.storage.lines import ARRAY, Line, parse_json_lines, read_lines
+from kbq.storage.records import parsed_json
 from kbq.storage.writing import replacing, writing_to
 
 JsonObject = Mapping[str, object]

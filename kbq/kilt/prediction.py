@@ -20,13 +20,11 @@ from kbq.dump.manifest import MANIFEST, read_manifest
 from kbq.errors import KbqError, QueryError
 from kbq.kilt.task import Task
 from kbq.search.search import BATCH
-from kbq.storage.files import file_digest, run_file
+from kbq.storage.files import as_path, file_digest, given, run_file
 from kbq.storage.folders import make_folders
-from kbq.storage.json_text import parsed_json
 from kbq.storage.lines import read_json_lines
 from kbq.storage.locks import writing_alone
-from kbq.storage.paths import as_path, given
-from kbq.storage.records import read_object
+from kbq.storage.records import parsed_json, read_object
 from kbq.storage.writing import open_to_grow, sync_open, whole_lines, write_json, writing_to
 
 if TYPE_CHECKING:

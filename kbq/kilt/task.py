@@ -16,8 +16,8 @@ from typing import Literal, get_args
 
 from kbq.errors import KbqError
 from kbq.kilt.adapters import Adapter, Fits
-from kbq.storage.lines import clean_text
-from kbq.storage.paths import own
+from kbq.storage.files import own
+from kbq.text.letters import clean_text
 
 AnswerKind = Literal["phrase", "title", "none"]
 

@@ -50,9 +50,9 @@ from kbq.model.model_folder import (
 from kbq.model.phrases import PhraseEncoder
 from kbq.model.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
 from kbq.model.tokenizer import Forms
+from kbq.storage.files import as_path
 from kbq.storage.folders import files_for, make_folder
 from kbq.storage.machine import give_memory_back
-from kbq.storage.paths import as_path
 from kbq.storage.records import as_record, read_object
 from kbq.storage.writing import write_text, writing_to
 

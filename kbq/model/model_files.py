@@ -16,8 +16,7 @@ from typing import TypeVar
 from safetensors import SafetensorError
 
 from kbq.errors import ModelError
-from kbq.storage.files import reading_from, reading_problem
-from kbq.storage.paths import PACKAGE
+from kbq.storage.files import PACKAGE, reading_from, reading_problem
 from kbq.storage.records import OtherFormatError, read_record
 from kbq.storage.seals import FORMAT, SEAL, Damage, FileSeal, all_damage, first_damage, seal_of
 from kbq.storage.strange_files import is_in_hub_cache, refuse_strange_files

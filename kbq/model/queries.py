@@ -20,7 +20,7 @@ from kbq.model.batch_invariant import CPU, alike, batch_shape, first_states, in_
 from kbq.model.bert import Linear, pack_few_rows
 from kbq.model.devices import autocast, batch_tokens, buckets, dtype_for, readable_length
 from kbq.model.tokenizer import Forms, encodings, truecased
-from kbq.storage.lines import clean_text
+from kbq.text.letters import clean_text
 from kbq.text.markers import MARKERS, SEPARATOR
 
 MOST_CHARACTERS = 100_000  # of a query: no encoder reads so many words, and their pieces would take gigabytes

@@ -36,9 +36,8 @@ from kbq.model.model_folder import (
     write_config,
 )
 from kbq.storage.files import reading_problem
-from kbq.storage.json_text import parsed_json
 from kbq.storage.machine import give_memory_back
-from kbq.storage.records import as_record
+from kbq.storage.records import as_record, parsed_json
 from kbq.storage.writing import writing_to
 from kbq.text.markers import relation_key, slot_of
 

@@ -25,10 +25,9 @@ from kbq.index.cells import load_faiss
 from kbq.index.factory import chosen_kind
 from kbq.model.model import Model, model_of
 from kbq.search.building_indexes import IndexSpec, build_indexes, kept_queries, remove_unnamed
-from kbq.storage.files import pipe_name
+from kbq.storage.files import as_path, given, pipe_name
 from kbq.storage.folders import make_folders
 from kbq.storage.locks import writing_alone
-from kbq.storage.paths import as_path, given
 from kbq.storage.progress import Stage, silent, unheard
 from kbq.storage.seals import all_damage
 from kbq.storage.writing import remove_file, writing_to

@@ -14,9 +14,8 @@ from kbq.model.model import model_of
 from kbq.model.model_files import is_model, model_damage, model_files, remedy
 from kbq.model.model_folder import local_folder
 from kbq.search.building_indexes import IndexSpec, build_indexes, kept_queries, queries_file, remove_unnamed
-from kbq.storage.files import reading_problem
+from kbq.storage.files import as_path, reading_problem
 from kbq.storage.folders import remove_folder
-from kbq.storage.paths import as_path
 from kbq.storage.progress import Stage, silent
 from kbq.storage.seals import SEAL, Damage, all_damage
 from kbq.words.bm25 import add_bm25, bm25_folder, is_older

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from starlette.responses import Response
 
 from kbq.errors import MOST_PROBLEMS, KbqError, KnowledgeBaseError, ModelError
-from kbq.storage.lines import without_surrogates
+from kbq.text.letters import without_surrogates
 
 TYPE = "application/problem+json"
 _TEXTS = {name: {"type": "string"} for name in ("title", "detail")}

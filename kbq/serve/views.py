@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 import kbq
 from kbq.answers import CONTEXT, percentage
 from kbq.corpus.metadata import SAFE
-from kbq.storage.lines import without_surrogates
+from kbq.text.letters import without_surrogates
 from kbq.text.markers import SEPARATOR
 
 if TYPE_CHECKING:

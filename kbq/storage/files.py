@@ -1,13 +1,18 @@
-"""Files: what keeps one from being read, the digest that identifies it, and how much space it takes."""
+"""Files: where those of kbq are, what keeps one from being read, the digest that identifies it, and its size."""
 
 import errno
 import hashlib
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import platformdirs
 
 from kbq.errors import KbqError, first_line
 
+PACKAGE = Path(__file__).parents[1]
 CANNOT_READ = {  # what to do where a file may well be whole
     errno.EACCES: "ask for permission to read it",
     errno.EPERM: "ask for permission to read it",
@@ -17,6 +22,31 @@ CANNOT_READ = {  # what to do where a file may well be whole
     errno.EIO: "check the disk or the network",
     errno.ESTALE: "check the network",
 }
+
+
+def own(name: str) -> Path:
+    """Return a file or folder of kbq that is inside the package when installed, and beside it in a checkout."""
+    inside = PACKAGE / name
+    return inside if inside.exists() else PACKAGE.parent / name
+
+
+def cache_folder() -> Path:
+    """Return the folder for files that can be made again: `$KBQ_CACHE`, or the user's cache folder."""
+    return Path(os.environ.get("KBQ_CACHE") or platformdirs.user_cache_dir("kbq"))
+
+
+def given(things: object, error: type[KbqError], what: str, wanted: str) -> Any:
+    """Return things that were given in Python. Raises an error of this class if they cannot be iterated over."""
+    if not isinstance(things, Iterable) or isinstance(things, str | bytes | Mapping):
+        raise error(f"{what} {things!r:.60}: give {wanted}")
+    return things
+
+
+def as_path(name: object, what: str) -> Path:
+    """Return a path that may be given as text. Raises KbqError if it is neither."""
+    if (isinstance(name, str) and not name) or not isinstance(name, str | os.PathLike):
+        raise KbqError(f"{what} is {name!r:.60}: give a path")
+    return Path(name)
 
 
 def reading_problem(path: Path, error: Exception, otherwise: str) -> str:

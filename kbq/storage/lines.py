@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias, cast
 
 from kbq.errors import KbqError
-from kbq.storage.json_text import MOST_VALUES, TOO_DEEP, is_too_deep, parsed_json, values_in
-from kbq.text.letters import normal_form
+from kbq.storage.records import MOST_VALUES, TOO_DEEP, is_too_deep, parsed_json, values_in
+from kbq.text.letters import clean_text
 
 Line: TypeAlias = tuple[int, str]  # its number, from 1, and its text without the line end
 BadLine: TypeAlias = Callable[[KbqError], None]  # called with what is wrong; if it returns, the line is skipped
@@ -32,8 +32,6 @@ LONGEST = 2**26  # bytes of a line: a page, a record or a row has far fewer
 WHOLE = 2**28  # characters of a file that is read as a whole
 XZ_MEMORY = 2**28  # bytes: `xz -9` needs 65 MB, but a file may ask for 4 GB
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _PER_LINE = "write one object {…} per line"
 ARRAY = re.compile(r"\s*\[\s*(\{|\]?\s*$)")  # how an array of objects begins
 MARK = "\ufeff"  # byte order mark
@@ -43,23 +41,6 @@ COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".zip")  # how the names of compress
 def refuse(problem: KbqError) -> None:
     """Raise the problem: the default for bad lines."""
     raise problem
-
-
-def clean_text(text: str) -> str:
-    r"""Normalise text to NFC and replace characters that cannot be written or displayed.
-
-    After NFC, control characters other than line feed and tab become spaces, and lone surrogates become U+FFFD, one
-    for one, so that character positions stay the same.
-
-    >>> clean_text("Cafe\u0301\x00\r\n")
-    'Café  \n'
-    """
-    return without_surrogates(_CONTROL.sub(" ", normal_form("NFC", text)))
-
-
-def without_surrogates(text: str) -> str:
-    """Replace each half of a surrogate pair, which cannot be written, by U+FFFD."""
-    return _SURROGATE.sub("\ufffd", text)
 
 
 def source_name(source: str) -> str:

@@ -13,9 +13,9 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias
 
 from kbq.errors import KbqError
-from kbq.storage.json_text import values_in
 from kbq.storage.lines import COMPRESSED, MARK, BadLine, Line, parse_json_lines, read_whole_lines, refuse, source_name
 from kbq.storage.parquet import read_parquet, refuse_repeated
+from kbq.storage.records import values_in
 from kbq.storage.room import Room
 from kbq.storage.spreadsheet import path_and_sheet, read_xlsx
 from kbq.text.markers import EMPTY

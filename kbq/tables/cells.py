@@ -8,10 +8,10 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from kbq.storage.lines import clean_text
 from kbq.tables.claims import QuantityValue
 from kbq.tables.dates import date_of_cell
 from kbq.tables.values import normal_form
+from kbq.text.letters import clean_text
 
 SEPARATOR = "|"  # between the values of a cell
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")  # how a cell begins that a spreadsheet computes. Source: OWASP

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbq.answers import LOOKS, SearchOptions
 from kbq.errors import KbqError
-from kbq.storage.paths import as_path
+from kbq.storage.files import as_path
 from kbq.storage.progress import Note, unheard
 from kbq.tables.cells import is_formula, shown
 from kbq.tables.claims import write_claims

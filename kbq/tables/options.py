@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from kbq.answers import TOP, Backend, RankWords, SearchOptions
 from kbq.errors import KbqError, QueryError
 from kbq.options import Option, check, chosen
-from kbq.storage.paths import as_path
+from kbq.storage.files import as_path
 from kbq.text.markers import EMPTY
 
 if TYPE_CHECKING:

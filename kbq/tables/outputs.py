@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
-from kbq.storage.lines import without_surrogates
 from kbq.storage.parquet import NEEDS_PYARROW
 from kbq.storage.writing import replacing, writing_to
 from kbq.tables.claims import Claim, DateValue, QuantityValue, Source
@@ -19,6 +18,7 @@ from kbq.tables.rdf import write_ntriples, write_trig
 from kbq.tables.relations import Relation
 from kbq.tables.review import write_review
 from kbq.tables.tables import Table, refuse_unwritable, write_table
+from kbq.text.letters import without_surrogates
 
 if TYPE_CHECKING:
     import pyarrow

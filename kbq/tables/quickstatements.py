@@ -11,11 +11,11 @@ from pathlib import Path
 
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
-from kbq.storage.lines import clean_text
 from kbq.tables.cells import guarded
 from kbq.tables.claims import Claim, DateValue, QuantityValue, Source, write_lines
 from kbq.tables.relations import Relation, known_property, known_relations
 from kbq.tables.wikidata import NoNumberError, number_of, p_number, subject_number, value_number
+from kbq.text.letters import clean_text
 
 LONGEST = 1500  # characters of a text in Wikidata
 LANGUAGE = "en"  # of the text, as Wikidata calls it

@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
-from kbq.storage.lines import without_surrogates
 from kbq.storage.records import digest_of_bytes
 from kbq.tables.claims import Claim, DateValue, QuantityValue, Source, write_lines
 from kbq.tables.dates import gregorian
 from kbq.tables.relations import Relation
 from kbq.tables.wikidata import URL, WIKIDATA, property_iri, subject_number, value_number
+from kbq.text.letters import without_surrogates
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 EDTF = "http://id.loc.gov/datatypes/edtf/EDTF"

@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 from kbq.errors import KbqError, first_line
-from kbq.storage.lines import clean_text, read_text
-from kbq.storage.paths import given
+from kbq.storage.files import given
+from kbq.storage.lines import read_text
 from kbq.tables.claims import ValueType
 from kbq.tables.options import Values
 from kbq.tables.wikidata import p_number, property_iri
+from kbq.text.letters import clean_text
 from kbq.text.markers import SEPARATOR
 
 KNOWN = Path(__file__).with_name("known.toml")

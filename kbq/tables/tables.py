@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from kbq.answers import percentage
 from kbq.errors import KbqError
+from kbq.storage.files import as_path, given
 from kbq.storage.lines import MARK
 from kbq.storage.parquet import NEEDS_PYARROW
-from kbq.storage.paths import as_path, given
 from kbq.storage.rows import NOTHING, SUFFIXES, Dialect, RowFormat, read_rows
 from kbq.storage.spreadsheet import MOST_CHARACTERS, MOST_ROWS, NEEDS_OPENPYXL, write_xlsx
 from kbq.storage.writing import replacing, writing_to

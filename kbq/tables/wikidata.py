@@ -7,10 +7,9 @@ from pathlib import Path
 
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
-from kbq.storage.lines import clean_text
 from kbq.storage.rows import read_rows
 from kbq.tables.claims import Claim
-from kbq.text.letters import normalised
+from kbq.text.letters import clean_text, normalised
 
 WIKIDATA = "http://www.wikidata.org"
 _SITE = r"(?:https?://www\.wikidata\.org/(?:wiki/(?:Property:)?|entity/|prop/(?:direct/)?))?"

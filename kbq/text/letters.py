@@ -31,6 +31,8 @@ _ACCENTS = re.compile(
 _CYRILLIC = range(0x0400, 0x0530)
 _FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u3164\uffa0"  # without width
 _SELECTORS = (range(0xFE00, 0xFE10), range(0xE0000, 0xE1000))  # of variants; tags
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _HIDDEN = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _LIGATURE = re.compile("[ﬀ-ﬆ]")
 SHORT_RUN = 16  # letters of a run that is remembered: most come again
@@ -42,6 +44,23 @@ _MINUS, _POINT = "\ue000", "\ue001"  # of numbers, while punctuation is looked f
 _NEGATIVE = re.compile(r"(?<![\w.,)])-(?=[0-9])|(?<=^[^\W\d_])-$|(?<=^[^\W\d_]{2})-$")  # -5; the blood groups O-, AB-
 _DECIMAL = re.compile(r"(?<![0-9.,])([0-9]+)(?:\.([0-9]+)|,([0-9]{1,2}))(?![0-9.,]?[0-9])")
 _INITIALS = re.compile(r"(?<!\w)[^\W\d_](?:\. ?[^\W\d_])+\.?(?!\w)")
+
+
+def clean_text(text: str) -> str:
+    r"""Normalise text to NFC and replace characters that cannot be written or displayed.
+
+    After NFC, control characters other than line feed and tab become spaces, and lone surrogates become U+FFFD, one
+    for one, so that character positions stay the same.
+
+    >>> clean_text("Cafe\u0301\x00\r\n")
+    'Café  \n'
+    """
+    return without_surrogates(_CONTROL.sub(" ", normal_form("NFC", text)))
+
+
+def without_surrogates(text: str) -> str:
+    """Replace each half of a surrogate pair, which cannot be written, by U+FFFD."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 class _Seen(dict[int, str | int]):

@@ -19,9 +19,9 @@ from torch import Tensor
 from kbq.array_types import Rows
 from kbq.errors import TrainingError
 from kbq.reading.reader import Reader
+from kbq.storage.files import cache_folder
 from kbq.storage.folders import make_folders
 from kbq.storage.locks import writing_alone
-from kbq.storage.paths import cache_folder
 from kbq.storage.writing import open_to_grow, sync_open, writing_to
 from kbq.training.batches import Batch, PreparedPassage, passages_digest
 

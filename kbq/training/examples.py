@@ -16,9 +16,9 @@ from typing import Any
 
 from kbq.errors import TrainingError
 from kbq.model.queries import QueryTokenizer
-from kbq.storage.json_text import parsed_json
-from kbq.storage.lines import WHOLE, Line, clean_text, parse_json_lines, read_lines, whole_text
-from kbq.storage.records import Summed
+from kbq.storage.lines import WHOLE, Line, parse_json_lines, read_lines, whole_text
+from kbq.storage.records import Summed, parsed_json
+from kbq.text.letters import clean_text
 from kbq.text.sentences import whole_words
 
 SQUAD = re.compile(r'^\s*\{\s*"data"\s*:|"data"\s*:\s*\[')  # the key of its articles

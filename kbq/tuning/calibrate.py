@@ -26,10 +26,10 @@ from kbq.reading.probability import FEATURES, HIDDEN, Calibration, chances_of, f
 from kbq.search.search import BATCH
 from kbq.storage.files import file_digest
 from kbq.storage.folders import make_folders
-from kbq.storage.lines import clean_text
 from kbq.storage.progress import unheard
 from kbq.storage.writing import writing_to
 from kbq.text.answer_scores import normalise
+from kbq.text.letters import clean_text
 from kbq.training.mined_queries import without_evidence
 from kbq.training.output_folder import versions
 from kbq.tuning.triples import pages_of, read_triples

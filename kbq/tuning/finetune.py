@@ -16,9 +16,8 @@ from kbq.kilt.scores import NO_GROUP, relation_of
 from kbq.kilt.task import Task
 from kbq.model.model_folder import write_config
 from kbq.reading.probability import CALIBRATION
-from kbq.storage.files import file_digest
+from kbq.storage.files import as_path, file_digest
 from kbq.storage.machine import available_memory
-from kbq.storage.paths import as_path
 from kbq.storage.progress import Note
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import output_folder, versions

@@ -21,7 +21,7 @@ from kbq.reading.network import POINTS, PhraseJudge, TaughtJudge
 from kbq.reading.phrase_windows import ReadWindow, read_around
 from kbq.reading.reranker import answers_in
 from kbq.search.search import BATCH
-from kbq.storage.lines import clean_text
+from kbq.text.letters import clean_text
 from kbq.training.mined_queries import Label, MinedQuery
 from kbq.training.reranker_losses import phrase_loss
 from kbq.tuning.triples import pages_of, sample_by_relation

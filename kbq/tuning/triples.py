@@ -19,8 +19,8 @@ from kbq.errors import TrainingError
 from kbq.kilt.files import HARMLESS, Problems
 from kbq.kilt.records import PAGE, Gold, GoldOutput, read_golds
 from kbq.kilt.scores import relation_of
-from kbq.storage.lines import clean_text
 from kbq.storage.rows import Rows, empty_markers, read_rows
+from kbq.text.letters import clean_text
 from kbq.text.markers import slot_of
 
 COLUMNS = ("subject", "relation", "object")

@@ -24,9 +24,8 @@ from kbq.dump.shards import Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.model.backbone import saved_tokenizer
 from kbq.model.windows import tokenize
-from kbq.storage.files import folder_bytes
+from kbq.storage.files import as_path, folder_bytes
 from kbq.storage.folders import discard_folder, files_for, make_folder, remove_folder
-from kbq.storage.paths import as_path
 from kbq.storage.progress import Report, Stage, silent
 from kbq.storage.seals import seal_folder
 from kbq.storage.writing import replacing

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.errors import CorpusError, KbqError
-from kbq.storage.lines import clean_text, read_json_lines, read_lines
+from kbq.storage.lines import read_json_lines, read_lines
+from kbq.text.letters import clean_text
 
 LINES = "first\nzwölf\n\n第三\n"
 NUMBERED = [(1, "first"), (2, "zwölf"), (3, ""), (4, "第三")]

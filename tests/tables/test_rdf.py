@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
-from kbq.storage.lines import without_surrogates
 from kbq.tables.claims import Claim, DateValue, QuantityValue, Source
 from kbq.tables.rdf import fact, trig, write_ntriples, write_trig
 from kbq.tables.relations import Relation
+from kbq.text.letters import without_surrogates
 
 rdflib: Any = pytest.importorskip("rdflib", reason="what is written is read by rdflib: pip install rdflib")
 
