@@ -92,6 +92,7 @@ def processes(count: int) -> StartEncoders | None:
 def packed(model: Model) -> bytes:
     """Return a model as bytes, for `encoder`."""
     pickled = io.BytesIO()
+    model.phrases.eval()  # it is read when it is first needed
     torch.save(model, pickled)  # pickle would always load it to the GPU that it comes from
     return pickled.getvalue()
 

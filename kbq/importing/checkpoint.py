@@ -7,7 +7,7 @@ import torch
 
 from kbq.errors import ModelError
 from kbq.model.backbone import model_folder
-from kbq.model.model import Model, word_embeddings
+from kbq.model.model import Model
 from kbq.model.model_folder import load_weights
 from kbq.model.official_checkpoint import TABLE, OfficialCheckpoint, read_checkpoint
 from kbq.storage.files import as_path
@@ -74,13 +74,13 @@ def _take_queries(model: Model, checkpoint: OfficialCheckpoint) -> None:
     Raises:
         ModelError: the model is not of such a checkpoint, or of one with other sizes or word embeddings.
     """
-    folder, source, own = checkpoint.folder, model.source, model.phrases.backbone.config
+    folder, source, own = checkpoint.folder, model.source, model.queries.start.config
     if model.config.base or not model.config.official_queries:
         kind = "is a query encoder itself" if model.config.base else "was not made of a checkpoint of DensePhrases"
         raise ModelError(f"{source} {kind}: give the model of the checkpoint that {folder} was tuned from")
     weights = {name: value for name, value in checkpoint.weights.items() if name.startswith("queries.")}
     tables = [weights.pop(f"queries.{side}.{TABLE}", None) for side in ("start", "end")]
-    table = word_embeddings(model.phrases)
+    table = model.word_embeddings
     shared = table.detach().cpu()
     if own.written != checkpoint.shape.written or not all(one is None or torch.equal(one, shared) for one in tables):
         raise ModelError(

@@ -10,11 +10,11 @@ The folder of a query encoder that was tuned for a knowledge base has the first 
 query encoder; the rest is in its `base` model.
 """
 
-import copy
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -67,32 +67,50 @@ class Model:
     """The phrase encoder and query encoder of a model folder, on one device."""
 
     def __init__(
-        self, config: ModelConfig, tokenizer: Any, phrases: PhraseEncoder, queries: QueryEncoder, scale: Floats,
-        casing: Forms | None = None,
+        self, config: ModelConfig, tokenizer: Any, phrases: Callable[[], PhraseEncoder], queries: QueryEncoder,
+        scale: Floats, casing: Forms | None = None,
     ) -> None:  # fmt: skip
         """A model of these parts.
 
         Args:
+            phrases: returns the phrase encoder, which has the word embeddings of `queries`.
             scale: size of an int8 step in a phrase dump, for each dimension. Shape: (dim,).
             casing: the capitals of words, for queries without any.
         """
         self.config, self.tokenizer = config, tokenizer
-        self.phrases, self.queries, self.scale = phrases, queries, scale
+        self.queries, self.scale, self._read_phrases = queries, scale, phrases
         self.query_tokenizer = QueryTokenizer(
             tokenizer, config.max_query_tokens, config.marker_tokens, casing, config.official_queries
         )
         self.uses_segments = "token_type_ids" in tokenizer.model_input_names
         self.source = ""  # what it was opened from: `default`, a hub name, or the absolute path of a folder
 
+    @cached_property
+    def phrases(self) -> PhraseEncoder:
+        """The phrase encoder, read when it is first needed: queries do without.
+
+        Raises:
+            ModelError: its weights do not fit, or have changed since the model was opened.
+        """
+        phrases = self._read_phrases()
+        del self._read_phrases  # and the weights that it may hold
+        return phrases
+
     @property
     def dim(self) -> int:
         """The dimension of vectors."""
-        return int(self.phrases.backbone.config.hidden_size)
+        return int(self.queries.start.config.hidden_size)
 
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
-        return self.phrases.filter.weight.device
+        return self.word_embeddings.device
+
+    @property
+    def word_embeddings(self) -> Tensor:
+        """The table that all encoders share, frozen. Shape: (pieces, dim)."""
+        weight: Tensor = self.queries.start.get_input_embeddings().weight
+        return weight
 
     def encode_queries(self, texts: Sequence[str]) -> tuple[Floats, Floats]:
         """Return start and end vectors. Shapes: (queries, dim).
@@ -126,7 +144,7 @@ class Model:
         tokenizer = load_tokenizer(checkpoint)
         phrases = PhraseEncoder(pretrained_backbone(checkpoint))
         queries = QueryEncoder(pretrained_backbone(checkpoint), config.shared_query_encoder)
-        _shareword_embeddings(phrases, queries)
+        phrases.backbone.set_input_embeddings(_shared_table(queries))
         if readable_length(phrases.backbone, SHORTEST) < SHORTEST:
             raise ModelError(f"{checkpoint} reads fewer than {SHORTEST} tokens: start from another checkpoint")
         length = readable_length(phrases.backbone, config.window.length)
@@ -137,7 +155,7 @@ class Model:
             marker_tokens=marker_tokens(tokenizer),
         )
         scale = np.zeros(int(phrases.backbone.config.hidden_size), np.float32)
-        return cls(config, tokenizer, phrases, queries, scale)
+        return cls(config, tokenizer, lambda: phrases, queries, scale)
 
     @classmethod
     def open(cls, source: str | Path, device: str = "auto") -> Self:
@@ -154,13 +172,9 @@ class Model:
         elif (config := read_whole_config(folder)).base:
             model = cls._open_tuned(folder, config, device)
         else:
-            weights = read_model_weights(folder, config)
-            scale = weights.get("scale")
-            if scale is None:
-                raise ModelError(f"model folder {folder} lacks the weight `scale`: make it again")
-            backbone, tokenizer = empty_backbone(folder), saved_tokenizer(folder)
-            model = cls._assembled(folder, config, tokenizer, backbone, weights, device, _read_casing(folder))
-            del weights, backbone
+            tokenizer, casing = saved_tokenizer(folder), _read_casing(folder)
+            new, read = partial(empty_backbone, folder), partial(read_model_weights, folder, config)
+            model = cls._assembled(folder, config, tokenizer, new, read, device, casing)
         model.source = lasting_name(str(source))
         give_memory_back()  # of the weights before they were loaded
         return model
@@ -181,25 +195,33 @@ class Model:
                 f"`kbq import checkpoint {folder} --out FOLDER --base MODEL`"
             )
         tokenizer = read_vocabulary(vocabulary, shape.vocab_size)
-        return cls._assembled(folder, checkpoint.config(), tokenizer, Bert(shape), checkpoint.weights, device)
+        new, read = partial(Bert, shape), partial(getattr, checkpoint, "weights")
+        return cls._assembled(folder, checkpoint.config(), tokenizer, new, read, device)
 
     @classmethod
     def _assembled(
-        cls, folder: Path, config: ModelConfig, tokenizer: Any, backbone: Any, stored: NamedTensors, device: str,
-        casing: Forms | None = None,
+        cls, folder: Path, config: ModelConfig, tokenizer: Any, new_backbone: Callable[[], Any],
+        read: Callable[[], NamedTensors], device: str, casing: Forms | None = None,
     ) -> Self:  # fmt: skip
-        """Make networks like this backbone, with the weights of a folder."""
-        weights = {name: tensor for name, tensor in stored.items() if name != "scale"}
-        phrases = PhraseEncoder(copy.deepcopy(backbone))
-        queries = QueryEncoder(backbone, config.shared_query_encoder)
-        _shareword_embeddings(phrases, queries)
-        refuse_other_weights(weights, ("phrases.", "queries."), folder)
-        load_weights(phrases, weights, "phrases.", folder)
-        load_weights(queries, weights, "queries.", folder, given=word_embeddings(phrases))
-        _refuse_misfits(folder, config, tokenizer, phrases, stored["scale"])
-        target = choose_device(device)
-        networks = phrases.eval().to(target), queries.eval().to(target)
-        return cls(config, tokenizer, *networks, stored["scale"].numpy(), casing)
+        """Make networks with such backbones, and with the weights of a folder, as they are stored."""
+        stored, target = read(), choose_device(device)
+        if "scale" not in stored:
+            raise ModelError(f"model folder {folder} lacks the weight `scale`: make it again")
+        refuse_other_weights(stored.keys() - {"scale"}, ("phrases.", "queries."), folder)
+        queries = QueryEncoder(new_backbone(), config.shared_query_encoder)
+        table = _shared_table(queries)
+        (name,) = (name for name, module in queries.start.named_modules() if module is table)
+        load_weights(table, stored, f"phrases.backbone.{name}.", folder)
+        load_weights(queries, stored, "queries.", folder, given=table.weight)
+        _refuse_misfits(folder, config, tokenizer, queries.start, stored["scale"])
+
+        def read_phrases() -> PhraseEncoder:
+            phrases = PhraseEncoder(new_backbone())
+            phrases.backbone.set_input_embeddings(table)
+            load_weights(phrases, read(), "phrases.", folder)
+            return phrases.eval().to(target)
+
+        return cls(config, tokenizer, read_phrases, queries.eval().to(target), stored["scale"].numpy(), casing)
 
     @classmethod
     def _open_tuned(cls, folder: Path, config: ModelConfig, device: str) -> Self:
@@ -218,7 +240,7 @@ class Model:
             )
         weights = read_model_weights(folder, config)
         refuse_other_weights(weights, ("queries.",), folder)
-        load_weights(base.queries, weights, "queries.", folder, given=word_embeddings(base.phrases))
+        load_weights(base.queries, weights, "queries.", folder, given=base.word_embeddings)
         base.config = config
         return base
 
@@ -244,7 +266,7 @@ class Model:
 
     def _packed_queries(self, weight_type: WeightType) -> NamedTensors:
         """Pack the weights of the query encoder, without the shared word embeddings."""
-        return pack(named_weights(self.queries, "queries.", without=word_embeddings(self.phrases)), weight_type)
+        return pack(named_weights(self.queries, "queries.", without=self.word_embeddings), weight_type)
 
     def save(self, folder: Path, weight_type: WeightType = "float32") -> None:
         """Write the model folder; int8 takes a quarter of the bytes.
@@ -261,26 +283,26 @@ class Model:
         with writing_to(folder, ModelError, also=(SafetensorError,)):
             make_folder(folder)
             save_tensors(phrases | queries, folder / WEIGHTS)
-            with files_for(folder) as partial:
-                self.phrases.backbone.config.save_pretrained(partial)
-                self.tokenizer.save_pretrained(partial)
+            with files_for(folder) as beside:
+                self.queries.start.config.save_pretrained(beside)
+                self.tokenizer.save_pretrained(beside)
             if self.query_tokenizer.casing:
                 casing = json.dumps(self.query_tokenizer.casing, ensure_ascii=False)
                 write_text(folder / CASING, casing + "\n")
             write_config(folder, self.config)
 
 
-def _refuse_misfits(folder: Path, config: ModelConfig, tokenizer: Any, phrases: PhraseEncoder, scale: Tensor) -> None:
+def _refuse_misfits(folder: Path, config: ModelConfig, tokenizer: Any, backbone: Any, scale: Tensor) -> None:
     """Refuse a model whose tokenizer, windows or scale belong to another network: every search would fail.
 
     Raises:
         ModelError: they do.
     """
-    network = phrases.backbone.config
-    pieces, tokens = len(word_embeddings(phrases)), max(config.window.length, config.max_query_tokens)
+    network = backbone.config
+    pieces, tokens = len(backbone.get_input_embeddings().weight), max(config.window.length, config.max_query_tokens)
     # Other networks may have tokens that their own tokenizer only knows by name.
-    highest = max(tokenizer.get_vocab().values(), default=0) if isinstance(phrases.backbone, Bert) else 0
-    read = readable_length(phrases.backbone, tokens)
+    highest = max(tokenizer.get_vocab().values(), default=0) if isinstance(backbone, Bert) else 0
+    read = readable_length(backbone, tokens)
     lacks_segments = "token_type_ids" in tokenizer.model_input_names and getattr(network, "type_vocab_size", 2) < 2
     misfits = {
         f"its tokenizer has a piece {highest:,}, its network {pieces:,}": highest >= pieces,
@@ -300,18 +322,12 @@ def _read_casing(folder: Path) -> Forms | None:
     return None
 
 
-def word_embeddings(encoder: PhraseEncoder) -> Tensor:
-    """Return the table that all encoders of a model share. Shape: (pieces, dim)."""
-    weight: Tensor = encoder.backbone.get_input_embeddings().weight
-    return weight
-
-
-def _shareword_embeddings(phrases: PhraseEncoder, queries: QueryEncoder) -> None:
-    """Share one frozen table among all backbones; it is a third of a small model."""
-    table = phrases.backbone.get_input_embeddings()
+def _shared_table(queries: QueryEncoder) -> Any:
+    """Give the query encoder one frozen table of word embeddings, a third of a small model; return this layer."""
+    table = queries.start.get_input_embeddings()
     table.weight.requires_grad_(False)
-    for backbone in {queries.start, queries.end}:
-        backbone.set_input_embeddings(table)
+    queries.end.set_input_embeddings(table)
+    return table
 
 
 def model_of(folder: Path, built_with: str, name: str | Path | None = None, device: str = "auto") -> Model:

@@ -196,17 +196,19 @@ def read_weights(path: Path, prefix: str = "", advice: str = "") -> NamedTensors
         ModelError: the file is missing or damaged; with `advice`, by default that of `remedy`.
     """
     with explained(path, advice):
-        return unpacked({name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)})
+        stored = {name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)}
+        refuse_not_finite(stored)
+        return unpacked(stored)
 
 
 def read_model_weights(folder: Path, config: ModelConfig) -> NamedTensors:
-    """Read the weights of a model folder, which must have the fingerprints that its configuration names.
+    """Read the weights of a model folder as they are stored; they must have the fingerprints that its config names.
 
     Raises:
         ModelError: they have not, or are missing or damaged.
     """
     with explained(folder / WEIGHTS):
-        stored = load_file(folder / WEIGHTS)
+        stored: NamedTensors = load_file(folder / WEIGHTS)
         parts = {"query": {name: tensor for name, tensor in stored.items() if name.startswith("queries.")}}
         if not config.base:
             parts["phrase"] = {name: tensor for name, tensor in stored.items() if name not in parts["query"]}
@@ -214,16 +216,16 @@ def read_model_weights(folder: Path, config: ModelConfig) -> NamedTensors:
             named, found = getattr(config, f"{side}_fingerprint"), fingerprint(weights)
             if named != found:
                 raise ValueError(f"its {side} fingerprint is {found}, {CONFIG} names {named}")
-        return unpacked(stored)
+        refuse_not_finite(stored)
+        return stored
 
 
 def unpacked(stored: NamedTensors) -> NamedTensors:
     """Return stored weights, in which int8 becomes float32.
 
     Raises:
-        ValueError: a scale is missing, or a weight holds NaN or infinity.
+        ValueError: a scale is missing.
     """
-    refuse_not_finite(stored)
     weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
     for name, tensor in weights.items():
         if tensor.dtype == torch.int8:
@@ -250,17 +252,24 @@ def load_weights(
 ) -> None:
     """Load all parameters of a network except `given`; none may be missing, or it would stay uninitialised.
 
+    Args:
+        weights: those whose names begin with `prefix` are loaded, float32 or as they are stored.
+
     Raises:
         ModelError: weights of the model in `folder` are missing, or of other shapes, or have no place, or the place of
             another weight with other values.
     """
-    tensors = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
+    own = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
+    with explained(folder / WEIGHTS):
+        tensors = unpacked(own)
     places = network.state_dict()
     taken = {} if given is None else {given.data_ptr(): given}
     surplus = [name for name in tensors if name not in places]
     for name, place in places.items():
-        if name in tensors and not torch.equal(taken.setdefault(place.data_ptr(), tensors[name]), tensors[name]):
-            surplus.append(name)
+        if name in tensors:
+            there = taken.setdefault(place.data_ptr(), tensors[name])
+            if there is not tensors[name] and not torch.equal(there, tensors[name]):
+                surplus.append(name)
     if surplus:
         raise ModelError(
             f"model folder {folder} has {len(surplus)} weights that its config has no place for, the first is "
@@ -277,7 +286,7 @@ def load_weights(
         ) from None
 
 
-def refuse_other_weights(weights: NamedTensors, prefixes: tuple[str, ...], folder: Path) -> None:
+def refuse_other_weights(weights: Iterable[str], prefixes: tuple[str, ...], folder: Path) -> None:
     """Refuse weights that belong to none of the networks of a folder. Raises ModelError."""
     others = [name for name in weights if not name.startswith(prefixes)]
     if others:

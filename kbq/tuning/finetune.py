@@ -165,7 +165,7 @@ def finetune(
 def _with_own_query_encoder(kb: "OpenKnowledgeBase") -> "OpenKnowledgeBase":
     """Return the knowledge base with a copy of its query encoder; word embeddings, which stay frozen, are shared."""
     kb, model, reranking = copy.copy(kb), copy.copy(kb.model), copy.copy(kb.reranking)
-    words = model.phrases.backbone.get_input_embeddings()
+    words = model.queries.start.get_input_embeddings()
     model.queries = copy.deepcopy(model.queries, {id(words): words})
     kb.model, kb.reranking = model, reranking
     return kb

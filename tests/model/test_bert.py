@@ -178,7 +178,7 @@ def test_a_checkpoint_of_no_layers_is_refused(
         ({"hidden_act": None}, "has a damaged config.json: "),
         ({"model_type": "no such type"}, "has a damaged config.json: "),
         ({"hidden_size": 8}, "the weights in .* do not fit its config"),
-        ({"num_hidden_layers": 3}, "lacks .* weights, the first is phrases.backbone.encoder.layer.2"),
+        ({"num_hidden_layers": 3}, "lacks .* weights, the first is queries.start.encoder.layer.2"),
     ],
 )
 def test_a_damaged_configuration_is_refused(

@@ -194,7 +194,7 @@ def flipped(name: str) -> Callable[[Path], None]:
 def refused(folder: Path) -> str:
     """What is said of a model that is refused, in one sentence."""
     with pytest.raises(ModelError) as refusal:
-        Model.open(folder, "cpu")
+        _ = Model.open(folder, "cpu").phrases
     assert "\n" not in str(refusal.value)
     return str(refusal.value)
 
@@ -343,7 +343,7 @@ def test_a_record_that_lists_other_files_reads_none_of_them(
         (holding("scale", math.nan), "its weight scale holds NaN or infinity"),
         (
             shallower,
-            "has 16 weights that its config has no place for, the first is phrases.backbone.encoder.layer.1.",
+            "has 16 weights that its config has no place for, the first is queries.start.encoder.layer.1.",
         ),
         (
             # The two query encoders are one: what it says for the end would be the start's, too.
@@ -393,12 +393,12 @@ def test_a_weight_may_be_stored_under_each_of_its_names(
 def test_an_int8_weight_without_its_scale_is_refused(
     model: Model, seal_again: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    copy = Model(model.config, model.tokenizer, model.phrases, model.queries, model.scale)
+    copy = Model(model.config, model.tokenizer, lambda: model.phrases, model.queries, model.scale)
     copy.save(tmp_path / "model", "int8")
     without("phrases.filter.weight.scale")(tmp_path / "model")
     seal_again(tmp_path / "model")
-    with pytest.raises(ModelError, match=r"phrases\.filter\.weight\.scale"):
-        Model.open(tmp_path / "model", "cpu")
+    with pytest.raises(ModelError, match=r"filter\.weight\.scale"):
+        _ = Model.open(tmp_path / "model", "cpu").phrases
 
 
 def test_a_folder_that_cannot_be_written_is_said(model: Model, tmp_path: Path) -> None:
@@ -705,3 +705,13 @@ def test_a_model_in_the_cache_of_the_hub_is_opened(model_folder: Path, tmp_path:
     (snapshot / "config.json").unlink()
     (snapshot / "config.json").symlink_to("../../../outside.json")
     assert f"{snapshot}/config.json is a link, and a model has none: put a copy in its place" in refused(snapshot)
+
+
+def test_the_phrase_encoder_is_read_when_it_is_needed(model: Model, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
+    opened = Model.open(tmp_path / "model", "cpu")
+    opened.encode_queries(["Marie Curie [SEP] spouse"])
+    assert "phrases" not in vars(opened)
+    for name, weight in opened.phrases.state_dict().items():
+        assert torch.equal(weight, model.phrases.state_dict()[name])
+    assert opened.phrases.backbone.get_input_embeddings().weight is opened.word_embeddings
