@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kbq.kilt.analysis import bootstrap_interval
-from kbq.kilt.metrics import Rules
+from kbq.kilt.rules import Rules
 from kbq.kilt.scores import Scores, score
 from kbq.storage.lines import read_json_lines
 

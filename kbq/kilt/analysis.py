@@ -3,15 +3,15 @@
 Intervals are percentile bootstraps, comparisons paired permutation tests with Holm's correction.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
 
 import numpy as np
 
-from kbq.array_types import Bools, Doubles
+from kbq.array_types import Doubles
 from kbq.errors import EvaluationError
-from kbq.kilt.metrics import Kind
-from kbq.kilt.report import Cell, Form, ScoreTable
+from kbq.kilt.report import Analysis, Cell, Form, ScoreTable
+from kbq.kilt.rules import Kind
 from kbq.kilt.scores import Scores
 
 BLOCK = 2_000_000  # random numbers drawn at a time
@@ -140,23 +140,17 @@ class Breakdown:
 
 
 def break_down(scores: Scores, names: Sequence[str]) -> Breakdown:
-    """Return the named scores, at least one, by group. Raises EvaluationError if there is no such score."""
+    """Return the named scores by group; at least one name and one query."""
     columns = np.stack([scores.column(name) for name in names], axis=1)  # (items, names)
     groups, members = np.unique(np.array(scores.groups, dtype=str), return_inverse=True)
     rows = []
-    for number, group in enumerate(groups):
+    for number, group in enumerate(groups.tolist()):
         values = columns[members == number]
-        means = tuple(float(mean) for mean in values.mean(axis=0))
-        interval = bootstrap_interval(values[:, 0])
-        rows.append(GroupScores(str(group), len(values), means, interval))
+        means = tuple(values.mean(axis=0).tolist())
+        rows.append(GroupScores(group, len(values), means, bootstrap_interval(values[:, 0])))
     rows.sort(key=lambda row: (-row.count, row.group))
-    macro = np.mean([row.means for row in rows], axis=0) if rows else np.zeros(len(names))
-    return Breakdown(
-        names=tuple(names),
-        groups=tuple(rows),
-        micro=tuple(scores.mean(name) for name in names),
-        macro=tuple(float(mean) for mean in macro),
-    )
+    macro = tuple(np.mean([row.means for row in rows], axis=0).tolist())
+    return Breakdown(tuple(names), tuple(rows), tuple(map(scores.mean, names)), macro)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,65 +169,45 @@ class Difference:
     adjusted_p: float  # after Holm, over everything compared at once
 
 
-def compared(
-    first: Scores, others: Mapping[str, Scores], names: Sequence[str], by_group: bool
-) -> tuple[list[dict[str, object]], list[ScoreTable]]:
-    """Compare a system with others by all these scores, or by the first of them in each group; as JSON and as a table.
-
-    Raises:
-        EvaluationError: see `compare`.
-    """
-    if not by_group:
-        differences = compare(first, others, names)
-        return [asdict(one) for one in differences], [comparison_table(differences)]
-    differences = compare_groups(first, others, names[0])
-    return [{"score": names[0]} | asdict(one) for one in differences], [comparison_table(differences, names[0])]
+def compared(first: Scores, others: Mapping[str, Scores], names: Sequence[str], by_group: bool) -> Analysis:
+    """Compare a system with others; see `compare`."""
+    differences = compare(first, others, names, by_group)
+    score = {"score": names[0]} if by_group else {}
+    return Analysis(
+        [score | asdict(one) for one in differences], [comparison_table(differences, names[0] if by_group else "")]
+    )
 
 
-def compare(first: Scores, others: Mapping[str, Scores], names: Sequence[str]) -> tuple[Difference, ...]:
-    """Compare a system with others, by their names, by several scores over all queries.
+def compare(
+    first: Scores, others: Mapping[str, Scores], names: Sequence[str], by_group: bool = False
+) -> list[Difference]:
+    """Compare a system with others, by their names: by all these scores, or by the first of them in each group.
 
     Raises:
         EvaluationError: they were not scored on the same queries, or lack one of the scores.
     """
-    return _differences(
-        (system, name, first.column(name), second.column(name))
-        for system, second in _on_same_queries(first, others)
-        for name in names
-    )
-
-
-def compare_groups(first: Scores, others: Mapping[str, Scores], name: str) -> tuple[Difference, ...]:
-    """Compare a system with others by one score, group by group; see `compare`."""
-    groups, one = np.array(first.groups, dtype=object), first.column(name)
-    return _differences(
-        (system, group, one[groups == group], second.column(name)[groups == group])
-        for system, second in _on_same_queries(first, others)
-        for group in sorted(set(first.groups))
-    )
-
-
-def _differences(pairs: Iterable[tuple[str, str, Doubles, Doubles]]) -> tuple[Difference, ...]:
-    """Compare each pair of score columns, given with system and name. Shape of a column: (items,)."""
-    pairs = list(pairs)
-    p_values = [permutation_p(second - first) for _, _, first, second in pairs]
-    found = []
-    for (system, name, first, second), p, adjusted in zip(pairs, p_values, holm(p_values), strict=True):
-        gain = bootstrap_interval(second - first)
-        before, after = (float(column.mean()) if len(column) else 0.0 for column in (first, second))
-        found.append(Difference(system, name, len(first), before, after, gain.mean, gain.low, gain.high, p, adjusted))
-    return tuple(found)
-
-
-def _on_same_queries(first: Scores, others: Mapping[str, Scores]) -> Iterator[tuple[str, Scores]]:
+    pairs: list[tuple[str, str, Doubles, Doubles]] = []  # system, name, and the two columns of scores
     for system, second in others.items():
-        if first.ids != second.ids:
-            only = len(set(first.ids) ^ set(second.ids))
-            raise EvaluationError(
-                f"the systems were scored on {len(first.ids):,} and {len(second.ids):,} queries, {only:,} of "
-                "them in one only: a query that one of them lacks counts 0 with --missing zero"
-            )
-        yield system, second
+        _refuse_other_queries(first.ids, second.ids)
+        if by_group:
+            groups, one, other = np.array(first.groups, object), first.column(names[0]), second.column(names[0])
+            pairs += [(system, name, one[groups == name], other[groups == name]) for name in sorted(set(first.groups))]
+        else:
+            pairs += [(system, name, first.column(name), second.column(name)) for name in names]
+    p_values = [permutation_p(after - before) for _, _, before, after in pairs]
+    found = []
+    for (system, name, before, after), p, adjusted in zip(pairs, p_values, holm(p_values), strict=True):
+        gain, means = bootstrap_interval(after - before), (float(before.mean()), float(after.mean()))
+        found.append(Difference(system, name, len(before), *means, gain.mean, gain.low, gain.high, p, adjusted))
+    return found
+
+
+def _refuse_other_queries(first: Sequence[str], second: Sequence[str]) -> None:
+    if first != second:
+        raise EvaluationError(
+            f"the systems were scored on {len(first):,} and {len(second):,} queries, {len(set(first) ^ set(second)):,} "
+            "of them in one only: a query that one of them lacks counts 0 with --missing zero"
+        )
 
 
 def comparison_table(differences: Sequence[Difference], by_group: str = "") -> ScoreTable:
@@ -263,46 +237,30 @@ DIAGNOSIS_WORDS = {
 }
 
 
-def diagnosed(scores: Scores, answer: str) -> tuple[dict[str, dict[str, float]], list[ScoreTable]]:
-    """Return `decompose` and `find_ceilings` as JSON and as tables."""
-    parts, ceilings = decompose(scores, answer), find_ceilings(scores, answer)
-    tables = [diagnosis_table("answers and pages", parts), diagnosis_table("ceilings", ceilings)]
-    return {"decomposition": parts, "ceilings": ceilings}, tables
-
-
-def decompose(scores: Scores, answer: str = "accuracy") -> dict[str, float]:
-    """Divide the queries of a downstream evaluation by whether answer and pages are right; shares, 1 together.
+def diagnosed(scores: Scores, answer: str = "accuracy") -> Analysis:
+    """Divide the queries of a downstream evaluation by what is right, and say which scores cannot be exceeded.
 
     Args:
         answer: the score of a right answer, accuracy or em; pages are right where R-precision is 1.
     """
-    answer_right = scores.column(answer) == 1
-    pages_right = scores.column("Rprec") == 1
-    return {
-        "both_right": share(answer_right & pages_right),
-        "only_answer_right": share(answer_right & ~pages_right),
-        "only_pages_right": share(~answer_right & pages_right),
-        "both_wrong": share(~answer_right & ~pages_right),
+    answer_right, pages_right = (scores.column(name) == 1 for name in (answer, "Rprec"))
+    decomposition = {
+        "both_right": answer_right & pages_right,
+        "only_answer_right": answer_right & ~pages_right,
+        "only_pages_right": ~answer_right & pages_right,
+        "both_wrong": ~answer_right & ~pages_right,
     }
-
-
-def find_ceilings(scores: Scores, answer: str = "accuracy") -> dict[str, float]:
-    """Return the scores of a downstream evaluation that cannot be exceeded; `answer` as in `decompose`."""
-    pages_right = share(scores.column("Rprec") == 1)
-    return {
+    share_of_pages = float(pages_right.mean())
+    ceilings = {
         "r_precision": scores.mean("attainable Rprec"),
         "recall_at_5": scores.mean("attainable recall@5"),
-        "kilt_by_these_pages": pages_right,
-        "kilt_by_these_parts": min(scores.mean(answer), pages_right),
+        "kilt_by_these_pages": share_of_pages,
+        "kilt_by_these_parts": min(scores.mean(answer), share_of_pages),
     }
-
-
-def diagnosis_table(title: str, shares: Mapping[str, float]) -> ScoreTable:
-    """Return one row for each share of `decompose` or `find_ceilings`."""
-    rows = [(DIAGNOSIS_WORDS[name], value) for name, value in shares.items()]
-    return ScoreTable(title, {"what": "text", "queries": "percent"}, rows)
-
-
-def share(marks: Bools) -> float:
-    """Return the share of the items that are marked, from 0 to 1; 0 without items. Shape: (items,)."""
-    return float(np.count_nonzero(marks) / len(marks)) if len(marks) else 0.0
+    shares = {name: float(marks.mean()) for name, marks in decomposition.items()}
+    columns: dict[str, Form] = {"what": "text", "queries": "percent"}
+    tables = [
+        ScoreTable(title, columns, [(DIAGNOSIS_WORDS[name], value) for name, value in part.items()])
+        for title, part in (("answers and pages", shares), ("ceilings", ceilings))
+    ]
+    return Analysis({"decomposition": shares, "ceilings": ceilings}, tables)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from kbq.errors import EvaluationError
-from kbq.kilt.files import JsonObject, Problems
-from kbq.kilt.metrics import evidence_sets, r_precision, rank_evidence
-from kbq.kilt.records import PAGE, EvidencePlace, Gold, Guess, parse_answer, place_of, read_golds, read_guesses
+from kbq.kilt.files import Problems
+from kbq.kilt.records import PAGE, EvidencePlace, Gold, Guess, parse_answer, read_golds, read_guesses
 from kbq.kilt.report import ScoreTable
+from kbq.kilt.rules import evidence_sets, r_precision, rank_evidence
 from kbq.kilt.scores import Pairs
 from kbq.kilt.task import Task
 from kbq.text.answer_scores import normalise, parts
@@ -116,7 +116,7 @@ def survey_errors(
         EvaluationError: the files cannot be read or do not fit together, or a prediction cannot be scored.
     """
     problems = Problems()
-    pairs = Pairs(read_golds(gold_path, PAGE, problems), read_guesses(guess_path, parse_with_place, problems))
+    pairs = Pairs(read_golds(gold_path, PAGE, problems), read_guesses(guess_path, parse_answer, problems))
     cases = []
     for gold, guess in pairs:
         if guess is not None and guess.problem is not None:
@@ -152,17 +152,6 @@ def sample_errors(
         replace(case, evidence=text_of(case.top), gold_evidence=text_of(next(iter(case.gold_places), None)))
         for case in (cases[index] for index in chosen)
     )
-
-
-def parse_with_place(record_id: str, line: int, record: JsonObject) -> Guess:
-    """Parse a predicted line with the place of its first provenance item. Raises UnfitError if it cannot be scored."""
-    guess = parse_answer(record_id, line, record)
-    outputs = record["output"]
-    items = outputs[0].get("provenance") if isinstance(outputs, list) else None
-    if not items:
-        return guess
-    title = items[0].get("title")
-    return replace(guess, top=place_of(items[0], title.strip() if isinstance(title, str) else ""))
 
 
 def explain(

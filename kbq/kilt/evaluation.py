@@ -13,8 +13,10 @@ from typing import Any, get_args
 
 from kbq.errors import EvaluationError
 from kbq.kilt.analysis import Interval, bootstrap_interval, break_down, compared, diagnosed, score_table
+from kbq.kilt.calibration import calibrated, require_matplotlib
 from kbq.kilt.files import AnyRecords, Source, refuse_missing, refuse_pipes, refuse_replacing, source_of, write_lines
-from kbq.kilt.metrics import (
+from kbq.kilt.report import Analysis, ScoreTable
+from kbq.kilt.rules import (
     COUPLED,
     OFFICIAL,
     PAGE_NAMES,
@@ -25,8 +27,6 @@ from kbq.kilt.metrics import (
     Missing,
     Rules,
 )
-from kbq.kilt.reliability import Confidence, calibrated, require_matplotlib, write_plots
-from kbq.kilt.report import ScoreTable
 from kbq.kilt.scores import NO_GROUP, Scores, grouping, item_records, score_kinds
 from kbq.kilt.task import Task
 from kbq.kilt.trec import measure, write_qrels, write_run
@@ -185,7 +185,9 @@ def evaluate(
         require_matplotlib()
     predictions, gold = source_of(predictions, "predictions"), source_of(gold, "gold")
     others = _others(compare)
-    items, run, qrels = (None if path is None else Path(path) for path in (per_item, trec_run, trec_qrels))
+    items, run, qrels, pictures = (
+        None if path is None else Path(path) for path in (per_item, trec_run, trec_qrels, plots)
+    )
     refuse_missing(predictions, gold, *others)
     refuse_pipes(predictions, gold, *others)
     refuse_replacing([items, run, qrels], [predictions, gold, *others])
@@ -204,15 +206,13 @@ def evaluate(
     names = shown_names(main, chosen)
     notes = [note for each in scores.values() for note in each.notes]
     intervals = _intervals(scores) if ci else {}
-    additions: dict[str, object] = {}
-    tables: dict[str, list[ScoreTable]] = {}
+    analyses: dict[str, Analysis] = {}
     if ci:
-        additions["ci"] = {
-            kind: {name: (one.low, one.high) for name, one in found.items()} for kind, found in intervals.items()
-        }
+        ends = {kind: {name: (one.low, one.high) for name, one in found.items()} for kind, found in intervals.items()}
+        analyses["ci"] = Analysis(ends)
     if by:
         breakdown = break_down(main, names)
-        additions["by"], tables["by"] = {"grouping": by} | asdict(breakdown), [breakdown.table(by)]
+        analyses["by"] = Analysis({"grouping": by} | asdict(breakdown), [breakdown.table(by)])
     if others:
         systems: dict[str, Scores] = {}
         for other in others:
@@ -221,25 +221,19 @@ def evaluate(
                 raise other_refusals[main.kind]
             notes += [note for each in found.values() for note in each.notes]
             systems[str(other)] = found[main.kind]
-        additions["compare"], tables["compare"] = compared(main, systems, names, bool(by))
+        analyses["compare"] = compared(main, systems, names, bool(by))
     downstream = scores.get("downstream")
-    for name, wish in (("diagnosis", diagnosis), ("calibration", calibration)):
-        if wish and downstream is None:
-            additions[name] = None
-            notes.append(f"there is no {name}: it needs the downstream evaluation")
-    if diagnosis and downstream:
-        additions["diagnosis"], tables["diagnosis"] = diagnosed(downstream, answer_metric)
-    calibrations: tuple[Confidence, ...] = ()
-    if calibration and downstream:
-        calibrations, additions["calibration"], tables["calibration"] = calibrated(
-            predictions, downstream, answer_metric, by
-        )
-        notes += [note for each in calibrations for note in each.notes()]
+    for name in ("diagnosis",) * diagnosis + ("calibration",) * calibration:
+        if downstream is None:
+            analyses[name] = Analysis(None, notes=[f"there is no {name}: it needs the downstream evaluation"])
+        elif name == "diagnosis":
+            analyses[name] = diagnosed(downstream, answer_metric)
+        else:
+            analyses[name] = calibrated(predictions, downstream, answer_metric, by, pictures)
     if measures:
         means = measure(gold, predictions, measures, main.ids, rules.rank_keys)
         rows = [(name, f"{value:.4f}") for name, value in means.items()]  # not all of them are shares
-        table = ScoreTable("ir-measures", {"measure": "text", "mean": "text"}, rows)
-        additions["measures"], tables["measures"] = means, [table]
+        analyses["measures"] = Analysis(means, [ScoreTable("ir-measures", {"measure": "text", "mean": "text"}, rows)])
 
     if items:
         write_lines(items, map(json.dumps, item_records(scores)))
@@ -247,16 +241,16 @@ def evaluate(
         write_run(predictions, run, rules.rank_keys)
     if qrels:
         write_qrels(gold, qrels, rules.rank_keys)
-    if plots is not None and calibrations:
-        write_plots(calibrations[0], Path(plots))
 
     # Predictions that all lack answers are scored by their pages; where only some do, these are at fault.
     predicted = max(each.predictions for each in scores.values())
     is_refused = any(0 < len(refusal.problems) < predicted for refusal in refusals.values())
+    notes += [note for analysis in analyses.values() for note in analysis.notes]
     notes += [] if is_refused else map(str, refusals.values())
-    scored = score_table([(each, shown_names(each, chosen)) for each in scores.values()], intervals)
-    others_shown = [table for name in TABLE_ORDER for table in tables.get(name, ())]
-    evaluation = Evaluation(rules, scores, refusals, additions, (scored, *others_shown), tuple(dict.fromkeys(notes)))
+    tables = [score_table([(each, shown_names(each, chosen)) for each in scores.values()], intervals)]
+    tables += [table for name in TABLE_ORDER if name in analyses for table in analyses[name].tables]
+    additions = {name: analysis.document for name, analysis in analyses.items()}
+    evaluation = Evaluation(rules, scores, refusals, additions, tuple(tables), tuple(dict.fromkeys(notes)))
     if is_refused:
         raise PartlyScoredError(evaluation)
     return evaluation

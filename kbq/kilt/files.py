@@ -2,12 +2,12 @@
 
 import codecs
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from kbq.errors import EvaluationError, KbqError
 from kbq.storage.files import pipe_name
@@ -17,6 +17,7 @@ from kbq.storage.records import parsed_json
 from kbq.storage.writing import replacing, writing_to
 
 JsonObject = Mapping[str, object]
+Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,17 @@ class Problems:
 
 
 # Reading
+
+
+def parse_records(
+    source: Source, problems: Problems, parse: Callable[[str, int, JsonObject], Parsed]
+) -> Iterator[Parsed]:
+    """Yield what `parse` makes of the id, the line number and the object of each record; an unfit one is a problem."""
+    for record_id, line, record in read_records(source, problems):
+        try:
+            yield parse(record_id, line, record)
+        except UnfitError as error:
+            problems.add(source, line, record_id, str(error))
 
 
 def read_records(source: Source, problems: Problems) -> Iterator[tuple[str, int, JsonObject]]:

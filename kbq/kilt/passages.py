@@ -8,22 +8,14 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
 
 from kbq.errors import EvaluationError
-from kbq.kilt.files import (
-    JsonObject,
-    Problems,
-    UnfitError,
-    read_records,
-    refuse_missing,
-    refuse_replacing,
-    write_lines,
-)
+from kbq.kilt.files import JsonObject, Problems, parse_records, refuse_missing, refuse_replacing, write_lines
 from kbq.kilt.records import PAGE, only_output, provenance_items, read_golds, score_of
 from kbq.kilt.report import Cell, ScoreTable
 from kbq.text.letters import normal_form
@@ -33,22 +25,23 @@ DEPTH = 20  # of MRR and of precision
 
 @dataclass(frozen=True, slots=True)
 class RetrievedPassage:
-    """A retrieved text; `score` is None where the prediction file has none."""
+    """A retrieved text, with the fields that readers know."""
 
     id: str
     title: str
     text: str
-    score: float | None
+    score: float  # 1/rank where the prediction file has none, so that the order survives
+    has_answer: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question with its gold answers and the passages retrieved for it, best first."""
+    """A question with its gold answers and the passages retrieved for it, best first; also in the readers' fields."""
 
     id: str
-    text: str
+    question: str
     answers: tuple[str, ...]
-    passages: tuple[RetrievedPassage, ...]
+    ctxs: tuple[RetrievedPassage, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,35 +77,27 @@ def evaluate_passages(
     questions = read_questions(gold, predictions)
     if not questions:
         raise EvaluationError(f"{gold} holds no record: is it the file you mean?")
-    if not any(passage.text for question in questions for passage in question.passages):
+    if not any(passage.text for question in questions for passage in question.ctxs):
         raise EvaluationError(f"{predictions} holds no text in its provenance: make it with kbq predict --with-text")
     if export is not None:
         export_for_readers(questions, export)
     return score_passages(questions, ks)
 
 
-def score_passages(questions: Iterable[Question], ks: Sequence[int] = (1, 5, 20, 100)) -> PassageScores:
+def score_passages(questions: Sequence[Question], ks: Sequence[int] = (1, 5, 20, 100)) -> PassageScores:
     """Score retrieved passages by the answers they hold; without questions every score is 0."""
-    count = 0
     hits = dict.fromkeys(sorted(ks), 0)
     reciprocal_ranks = precisions = 0.0
     for question in questions:
-        count += 1
-        ranks = answer_ranks(question, max(DEPTH, *ks))
+        ranks = [rank for rank, passage in enumerate(question.ctxs, 1) if passage.has_answer]
         for k in hits:
             hits[k] += any(rank <= k for rank in ranks)
         top = [rank for rank in ranks if rank <= DEPTH]
         reciprocal_ranks += 1 / top[0] if top else 0.0
         precisions += len(top) / DEPTH
-    total = max(count, 1)
+    total = max(len(questions), 1)
     accuracy = tuple((k, found / total) for k, found in hits.items())
-    return PassageScores(count, accuracy, reciprocal_ranks / total, precisions / total)
-
-
-def answer_ranks(question: Question, depth: int) -> list[int]:
-    """Return the ranks, from 1, of the first `depth` passages that hold an answer."""
-    ranked = enumerate(question.passages[:depth], 1)
-    return [rank for rank, passage in ranked if contains_answer(passage.text, question.answers)]
+    return PassageScores(len(questions), accuracy, reciprocal_ranks / total, precisions / total)
 
 
 def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
@@ -122,63 +107,36 @@ def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
         EvaluationError: the files cannot be read, a prediction is missing or cannot be scored.
     """
     problems = Problems()
-    rankings = dict(read_rankings(guess_path, problems))
+
+    def ranking(record_id: str, line: int, record: JsonObject) -> tuple[str, Sequence[JsonObject]]:
+        return record_id, provenance_items(only_output(record, "provenance"))
+
+    rankings = dict(parse_records(guess_path, problems, ranking))
     questions = []
     for gold in read_golds(gold_path, PAGE, problems):
         if gold.id in rankings:
             answers = tuple(sorted(gold.answers))
-            questions.append(Question(gold.id, gold.input or "", answers, rankings[gold.id]))
+            passages = (passage_of(item, rank, answers) for rank, item in enumerate(rankings[gold.id], 1))
+            questions.append(Question(gold.id, gold.input or "", answers, tuple(passages)))
         else:
             problems.add(gold_path, gold.line, gold.id, f"has no prediction in {guess_path}")
     problems.raise_if_any(f"reading the passages of {guess_path}")
     return questions
 
 
-def read_rankings(path: Path, problems: Problems) -> Iterator[tuple[str, tuple[RetrievedPassage, ...]]]:
-    """Yield ids and predicted passages."""
-    for record_id, line, record in read_records(path, problems):
-        try:
-            items = provenance_items(only_output(record, "provenance"))
-            yield record_id, tuple(passage_of(item) for item in items)
-        except UnfitError as error:
-            problems.add(path, line, record_id, str(error))
-
-
-def passage_of(item: JsonObject) -> RetrievedPassage:
+def passage_of(item: JsonObject, rank: int, answers: Iterable[str]) -> RetrievedPassage:
     """Return a provenance item as a passage; a title or text that is missing or not a string is ""."""
-    title, text = item.get("title"), item.get("text")
-    return RetrievedPassage(
-        id=str(item.get("wikipedia_id", "")).strip(),
-        title=title if isinstance(title, str) else "",
-        text=text if isinstance(text, str) else "",
-        score=score_of(item),
-    )
+    title, text = (value if isinstance(value := item.get(key), str) else "" for key in ("title", "text"))
+    score = score_of(item)
+    page_id = str(item.get("wikipedia_id", "")).strip()
+    return RetrievedPassage(page_id, title, text, 1 / rank if score is None else score, contains_answer(text, answers))
 
 
 def export_for_readers(questions: Iterable[Question], path: Path) -> int:
-    """Write the JSON array that DPR and Fusion-in-Decoder read, and return how many questions it has.
-
-    Raises:
-        EvaluationError: the file cannot be written.
-    """
-    entries = (json.dumps(reader_entry(question), ensure_ascii=False) for question in questions)
+    """Write the JSON array that DPR and Fusion-in-Decoder read, and return how many questions it has."""
+    entries = (json.dumps(asdict(question), ensure_ascii=False) for question in questions)
     lines = ("," * bool(number) + entry for number, entry in enumerate(entries))
     return write_lines(path, chain("[", lines, "]")) - 2
-
-
-def reader_entry(question: Question) -> JsonObject:
-    """Return a question in the readers' form; a passage without a score gets 1/rank, so that the order survives."""
-    contexts = [
-        {
-            "id": passage.id,
-            "title": passage.title,
-            "text": passage.text,
-            "score": 1 / rank if passage.score is None else passage.score,
-            "has_answer": contains_answer(passage.text, question.answers),
-        }
-        for rank, passage in enumerate(question.passages, 1)
-    ]
-    return {"id": question.id, "question": question.text, "answers": list(question.answers), "ctxs": contexts}
 
 
 def word_string(text: str) -> str:

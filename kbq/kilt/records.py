@@ -6,9 +6,9 @@ A page is whatever the rank keys name: a Wikipedia page by default, else a secti
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
-from kbq.kilt.files import JsonObject, Problems, Source, UnfitError, read_records, shown
+from kbq.kilt.files import JsonObject, Problems, Source, UnfitError, parse_records, read_records, shown
 
 PAGE = ("wikipedia_id",)  # the rank key of a page
 
@@ -55,18 +55,13 @@ class Gold:
 
 def read_golds(source: Source, rank_keys: Sequence[str], problems: Problems) -> Iterator[Gold]:
     """Yield the gold records in order."""
-    for record_id, line, record in read_records(source, problems):
-        try:
-            yield parse_gold(record_id, line, record, rank_keys)
-        except UnfitError as error:
-            problems.add(source, line, record_id, str(error))
+    return parse_records(source, problems, partial(parse_gold, rank_keys=rank_keys))
 
 
 def parse_gold(record_id: str, line: int, record: JsonObject, rank_keys: Sequence[str]) -> Gold:
-    """Parse a gold line. The input may be missing: only the newest official evaluation fails without it.
+    """Parse a gold line, or raise UnfitError if the official evaluation fails on it.
 
-    Raises:
-        UnfitError: the official evaluation fails on it.
+    The input may be missing: only the newest official evaluation fails without it.
     """
     text = record.get("input")
     if "input" in record and not isinstance(text, str):
@@ -98,11 +93,7 @@ def parse_gold_output(output: JsonObject, rank_keys: Sequence[str]) -> GoldOutpu
 
 
 def text_or_nothing(holder: JsonObject, key: str) -> str:
-    """Return the text under a key without outer blanks, "" where it is missing, null or another empty value.
-
-    Raises:
-        UnfitError: the value is not text.
-    """
+    """Return the text under a key without outer blanks, "" for an empty value. Raises UnfitError if it is not text."""
     value = holder.get(key)
     if not value:
         return ""
@@ -122,7 +113,7 @@ class Guess:
     line: int
     answer: str = ""  # without outer blanks; "" scores 0
     pages: tuple[str, ...] = ()  # distinct, best first
-    top: EvidencePlace | None = None  # the first item, where it was asked for
+    top: EvidencePlace | None = None  # the first item
     texts: Mapping[int, str | None] = field(default_factory=dict)  # by position from 1; None: given, but not text
     problem: str | None = None  # why it cannot be scored; counts only if the gold file has its id
 
@@ -143,8 +134,7 @@ def read_guesses(source: Source, parse: GuessParser, problems: Problems) -> Iter
 def parse_answer(record_id: str, line: int, record: JsonObject) -> Guess:
     """Parse a predicted line for the downstream evaluation: one output, with an answer and perhaps pages.
 
-    Raises:
-        UnfitError: it has several outputs, or no answer.
+    Raises UnfitError if there are several outputs, or no answer.
     """
     outputs = record.get("output")
     if not isinstance(outputs, list) or len(outputs) != 1:
@@ -154,17 +144,15 @@ def parse_answer(record_id: str, line: int, record: JsonObject) -> Guess:
     items = provenance_items(outputs[0])
     # str: the official evaluation scores null as the text None
     answer = str(outputs[0]["answer"]).strip()
-    return Guess(record_id, line, answer, complete_pages(items, PAGE), texts=texts_of(items, depth=5))
+    title = items[0].get("title") if items else None
+    top = place_of(items[0], title.strip() if isinstance(title, str) else "") if items else None
+    return Guess(record_id, line, answer, complete_pages(items, PAGE), top, texts_of(items, depth=5))
 
 
 def parse_ranking(record_id: str, line: int, record: JsonObject, rank_keys: Sequence[str], depth: int) -> Guess:
-    """Parse a predicted line for the retrieval evaluation: of its outputs, exactly one has provenance.
+    """Parse a predicted line for the retrieval evaluation; texts after `depth`, the largest k, are not read.
 
-    Args:
-        depth: the largest k; texts after it are not read.
-
-    Raises:
-        UnfitError: not exactly one output has provenance.
+    Raises UnfitError if not exactly one output has provenance.
     """
     items = provenance_items(only_output(record, "provenance"))
     return Guess(record_id, line, pages=complete_pages(items, rank_keys), texts=texts_of(items, depth))
@@ -191,8 +179,7 @@ def counted(outputs: object) -> str:
 def as_output(value: object, keys: Sequence[str]) -> JsonObject:
     """Return an output; text or a list without the words of the keys counts as an output without keys.
 
-    Raises:
-        UnfitError: the official evaluation fails on such a value.
+    Raises UnfitError if the official evaluation fails on such a value.
     """
     if isinstance(value, dict):
         return value
@@ -202,11 +189,7 @@ def as_output(value: object, keys: Sequence[str]) -> JsonObject:
 
 
 def only_output(record: JsonObject, key: str) -> JsonObject:
-    """Return the one output that has the key; others may be beside it.
-
-    Raises:
-        UnfitError: none or several outputs have it.
-    """
+    """Return the one output that has the key; others may be beside it. Raises UnfitError if none or several have it."""
     outputs = record.get("output")
     objects = [as_output(output, (key,)) for output in outputs] if isinstance(outputs, list) else []
     with_key = [output for output in objects if key in output]
@@ -261,8 +244,7 @@ def score_of(item: JsonObject) -> float | None:
 def probability_of(output: JsonObject) -> float | None:
     """Return the probability that the answer of an output is right, None where it has none.
 
-    Raises:
-        UnfitError: the value under meta.probability is not a number from 0 to 1.
+    Raises UnfitError if the value under meta.probability is not a number from 0 to 1.
     """
     meta = output.get("meta")
     if not isinstance(meta, dict) or "probability" not in meta:

@@ -1,10 +1,10 @@
-"""Report: a table of scores is printed as Markdown or CSV, or shown by a notebook."""
+"""Report: an analysis of scores, whose tables are printed as Markdown or CSV, or shown by a notebook."""
 
 import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from kbq.text import html
 from kbq.text.visible import visible
@@ -42,6 +42,14 @@ class ScoreTable:
         writer.writerow(self.columns)
         writer.writerows([[visible(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows])
         return text.getvalue()
+
+
+class Analysis(NamedTuple):
+    """What was asked about scores: as JSON, as tables, and with notes for a reader of the numbers."""
+
+    document: Any
+    tables: Sequence[ScoreTable] = ()
+    notes: Sequence[str] = ()
 
 
 def shown(cell: Cell, form: Form) -> str:

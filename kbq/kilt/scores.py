@@ -11,7 +11,17 @@ import numpy as np
 from kbq.array_types import Doubles
 from kbq.errors import EvaluationError
 from kbq.kilt.files import AnyRecords, Problems, Source, UnfitError, source_of
-from kbq.kilt.metrics import (
+from kbq.kilt.records import (
+    PAGE,
+    Gold,
+    Guess,
+    GuessParser,
+    parse_answer,
+    parse_ranking,
+    read_golds,
+    read_guesses,
+)
+from kbq.kilt.rules import (
     ANSWER_NAMES,
     COUPLED,
     DOWNSTREAM_NAMES,
@@ -25,16 +35,6 @@ from kbq.kilt.metrics import (
     evidence_sets,
     retrieval_names,
     retrieval_row,
-)
-from kbq.kilt.records import (
-    PAGE,
-    Gold,
-    Guess,
-    GuessParser,
-    parse_answer,
-    parse_ranking,
-    read_golds,
-    read_guesses,
 )
 from kbq.text.markers import slot_of
 

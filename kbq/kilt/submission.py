@@ -3,23 +3,24 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kbq.errors import EvaluationError
 from kbq.kilt.checks import Expectations, expect
-from kbq.kilt.files import Finding, Problems, UnfitError, read_records, refuse_replacing, write_lines
-from kbq.kilt.metrics import SEMANTICS
+from kbq.kilt.files import Finding, JsonObject, Problems, parse_records, refuse_replacing, write_lines
 from kbq.kilt.records import only_output
+from kbq.kilt.rules import SEMANTICS
 from kbq.kilt.task import Task, known_tasks
 from kbq.kilt.validation import fix, validate
 from kbq.storage.files import run_file
 from kbq.storage.folders import discard_folder, make_folders
 from kbq.storage.locks import writing_alone
 from kbq.storage.records import read_object
-from kbq.storage.writing import move
+from kbq.storage.writing import move, writing_to
 
 
 def merge(answers_path: Path, provenance_path: Path, out_path: Path) -> int:
@@ -32,8 +33,15 @@ def merge(answers_path: Path, provenance_path: Path, out_path: Path) -> int:
     if run_file(out_path).exists():
         raise EvaluationError(f"{out_path} was made by kbq predict: choose another --out")
     problems = Problems()
-    answers = dict(read_part(answers_path, ("answer", "meta"), problems))  # its probability stays with an answer
-    rankings = dict(read_part(provenance_path, ("provenance",), problems))
+
+    def part(keys: Sequence[str], record_id: str, line: int, record: JsonObject) -> tuple[str, str]:
+        """Return the id, and as JSON to save memory id, input and these keys of the one output with the first key."""
+        output, kept = only_output(record, keys[0]), {key: record[key] for key in ("id", "input") if key in record}
+        return record_id, json.dumps(kept | {"output": {key: output[key] for key in keys if key in output}})
+
+    # The probability of an answer stays with it.
+    answers = dict(parse_records(answers_path, problems, partial(part, ("answer", "meta"))))
+    rankings = dict(parse_records(provenance_path, problems, partial(part, ("provenance",))))
     if not answers and not problems.found:
         raise EvaluationError(f"{answers_path} holds no record")
     for record_id in answers:
@@ -43,24 +51,12 @@ def merge(answers_path: Path, provenance_path: Path, out_path: Path) -> int:
         if record_id not in answers:
             problems.add(answers_path, None, None, f"has no answer for the pages of id {record_id}")
     problems.raise_if_any(f"merging {answers_path} and {provenance_path}")
-    return write_lines(out_path, (merged_line(part, rankings[key]) for key, part in answers.items()))
 
+    def line(record_id: str) -> str:
+        record, ranking = json.loads(answers[record_id]), json.loads(rankings[record_id])
+        return json.dumps(record | {"output": [record["output"] | ranking["output"]]}, ensure_ascii=False)
 
-def read_part(path: Path, keys: Sequence[str], problems: Problems) -> Iterator[tuple[str, str]]:
-    """Yield ids and records, as JSON to save memory: id, input and these keys of the one output with the first key."""
-    for record_id, line, record in read_records(path, problems):
-        try:
-            output = only_output(record, keys[0])
-            kept = {name: record[name] for name in ("id", "input") if name in record}
-            yield record_id, json.dumps(kept | {"output": {key: output[key] for key in keys if key in output}})
-        except UnfitError as error:
-            problems.add(path, line, record_id, str(error))
-
-
-def merged_line(answer_part: str, ranking_part: str) -> str:
-    """Make the prediction line of an answer and a ranking."""
-    record, ranking = json.loads(answer_part), json.loads(ranking_part)
-    return json.dumps(record | {"output": [record["output"] | ranking["output"]]}, ensure_ascii=False)
+    return write_lines(out_path, map(line, answers))
 
 
 MANIFEST = "submission.json"
@@ -128,10 +124,8 @@ def submit(
     if repeated := sorted(name for name, count in names.items() if count > 1):
         several = ", ".join(repeated)
         raise EvaluationError(f"{several} has several prediction files: submit one for each task", is_usage=True)
-    try:
+    with writing_to(out, EvaluationError, "choose another folder"):
         make_folders(out)
-    except OSError as error:
-        raise EvaluationError(f"{out} cannot be created ({error.strerror}): choose another folder") from error
     with writing_alone(out):  # of two that add to an earlier submission at once, one would be lost
         _refuse_other_content(out)
         entries: list[ManifestEntry] = []

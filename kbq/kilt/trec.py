@@ -12,32 +12,21 @@ from pathlib import Path
 from urllib.parse import quote
 
 from kbq.errors import EvaluationError
-from kbq.kilt.files import Problems, Source, write_lines
-from kbq.kilt.records import PAGE, parse_ranking, read_golds, read_guesses
+from kbq.kilt.files import Problems, Source, parse_records, write_lines
+from kbq.kilt.records import PAGE, parse_ranking, read_golds
 
 
 def read_run(predictions: Source, rank_keys: Sequence[str] = PAGE) -> Iterator[tuple[str, str, int]]:
-    """Yield query, page and rank from 1: the distinct pages of every prediction.
-
-    Raises:
-        EvaluationError: the file cannot be read, or a prediction has not exactly one ranking.
-    """
+    """Yield query, page and rank from 1: the distinct pages of every prediction, which must have one ranking."""
     problems = Problems()
-    guesses = list(read_guesses(predictions, partial(parse_ranking, rank_keys=rank_keys, depth=0), problems))
-    for guess in guesses:
-        if guess.problem is not None:
-            problems.add(predictions, guess.line, guess.id, guess.problem)
+    guesses = list(parse_records(predictions, problems, partial(parse_ranking, rank_keys=rank_keys, depth=0)))
     problems.raise_if_any(f"exporting {predictions}")
     for guess in guesses:
         yield from ((guess.id, page, rank) for rank, page in enumerate(guess.pages, 1))
 
 
 def read_qrels(gold: Source, rank_keys: Sequence[str] = PAGE) -> Iterator[tuple[str, str]]:
-    """Yield query and page: the distinct pages of all outputs of every gold record.
-
-    Raises:
-        EvaluationError: the file cannot be read.
-    """
+    """Yield query and page: the distinct pages of all outputs of every gold record."""
     problems = Problems()
     golds = list(read_golds(gold, rank_keys, problems))
     problems.raise_if_any(f"exporting {gold}")

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from kbq.kilt.files import (
     Problems,
     UnfitError,
     identity,
+    parse_records,
     place_name,
     read_objects,
     read_records,
@@ -194,26 +195,20 @@ def fix(guess_path: Path, out_path: Path, inputs_path: Path | None = None, keep_
         EvaluationError: lines that cannot be repaired, or a file that cannot be read or written.
     """
     problems = Problems()
-    fixed = dict(fixed_lines(guess_path, problems, keep_extras))
+
+    def fixed_line(record_id: str, line: int, record: JsonObject) -> tuple[str, str]:
+        return record_id, json.dumps(fixed_record(record, keep_extras), ensure_ascii=False)
+
+    fixed = dict(parse_records(guess_path, problems, fixed_line))
     problems.raise_if_any(f"fixing {guess_path}", ignoring=HARMLESS)
     ids = fixed if inputs_path is None else read_ids(inputs_path)
     return write_lines(out_path, [fixed[record_id] for record_id in ids if record_id in fixed])
 
 
-def fixed_lines(path: Path, problems: Problems, keep_extras: bool) -> Iterator[tuple[str, str]]:
-    """Yield ids and clean JSON lines; what cannot be repaired becomes a problem."""
-    for record_id, line, record in read_records(path, problems):
-        try:
-            yield record_id, json.dumps(fixed_record(record, keep_extras), ensure_ascii=False)
-        except UnfitError as error:
-            problems.add(path, line, record_id, str(error))
-
-
 def fixed_record(record: JsonObject, keep_extras: bool) -> JsonObject:
     """Return a clean copy of a predicted record; its id stays as it is written.
 
-    Raises:
-        UnfitError: it has no list of outputs, or provenance that is not a list of objects.
+    Raises UnfitError if it has no list of outputs, or provenance that is not a list of objects.
     """
     outputs = record.get("output")
     if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
@@ -238,8 +233,8 @@ def fixed_output(output: JsonObject, keep_extras: bool) -> JsonObject:
 def by_score(items: Sequence[JsonObject]) -> list[JsonObject]:
     """Sort items by descending score where all have one; equal scores keep their order."""
     scores = ranking_scores(items)
-    ranked = sorted(zip(scores, items, strict=True), key=lambda pair: -pair[0]) if scores else []
-    return [item for _, item in ranked] or list(items)
+    order = sorted(range(len(items)), key=lambda place: -scores[place]) if scores else range(len(items))
+    return [items[place] for place in order]
 
 
 def fixed_item(item: JsonObject, keep_extras: bool) -> JsonObject:

@@ -10,8 +10,8 @@ import numpy as np
 
 from kbq.answers import Answer, SearchOptions
 from kbq.array_types import Doubles
-from kbq.kilt.metrics import DOWNSTREAM_NAMES, Rules, downstream_row
 from kbq.kilt.records import Gold, Guess
+from kbq.kilt.rules import DOWNSTREAM_NAMES, Rules, downstream_row
 from kbq.kilt.task import Task
 from kbq.search.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.tuning.triples import pages_of

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from kbq.errors import EvaluationError
-from kbq.kilt.metrics import OFFICIAL, Rules
+from kbq.kilt.rules import OFFICIAL, Rules
 from kbq.kilt.scores import score
 
 Write: TypeAlias = Callable[..., Path]

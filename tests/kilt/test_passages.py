@@ -22,7 +22,8 @@ Write: TypeAlias = Callable[..., Path]
 
 
 def question(*texts: str) -> Question:
-    return Question("1", "?", ("x",), tuple(RetrievedPassage("7", "T", text, None) for text in texts))
+    passages = (RetrievedPassage("7", "T", text, 1.0, contains_answer(text, ["x"])) for text in texts)
+    return Question("1", "?", ("x",), tuple(passages))
 
 
 @pytest.mark.parametrize(
@@ -64,11 +65,8 @@ def test_predictions_with_texts_become_questions_and_readers_json(write: Write, 
     items = [{"wikipedia_id": 7, "title": "T", "text": "no", "score": 2.5}, {"wikipedia_id": "8", "text": "an x"}]
     guess = write("guess", {"id": "1", "output": [{"provenance": items}]})
     questions = read_questions(gold, guess)
-    assert questions == [
-        Question(
-            "1", "Who?", ("X", "x"), (RetrievedPassage("7", "T", "no", 2.5), RetrievedPassage("8", "", "an x", None))
-        )
-    ]
+    found = (RetrievedPassage("7", "T", "no", 2.5, False), RetrievedPassage("8", "", "an x", 0.5, True))
+    assert questions == [Question("1", "Who?", ("X", "x"), found)]
     assert export_for_readers(questions, tmp_path / "out") == 1
     (entry,) = json.loads((tmp_path / "out").read_text("utf-8"))
     assert (entry["question"], entry["answers"]) == ("Who?", ["X", "x"])

@@ -9,7 +9,7 @@ import pytest
 
 from kbq.errors import EvaluationError, KbqError
 from kbq.kilt.evaluation import PartlyScoredError, evaluate
-from kbq.kilt.metrics import Rules
+from kbq.kilt.rules import Rules
 from kbq.kilt.scores import score
 from kbq.kilt.task import Task
 

@@ -11,11 +11,8 @@ from kbq.kilt.analysis import (
     bootstrap_interval,
     break_down,
     compare,
-    compare_groups,
     comparison_table,
-    decompose,
-    diagnosis_table,
-    find_ceilings,
+    diagnosed,
     score_table,
 )
 from kbq.kilt.evaluation import evaluate
@@ -80,17 +77,18 @@ def test_an_unknown_grouping_is_refused() -> None:
 
 
 def test_the_decomposition_adds_up(scores: Scores) -> None:
-    assert list(decompose(scores).values()) == [2 / 13, 6 / 13, 5 / 13, 0.0]
-    assert decompose(scores)["both_right"] == scores.mean("KILT-accuracy")
-    assert "| answer right, pages wrong | 46.15 |" in diagnosis_table("2×2", decompose(scores)).markdown()
+    document, (table, _), _ = diagnosed(scores)
+    assert list(document["decomposition"].values()) == [2 / 13, 6 / 13, 5 / 13, 0.0]
+    assert document["decomposition"]["both_right"] == scores.mean("KILT-accuracy")
+    assert "| answer right, pages wrong | 46.15 |" in table.markdown()
 
 
 def test_ceilings(scores: Scores, write: Write) -> None:
-    assert list(find_ceilings(scores).values()) == [1.0, 1.0, 7 / 13, 7 / 13]
+    assert list(diagnosed(scores).document["ceilings"].values()) == [1.0, 1.0, 7 / 13, 7 / 13]
     many = [{"answer": "x", "provenance": provenance(page)} for page in range(10)]
     gold = write("many", {"id": 1, "input": "", "output": many})
     guess = write("one", {"id": 1, "output": [{"answer": "y", "provenance": provenance(3)}]})
-    assert list(find_ceilings(score(guess, gold)).values()) == [1.0, 0.5, 1.0, 0.0]
+    assert list(diagnosed(score(guess, gold)).document["ceilings"].values()) == [1.0, 0.5, 1.0, 0.0]
 
 
 def test_comparison_of_a_system_with_itself_and_with_a_perfect_one(scores: Scores, gold: Path, write: Write) -> None:
@@ -105,7 +103,7 @@ def test_comparison_of_a_system_with_itself_and_with_a_perfect_one(scores: Score
     assert better[0].p == pytest.approx(2 / 2**5, abs=0.01)
     assert better[1].adjusted_p == 2 * better[1].p
     assert better[0].adjusted_p == max(better[0].p, better[1].adjusted_p)
-    groups = compare_groups(scores, {"perfect": perfect}, "Rprec")
+    groups = compare(scores, {"perfect": perfect}, ["Rprec"], by_group=True)
     assert [(row.name, row.count, row.gain) for row in groups] == [("(none)", 1, 0.0), ("r", 10, 0.6), ("s", 2, 0.0)]
     assert "| accuracy | 13 | 61.54 | 100.00 | 38.46 | 15.38 | 61.54 | 0.0" in comparison_table(better).markdown()
     both = compare(scores, {"same": scores, "perfect": perfect}, ["accuracy"])

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from kbq.errors import EvaluationError
-from kbq.kilt.metrics import OFFICIAL, Rules
+from kbq.kilt.rules import OFFICIAL, Rules
 from kbq.kilt.scores import score as score_files
 from kbq.kilt.validation import validate
 from kbq.text.answer_scores import normalise, score_answer

@@ -1,4 +1,4 @@
-"""Metrics: a gold record and its prediction become one row of numbers, by the official rules or chosen deviations."""
+"""Rules: a gold record and its prediction become one row of numbers, by the official rules or chosen deviations."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -145,7 +145,7 @@ def find_in_contexts(gold: Gold, guess: Guess, depth: int) -> tuple[int, int, in
         Positions, from 1, of the first text with an answer, with a title, and with both; NEVER where there is none.
 
     Raises:
-        UnfitError: an item that the official evaluation reads has a text that is not a string.
+        UnfitError: a text that the official evaluation reads is not a string.
     """
     answers = [normalise(answer) for answer in gold.answers]
     titles = [normalise(title) for title in gold.titles]
@@ -188,8 +188,7 @@ DOWNSTREAM_NAMES = (*KILT_NAMES, *ANSWER_NAMES, *PAGE_NAMES, COUPLED, *CEILING_N
 def downstream_row(gold: Gold, guess: Guess, rules: Rules) -> tuple[float, ...]:
     """Score answers, pages, and answers that count only with their pages, in the order of DOWNSTREAM_NAMES.
 
-    Raises:
-        UnfitError: the official evaluation fails on this pair.
+    Raises UnfitError if the official evaluation fails on this pair.
     """
     if None in guess.texts.values():
         find_in_contexts(gold, guess, depth=5)  # the official evaluation reads these texts, too
@@ -202,11 +201,7 @@ def downstream_row(gold: Gold, guess: Guess, rules: Rules) -> tuple[float, ...]:
 
 
 def answer_scores(gold: Gold, guess: Guess, with_rouge: bool) -> AnswerScores:
-    """Score the predicted answer; an empty one scores 0 before gold is looked at.
-
-    Raises:
-        UnfitError: there is an answer but no gold answer.
-    """
+    """Score the predicted answer, an empty one with 0. Raises UnfitError if there is no gold answer to compare with."""
     if not guess.answer:
         return AnswerScores()
     if not gold.answers:
@@ -245,8 +240,7 @@ def retrieval_names(rules: Rules) -> tuple[str, ...]:
 def retrieval_row(gold: Gold, guess: Guess, rules: Rules) -> tuple[float, ...]:
     """Score pages at every k, and the texts of the predicted items, in the order of `retrieval_names`.
 
-    Raises:
-        UnfitError: the official evaluation fails on this pair.
+    Raises UnfitError if the official evaluation fails on this pair.
     """
     rank = rank_evidence(guess.pages, evidence_sets(gold.outputs, rules.empty_provenance == "count"))
     answer, title, both = find_in_contexts(gold, guess, depth=max(rules.ks, default=0))

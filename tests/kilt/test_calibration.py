@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from kbq.errors import EvaluationError
+from kbq.kilt.calibration import confidence_in
 from kbq.kilt.evaluation import evaluate
-from kbq.kilt.reliability import reliability_of
 from kbq.kilt.submission import merge, submit
 from kbq.kilt.task import Task
 from kbq.kilt.validation import fix, validate
@@ -84,7 +84,7 @@ def test_the_table_has_every_score_and_groups_their_own(write: Write) -> None:
 
 def test_a_curve_has_at_most_200_points_with_both_ends() -> None:
     confidences = np.linspace(1, 0.001, 1000)
-    curve: Any = reliability_of(confidences, confidences > 0.5, "accuracy").to_dict()["curve"]
+    curve: Any = confidence_in(confidences, confidences > 0.5, "accuracy").to_dict()["curve"]
     assert [len(row) for row in curve.values()] == [200, 200, 200]
     assert (curve["threshold"][0], curve["threshold"][-1]) == (1.0, 0.001)
     assert json.dumps(curve)

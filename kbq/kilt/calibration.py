@@ -1,4 +1,4 @@
-"""Reliability: predictions with probabilities become how well these tell right from wrong answers; tables, pictures.
+"""Calibration: predictions with probabilities become how well these tell right from wrong answers; tables, pictures.
 
 A prediction has its probability in `output[0].meta.probability`. An empty answer was withheld: whether the best guess
 was right is not known, so it counts as a query without an answer and is in no other score.
@@ -19,9 +19,9 @@ from kbq.errors import EvaluationError
 from kbq.kilt import confidence
 from kbq.kilt.analysis import LOW_END
 from kbq.kilt.confidence import Coverage, Reliability, RiskCoverage
-from kbq.kilt.files import Problems, Source, UnfitError, read_records
+from kbq.kilt.files import JsonObject, Problems, Source, UnfitError, parse_records
 from kbq.kilt.records import only_output, parse_answer, probability_of
-from kbq.kilt.report import Cell, Form, ScoreTable
+from kbq.kilt.report import Analysis, Cell, Form, ScoreTable
 from kbq.kilt.scores import Scores
 from kbq.storage.folders import make_folders
 from kbq.storage.writing import replacing, writing_to
@@ -29,6 +29,7 @@ from kbq.storage.writing import replacing, writing_to
 PRECISIONS = (0.9, 0.95)
 FEW = 30  # answers, of which all must be right for 90 % to be promised
 POINTS = 200  # of a risk-coverage curve in JSON, at most
+SCORES = ("auroc", "aurc", "augrc", "e_aurc", "brier", "log_loss", "macro_ce")  # functions of kbq.kilt.confidence
 MISSING = "has an answer without a probability (output[0].meta.probability)"
 
 
@@ -107,40 +108,40 @@ class GroupCalibration:
     coverage: float  # at the first of the precisions
 
 
-def calibrated(
-    predictions: Source, scores: Scores, answer_metric: str, by: str = ""
-) -> tuple[tuple[Confidence, ...], dict[str, object], list[ScoreTable]]:
+def calibrated(predictions: Source, scores: Scores, answer_metric: str, by: str, plots: Path | None) -> Analysis:
     """Score the probabilities of predictions by answers, by answers and pages and, with `by`, by group.
 
     Args:
         scores: of their downstream evaluation.
         answer_metric: accuracy or em.
-
-    Returns:
-        The scores; and as JSON and as tables.
+        plots: a folder for pictures of the first of these.
 
     Raises:
-        EvaluationError: see `read_probabilities`.
+        EvaluationError: see `read_probabilities`; or the folder cannot be written.
     """
     probabilities = read_probabilities(predictions, scores.ids)
-    right = right_answers(scores, answer_metric)
-    found = tuple(reliability_of(probabilities, marks, name) for name, marks in right.items())
+    has_pages = scores.mean("attainable Rprec") > 0
+    names = (answer_metric, f"KILT-{answer_metric}") if has_pages else (answer_metric,)
+    right = {name: scores.column(name) == 1 for name in names}
+    found = [confidence_in(probabilities, marks, name) for name, marks in right.items()]
+    columns: dict[str, Form] = {"right by": "text", "score": "text", "n": "count"}
+    columns |= dict.fromkeys(("value", LOW_END, "to"), "decimals")
+    tables = [ScoreTable("calibration", columns, [(one.right_by, *row) for one in found for row in one.rows()])]
     document: dict[str, object] = {"scores": [one.to_dict() for one in found]}
-    tables = [calibration_table(found)]
     if by:
         groups = calibrate_groups(probabilities, right[answer_metric], scores.groups)
         document["groups"] = [asdict(group) for group in groups]
-        tables.append(group_calibration_table(groups, by, answer_metric))
-    return found, document, tables
+        columns = {"group": "text", "n": "count", answer_metric: "percent", "AUROC": "decimals"}
+        columns |= {f"coverage at {round(PRECISIONS[0] * 100)} % precision": "percent"}
+        tables.append(ScoreTable(f"calibration by {by}", columns, [astuple(one) for one in groups]))
+    if plots:
+        _draw_reliability(found[0], plots / "reliability.png")
+        _draw_risk_coverage(found[0], plots / "risk-coverage.png")
+    return Analysis(document, tables, [note for one in found for note in one.notes()])
 
 
-def reliability_of(probabilities: Doubles, right: Bools, right_by: str) -> Confidence:
-    """Compute all scores.
-
-    Args:
-        probabilities: NaN where no answer was given. Shape: (queries,).
-        right: Shape: (queries,).
-    """
+def confidence_in(probabilities: Doubles, right: Bools, right_by: str) -> Confidence:
+    """Compute all scores; a probability is NaN where no answer was given. Shape of each: (queries,)."""
     is_answered = ~np.isnan(probabilities)
     queries, answers = len(probabilities), int(is_answered.sum())
     given, right = probabilities[is_answered], right[is_answered]
@@ -150,16 +151,10 @@ def reliability_of(probabilities: Doubles, right: Bools, right_by: str) -> Confi
         answers=answers,
         answered=answers / queries,
         right=float(right.mean()) if answers else None,
-        auroc=confidence.auroc(given, right),
-        aurc=confidence.aurc(given, right),
-        augrc=confidence.augrc(given, right),
-        e_aurc=confidence.e_aurc(given, right),
         coverages=tuple(confidence.coverage_at(given, right, precision, queries) for precision in PRECISIONS),
-        brier=confidence.brier(given, right),
         reliability=confidence.reliability(given, right),
-        log_loss=confidence.log_loss(given, right),
-        macro_ce=confidence.macro_ce(given, right),
         curve=confidence.risk_coverage(given, right, queries),
+        **{name: getattr(confidence, name)(given, right) for name in SCORES},
     )
 
 
@@ -168,16 +163,9 @@ def calibrate_groups(probabilities: Doubles, right: Bools, groups: Sequence[str]
     names = np.array(groups, dtype=object)
     found = []
     for group in set(groups):
-        one = reliability_of(probabilities[names == group], right[names == group], "")
+        one = confidence_in(probabilities[names == group], right[names == group], "")
         found.append(GroupCalibration(group, one.answers, one.right, one.auroc, one.coverages[0].share))
     return tuple(sorted(found, key=lambda one: (-one.answers, one.group)))
-
-
-def right_answers(scores: Scores, answer_metric: str) -> dict[str, Bools]:
-    """Say which queries are right by the answer and, where gold has pages, by answer and pages. Shapes: (queries,)."""
-    has_pages = scores.mean("attainable Rprec") > 0
-    names = (answer_metric, f"KILT-{answer_metric}") if has_pages else (answer_metric,)
-    return {name: scores.column(name) == 1 for name in names}
 
 
 def read_probabilities(predictions: Source, ids: Sequence[str]) -> Doubles:
@@ -188,20 +176,19 @@ def read_probabilities(predictions: Source, ids: Sequence[str]) -> Doubles:
     """
     wanted = set(ids)
     problems = Problems()
-    found: dict[str, float] = {}
-    for record_id, line, record in read_records(predictions, problems):
+
+    def read(record_id: str, line: int, record: JsonObject) -> tuple[str, float]:
         if record_id not in wanted:
-            continue
-        try:
-            probability = probability_of(only_output(record, "answer"))
-            if not parse_answer(record_id, line, record).answer:
-                continue
-            if probability is None:
-                raise UnfitError(MISSING)
-            found[record_id] = probability
-        except UnfitError as error:
-            problems.add(predictions, line, record_id, str(error))
-    if not found and {problem.kind for problem in problems.found} == {MISSING}:
+            return record_id, math.nan
+        probability = probability_of(only_output(record, "answer"))
+        if not parse_answer(record_id, line, record).answer:
+            return record_id, math.nan
+        if probability is None:
+            raise UnfitError(MISSING)
+        return record_id, probability
+
+    found = dict(parse_records(predictions, problems, read))
+    if np.isnan(list(found.values())).all() and {problem.kind for problem in problems.found} == {MISSING}:
         raise EvaluationError(
             f"no answer in {predictions} has a probability (output[0].meta.probability): kbq predict with a calibrated "
             "model writes them"
@@ -210,21 +197,7 @@ def read_probabilities(predictions: Source, ids: Sequence[str]) -> Doubles:
     return np.array([found.get(record_id, math.nan) for record_id in ids])
 
 
-# Tables and pictures
-
-
-def calibration_table(calibrations: Sequence[Confidence]) -> ScoreTable:
-    """Return one row for each score, by each way of being right; `n` is how many queries or answers it is over."""
-    columns: dict[str, Form] = {"right by": "text", "score": "text", "n": "count"}
-    columns |= dict.fromkeys(("value", LOW_END, "to"), "decimals")
-    return ScoreTable("calibration", columns, [(one.right_by, *row) for one in calibrations for row in one.rows()])
-
-
-def group_calibration_table(groups: Sequence[GroupCalibration], grouping: str, right_by: str) -> ScoreTable:
-    """Return one row for each group."""
-    columns: dict[str, Form] = {"group": "text", "n": "count", right_by: "percent", "AUROC": "decimals"}
-    columns |= {f"coverage at {round(PRECISIONS[0] * 100)} % precision": "percent"}
-    return ScoreTable(f"calibration by {grouping}", columns, [astuple(one) for one in groups])
+# Pictures
 
 
 def require_matplotlib() -> None:
@@ -233,12 +206,6 @@ def require_matplotlib() -> None:
         importlib.import_module("matplotlib.figure")
     except ImportError as error:
         raise EvaluationError("matplotlib is not installed, which --plots needs: pip install matplotlib") from error
-
-
-def write_plots(calibration: Confidence, folder: Path) -> None:
-    """Draw reliability.png and risk-coverage.png. Raises EvaluationError if the folder cannot be written."""
-    _draw_reliability(calibration, folder / "reliability.png")
-    _draw_risk_coverage(calibration, folder / "risk-coverage.png")
 
 
 def _draw_reliability(calibration: Confidence, path: Path) -> None:
