@@ -173,7 +173,8 @@ class Model:
             model = cls._open_tuned(folder, config, device)
         else:
             tokenizer, casing = saved_tokenizer(folder), _read_casing(folder)
-            new, read = partial(empty_backbone, folder), partial(read_model_weights, folder, config)
+            lasting = folder.absolute()  # wherever the process goes before phrases are read
+            new, read = partial(empty_backbone, lasting), partial(read_model_weights, lasting, config)
             model = cls._assembled(folder, config, tokenizer, new, read, device, casing)
         model.source = lasting_name(str(source))
         give_memory_back()  # of the weights before they were loaded
@@ -196,7 +197,9 @@ class Model:
             )
         tokenizer = read_vocabulary(vocabulary, shape.vocab_size)
         new, read = partial(Bert, shape), partial(getattr, checkpoint, "weights")
-        return cls._assembled(folder, checkpoint.config(), tokenizer, new, read, device)
+        model = cls._assembled(folder, checkpoint.config(), tokenizer, new, read, device)
+        model.phrases.eval()  # read now, so that the weights of the checkpoint can go
+        return model
 
     @classmethod
     def _assembled(

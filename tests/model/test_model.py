@@ -715,3 +715,14 @@ def test_the_phrase_encoder_is_read_when_it_is_needed(model: Model, tmp_path: Pa
     for name, weight in opened.phrases.state_dict().items():
         assert torch.equal(weight, model.phrases.state_dict()[name])
     assert opened.phrases.backbone.get_input_embeddings().weight is opened.word_embeddings
+
+
+def test_a_relative_folder_is_found_again_from_elsewhere(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.save(tmp_path / "model")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    opened = Model.open("model", "cpu")
+    monkeypatch.chdir("elsewhere")
+    assert len(list(opened.phrases.parameters())) == len(list(model.phrases.parameters()))
