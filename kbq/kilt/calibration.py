@@ -27,7 +27,7 @@ from kbq.storage.folders import make_folders
 from kbq.storage.writing import replacing, writing_to
 
 PRECISIONS = (0.9, 0.95)
-FEW = 30  # answers, of which all must be right for 90 % to be promised
+FEW = 30  # answers: with fewer, 90 % cannot be promised even if all are right
 POINTS = 200  # of a risk-coverage curve in JSON, at most
 SCORES = ("auroc", "aurc", "augrc", "e_aurc", "brier", "log_loss", "macro_ce")  # functions of kbq.kilt.confidence
 MISSING = "has an answer without a probability (output[0].meta.probability)"

@@ -19,7 +19,7 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # Unicode's category Cc
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What is checked besides what every prediction file must have; None means not checked."""
+    """The checks beyond those of every prediction file; None: not checked."""
 
     lines: tuple[int, ...] = ()  # of the official input files, any of these; (): not checked
     is_known_page: Callable[[str], bool] | None = None  # whether the knowledge source has a page id
@@ -39,13 +39,13 @@ def expect(
     is_strict: bool = False,
     is_known_page: Callable[[str], bool] | None = None,
 ) -> Expectations:
-    """Return what a task and its input file let expect.
+    """Return the checks for a task and its input file.
 
-    Page ids must be integers where that is wanted (`is_strict`) or where those of the inputs' gold are; where the gold
-    has others, they may be anything; without gold, others are a warning.
+    Page ids must be integers with `is_strict`, or if those of the inputs' gold are; if the gold has others, they may be
+    anything; without gold, others are a warning.
 
     Raises:
-        EvaluationError: the inputs cannot be read, or not twice.
+        EvaluationError: the inputs cannot be read, or are a pipe.
     """
     refuse_pipes(inputs_path)
     of_gold = None if inputs_path is None else has_integer_pages(inputs_path)
@@ -76,7 +76,7 @@ def has_integer_pages(inputs_path: Path) -> bool | None:
 
 
 def gold_pages(record: JsonObject) -> Iterator[str]:
-    """Yield the page ids of a record's provenance, as far as it has any."""
+    """Yield the page ids of a record's provenance, if it has any."""
     outputs = record.get("output")
     for output in outputs if isinstance(outputs, list) else []:
         items = output.get("provenance") if isinstance(output, dict) else None

@@ -59,7 +59,7 @@ class ErrorCase:
 
 @dataclass(frozen=True, slots=True)
 class ErrorSurvey:
-    """How often each kind occurs, and cases: all gold records in order, or samples in the order of the kinds."""
+    """Counts by kind, and sampled cases, in the order of the kinds."""
 
     counts: Counter[ErrorKind]
     cases: tuple[ErrorCase, ...]
@@ -85,7 +85,7 @@ def find_errors(
     is_known_page: Callable[[str], bool] | None = None,
     evidence_of: EvidenceOf | None = None,
 ) -> ErrorSurvey:
-    """Count all predictions by kind of error, and sample some.
+    """Count all predictions by kind of error, and sample some, always the same ones.
 
     Args:
         task: decides how a right answer is recognised: by EM where it ranks by that, else letter by letter.
@@ -93,65 +93,36 @@ def find_errors(
         sample: cases of each kind.
 
     Raises:
-        EvaluationError: the files cannot be read or scored, or there is no such kind.
+        EvaluationError: the files cannot be read, do not fit together or cannot be scored, or there is no such kind.
     """
-    survey = survey_errors(gold, predictions, is_known_page, task.answer_metric if task else "accuracy")
-    kinds = [kind] if kind else [kind for kind in KINDS if kind != "right"]
-    samples = [sample_errors(survey, kind, sample, evidence_of=evidence_of) for kind in kinds]
-    return replace(survey, cases=tuple(case for some in samples for case in some))
-
-
-def survey_errors(
-    gold_path: Path,
-    guess_path: Path,
-    is_known_page: Callable[[str], bool] | None = None,
-    answer_metric: str = "accuracy",
-) -> ErrorSurvey:
-    """Explain the prediction of every gold record, in gold order.
-
-    Args:
-        answer_metric: the score of a right answer, accuracy or em.
-
-    Raises:
-        EvaluationError: the files cannot be read or do not fit together, or a prediction cannot be scored.
-    """
-    problems = Problems()
-    pairs = Pairs(read_golds(gold_path, PAGE, problems), read_guesses(guess_path, parse_answer, problems))
-    cases = []
-    for gold, guess in pairs:
-        if guess is not None and guess.problem is not None:
-            problems.add(guess_path, guess.line, guess.id, guess.problem)
-        else:
-            cases.append(explain(gold, guess, is_known_page, answer_metric))
-    problems.raise_if_any(f"the error analysis of {guess_path} against {gold_path}{pairs.hint()}")
-    if not pairs.golds:
-        raise EvaluationError(f"{gold_path} holds no record: is it the file you mean?")
-    if not pairs.matched:
-        none = f"{guess_path} has no prediction for any of the {pairs.golds:,} records of {gold_path}"
-        raise EvaluationError(f"{none}: is it for another file?")
-    return ErrorSurvey(Counter(case.kind for case in cases), tuple(cases), pairs.mismatches())
-
-
-def sample_errors(
-    survey: ErrorSurvey, kind: str, count: int, evidence_of: EvidenceOf | None = None
-) -> tuple[ErrorCase, ...]:
-    """Return at most `count` cases of one kind, always the same, in gold order; `evidence_of` gives their texts.
-
-    Raises:
-        EvaluationError: there is no such kind.
-    """
-    if kind not in KINDS:
+    if kind is not None and kind not in KINDS:
         raise EvaluationError(f"{kind!r} is not a kind of error: choose from {', '.join(KINDS)}", is_usage=True)
-    cases = [case for case in survey.cases if case.kind == kind]
-    chosen = sorted(random.Random(0).sample(range(len(cases)), min(count, len(cases))))
+    problems = Problems()
+    pairs = Pairs(read_golds(gold, PAGE, problems), read_guesses(predictions, parse_answer, problems))
+    cases = []
+    for record, guess in pairs:
+        if guess is not None and guess.problem is not None:
+            problems.add(predictions, guess.line, guess.id, guess.problem)
+        else:
+            cases.append(explain(record, guess, is_known_page, task.answer_metric if task else "accuracy"))
+    problems.raise_if_any(f"the error analysis of {predictions} against {gold}{pairs.hint()}")
+    if not pairs.golds:
+        raise EvaluationError(f"{gold} holds no record: is it the file you mean?")
+    if not pairs.matched:
+        none = f"{predictions} has no prediction for any of the {pairs.golds:,} records of {gold}"
+        raise EvaluationError(f"{none}: is it for another file?")
 
     def text_of(place: EvidencePlace | None) -> str | None:
         return evidence_of(place.page_id, place.paragraph) if evidence_of and place else None
 
-    return tuple(
-        replace(case, evidence=text_of(case.top), gold_evidence=text_of(next(iter(case.gold_places), None)))
-        for case in (cases[index] for index in chosen)
-    )
+    chosen = []
+    for wanted in [kind] if kind else KINDS[1:]:
+        of_kind = [case for case in cases if case.kind == wanted]
+        for place in sorted(random.Random(0).sample(range(len(of_kind)), min(sample, len(of_kind)))):
+            case = of_kind[place]
+            texts = text_of(case.top), text_of(next(iter(case.gold_places), None))
+            chosen.append(replace(case, evidence=texts[0], gold_evidence=texts[1]))
+    return ErrorSurvey(Counter(case.kind for case in cases), tuple(chosen), pairs.mismatches())
 
 
 def explain(

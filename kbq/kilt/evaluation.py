@@ -44,7 +44,7 @@ class Evaluation(Mapping[str, float]):
     """
 
     rules: Rules
-    scores: Mapping[Kind, Scores]  # of the kinds that were possible, with those of every record
+    scores: Mapping[Kind, Scores]  # of the kinds that were possible
     refusals: Mapping[Kind, EvaluationError]  # why another kind was not possible
     additions: Mapping[str, object]  # analyses that were asked for, under their keys in `to_dict`
     tables: tuple[ScoreTable, ...]
@@ -133,7 +133,7 @@ def evaluate(
     trec_run: AnyPath | None = None,
     trec_qrels: AnyPath | None = None,
 ) -> Evaluation:
-    """Score KILT predictions exactly as the leaderboard does, both kinds of evaluation as far as the records allow.
+    """Score KILT predictions exactly as the leaderboard does, by each kind of evaluation that the records allow.
 
     Args:
         predictions: a file of KILT lines, plain or compressed, or an iterable of such records as dicts.
@@ -205,9 +205,11 @@ def evaluate(
 
     names = shown_names(main, chosen)
     notes = [note for each in scores.values() for note in each.notes]
-    intervals = _intervals(scores) if ci else {}
+    intervals: dict[Kind, dict[str, Interval]] = {}
     analyses: dict[str, Analysis] = {}
     if ci:
+        for kind, each in scores.items():
+            intervals[kind] = {name: bootstrap_interval(each.column(name)) for name in each.official_names()}
         ends = {kind: {name: (one.low, one.high) for name, one in found.items()} for kind, found in intervals.items()}
         analyses["ci"] = Analysis(ends)
     if by:
@@ -223,7 +225,7 @@ def evaluate(
             systems[str(other)] = found[main.kind]
         analyses["compare"] = compared(main, systems, names, bool(by))
     downstream = scores.get("downstream")
-    for name in ("diagnosis",) * diagnosis + ("calibration",) * calibration:
+    for name in [name for name, wish in (("diagnosis", diagnosis), ("calibration", calibration)) if wish]:
         if downstream is None:
             analyses[name] = Analysis(None, notes=[f"there is no {name}: it needs the downstream evaluation"])
         elif name == "diagnosis":
@@ -302,10 +304,3 @@ def _check_queries(scores: Scores, gold: str, predictions: str, by: str) -> None
         raise EvaluationError(f"{gold} holds no record{predicted}: is it the file you mean?")
     if by and set(scores.groups) == {NO_GROUP}:
         raise EvaluationError(f"--by {by}: no query of {gold} has that")
-
-
-def _intervals(scores: Mapping[Kind, Scores]) -> dict[Kind, dict[str, Interval]]:
-    return {
-        kind: {name: bootstrap_interval(each.column(name)) for name in each.official_names()}
-        for kind, each in scores.items()
-    }

@@ -80,7 +80,7 @@ class Finding:
     """Something wrong or doubtful about a line of a file, or about the whole file."""
 
     severity: Severity
-    place: str  # file:line:id, as far as known; "" where `kind` says it
+    place: str  # the known parts of file:line:id; "" where `kind` says it
     kind: str  # the same for all lines that have it
     detail: str = ""
 

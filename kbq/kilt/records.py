@@ -107,7 +107,7 @@ def text_or_nothing(holder: JsonObject, key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A predicted line, as far as one kind of evaluation reads it."""
+    """The parts of a predicted line that one kind of evaluation reads."""
 
     id: str
     line: int

@@ -45,7 +45,7 @@ class ScoreTable:
 
 
 class Analysis(NamedTuple):
-    """What was asked about scores: as JSON, as tables, and with notes for a reader of the numbers."""
+    """An analysis of scores as JSON and as tables, with notes for whoever reads the numbers."""
 
     document: Any
     tables: Sequence[ScoreTable] = ()

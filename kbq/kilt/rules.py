@@ -23,9 +23,11 @@ RANK_KEYS = {
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How to score; the defaults are the official rules."""
+    """The rules of scoring; by default the official ones."""
 
-    missing: Missing = "error"  # a gold record without prediction is an error, scores zero, or is skipped: inflates
+    missing: Missing = (
+        "error"  # a gold record without prediction is an error, scores zero, or is skipped, which inflates scores
+    )
     empty_provenance: EmptyProvenance = "count"  # an empty list is an evidence set nobody can find, or is ignored
     coupled: bool = False  # add KILT-accuracy-coupled, which wants the pages of the answer that was given
     top_1: bool = False  # add recall@1 and success_rate@1, which the official evaluation leaves out

@@ -36,12 +36,12 @@ class Validation:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """What the leaderboard would refuse, or score as something else."""
+        """Findings that the leaderboard would refuse, or score as something else."""
         return tuple(finding for finding in self.findings if finding.severity == "error")
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """What is allowed, but seldom meant."""
+        """Findings that are allowed, but seldom meant."""
         return tuple(finding for finding in self.findings if finding.severity == "warning")
 
     def counts(self) -> Counter[str]:

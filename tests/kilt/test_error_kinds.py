@@ -8,7 +8,7 @@ import pytest
 
 from kbq.commands.printing import case_lines
 from kbq.errors import EvaluationError
-from kbq.kilt.error_kinds import KINDS, ErrorKind, sample_errors, survey_errors
+from kbq.kilt.error_kinds import KINDS, ErrorKind, find_errors
 
 Write: TypeAlias = Callable[..., Path]
 
@@ -41,7 +41,7 @@ GOLD = {"id": 1, "input": "i", "output": [{"answer": "Émile Zola", "provenance"
 )
 def test_kinds(write: Write, answer: str, pages: list[object], kind: ErrorKind, rank: int | None) -> None:
     guess = write("guess", {"id": 1, "output": [{"answer": answer, "provenance": pages}]})
-    survey = survey_errors(write("gold", GOLD), guess)
+    survey = find_errors(guess, write("gold", GOLD), kind=kind)
     (case,) = survey.cases
     assert (case.kind, case.rank) == (kind, rank)
     assert survey.counts == {kind: 1}
@@ -49,7 +49,7 @@ def test_kinds(write: Write, answer: str, pages: list[object], kind: ErrorKind, 
 
 def test_pages_that_belong_together_are_missed_though_one_is_found(write: Write) -> None:
     gold = write("gold", {"id": 1, "output": [{"answer": "x", "provenance": [RIGHT, WRONG]}]})
-    survey = survey_errors(gold, write("guess", {"id": 1, "output": [{"answer": "y", "provenance": [RIGHT]}]}))
+    survey = find_errors(write("guess", {"id": 1, "output": [{"answer": "y", "provenance": [RIGHT]}]}), gold)
     (case,) = survey.cases
     assert (case.kind, case.rank, case.found) == ("page-too-low", None, 1)
     assert any("".join(line).endswith("Venus (2), not all found") for line in case_lines(case))
@@ -57,40 +57,39 @@ def test_pages_that_belong_together_are_missed_though_one_is_found(write: Write)
 
 def test_a_record_without_pages_has_none_to_show(write: Write) -> None:
     guess = write("guess", {"id": 1, "output": [{"answer": "y", "provenance": []}]})
-    survey = survey_errors(write("gold", {"id": 1, "output": [{"answer": "x"}]}), guess)
+    survey = find_errors(guess, write("gold", {"id": 1, "output": [{"answer": "x"}]}))
     assert any("".join(line).endswith("gold pages   none") for line in case_lines(survey.cases[0]))
 
 
 def test_a_page_outside_the_knowledge_base_explains_more_than_a_low_rank(write: Write) -> None:
     guess = write("guess", {"id": 1, "output": [{"answer": "Balzac", "provenance": [WRONG]}]})
-    survey = survey_errors(write("gold", GOLD), guess, is_known_page=lambda page: page != "1")
+    survey = find_errors(guess, write("gold", GOLD), is_known_page=lambda page: page != "1")
     assert survey.cases[0].kind == "page-not-in-knowledge-base"
 
 
 def test_samples_are_seeded_and_bring_their_evidence(write: Write) -> None:
     golds = [{**GOLD, "id": number} for number in range(20)]
     guesses = [{"id": n, "output": [{"answer": "Balzac", "provenance": [WRONG]}]} for n in range(19)]
-    survey = survey_errors(write("gold", *golds), write("guess", *guesses))
+    files = write("guess", *guesses), write("gold", *golds)
 
     def evidence_of(page: str, paragraph: int | None) -> str | None:
         return f"{page}:{paragraph}"
 
-    cases = sample_errors(survey, "page-not-found", 3, evidence_of=evidence_of)
-    assert cases == sample_errors(survey, "page-not-found", 3, evidence_of=evidence_of)
+    cases = find_errors(*files, kind="page-not-found", evidence_of=evidence_of).cases
+    assert cases == find_errors(*files, kind="page-not-found", evidence_of=evidence_of).cases
     assert [(case.evidence, case.gold_evidence) for case in cases] == [("2:4", "1:4")] * 3
-    assert len(sample_errors(survey, "page-not-found", 99)) == 19
-    assert [case.id for case in sample_errors(survey, "no-prediction", 99)] == ["19"]
-    assert sample_errors(survey, "right", 3) == ()
+    assert len(find_errors(*files, kind="page-not-found", sample=99).cases) == 19
+    assert [case.id for case in find_errors(*files, kind="no-prediction", sample=99).cases] == ["19"]
+    assert find_errors(*files, kind="right").cases == ()
 
 
 def test_an_unknown_kind_is_refused(write: Write) -> None:
     guess = {"id": 1, "output": [{"answer": "Balzac", "provenance": [WRONG]}]}
-    survey = survey_errors(write("gold", GOLD), write("guess", guess))
     with pytest.raises(EvaluationError, match="choose from right, answer-right-page-wrong"):
-        sample_errors(survey, "luck", 1)
+        find_errors(write("guess", guess), write("gold", GOLD), kind="luck")
     assert KINDS[0] == "right"
 
 
 def test_predictions_that_cannot_be_scored_are_refused(write: Write) -> None:
     with pytest.raises(EvaluationError, match="error analysis"):
-        survey_errors(write("gold", GOLD), write("guess", {"id": 1, "output": []}))
+        find_errors(write("guess", {"id": 1, "output": []}), write("gold", GOLD))
