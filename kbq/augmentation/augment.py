@@ -46,7 +46,7 @@ AT_A_TIME = 8  # paragraphs
 
 @dataclass(frozen=True, slots=True)
 class AugmentationOutcome(Summed):
-    """How many paragraphs were read, questions asked, and questions kept, on how many paragraphs."""
+    """Counts of paragraphs read, of questions asked and kept, and of paragraphs with a kept question."""
 
     paragraphs: int = 0
     asked: int = 0

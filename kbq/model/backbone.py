@@ -28,7 +28,9 @@ from kbq.model.model_folder import WEIGHTS, local_folder, read_config, read_weig
 from kbq.model.pickled_weights import BombError, refuse_bombs
 from kbq.model.tokenizer import FILE, FastTokenizer, is_panic
 from kbq.storage.files import reading_problem
+from kbq.storage.folders import files_for
 from kbq.storage.records import read_object
+from kbq.storage.seals import seal_folder
 from kbq.storage.writing import writing_to
 
 ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}  # prefix of the names of an encoder's weights
@@ -147,6 +149,15 @@ def load_tokenizer(source: str | Path) -> Any:
             "use a checkpoint with a fast tokenizer (tokenizer.json)"
         )
     return _with_special_tokens(tokenizer, source)
+
+
+def save_checkpoint(network: Any, tokenizer: Any, folder: Path) -> None:
+    """Write an ordinary Hugging Face checkpoint. Raises ModelError if it cannot be written."""
+    with writing_to(folder, ModelError, also=(SafetensorError,)):
+        with files_for(folder) as partial:
+            network.save_pretrained(partial)
+            tokenizer.save_pretrained(partial)
+        seal_folder(folder)
 
 
 def saved_tokenizer(folder: Path) -> Any:

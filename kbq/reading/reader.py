@@ -16,7 +16,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from kbq.answers import Answer, Unit
@@ -28,6 +27,7 @@ from kbq.model.backbone import (
     readable_checkpoint,
     reading,
     refuse_random,
+    save_checkpoint,
     saved_tokenizer,
 )
 from kbq.model.devices import autocast, batch_tokens, buckets, choose_device, readable_length
@@ -38,9 +38,6 @@ from kbq.model.queries import QueryTokenizer, marker_tokens
 from kbq.model.windows import Tokens, Window, cut, tokenize
 from kbq.reading.network import PhraseJudge, QuestionAnswering, open_reader
 from kbq.search.spans import best_ends
-from kbq.storage.folders import files_for
-from kbq.storage.seals import seal_folder
-from kbq.storage.writing import writing_to
 from kbq.text.markers import content_start
 
 LENGTH, OVERLAP = 384, 64  # tokens of a window, question included
@@ -96,11 +93,7 @@ class Reader:
 
     def save(self, folder: Path) -> None:
         """Write an ordinary Hugging Face checkpoint."""
-        with writing_to(folder, ModelError, also=(SafetensorError,)):
-            with files_for(folder) as partial:
-                self.network.save_pretrained(partial)  # type: ignore[operator]
-                self.tokenizer.save_pretrained(partial)
-            seal_folder(folder)
+        save_checkpoint(self.network, self.tokenizer, folder)
 
     @property
     def reranking(self) -> tuple[QuestionAnswering, PhraseJudge]:

@@ -33,14 +33,14 @@ TOGETHER = 4  # passages of one group and of similar length that stay in one bat
 
 
 class TrainingWindow(Protocol):
-    """A window, of which only the length in tokens matters here."""
+    """A window; only its length in tokens matters here."""
 
     @property
     def ids(self) -> Sequence[int]: ...
 
 
 class ReadPassage(Protocol):
-    """A passage with its queries, as far as `batches` must know it."""
+    """The parts of a passage that `batches` needs."""
 
     @property
     def windows(self) -> Sequence[TrainingWindow]: ...

@@ -7,7 +7,7 @@ the ends in the same order. Its name is a digest of the reader's weights and of 
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kbq.array_types import Rows
 from kbq.errors import TrainingError
 from kbq.reading.reader import Reader
 from kbq.storage.files import cache_folder
@@ -88,31 +87,24 @@ def reader_outputs(
     if not path.is_file() or path.stat().st_size != ends[-1]:  # a whole file is shared by any number of trainings
         with writing_to(path, TrainingError, goes_on=True):
             make_folders(folder)
-            _read_rest(reader, passages, path, ends, report)
+            with open_to_grow(path) as file, writing_alone(path):
+                done = int(np.searchsorted(ends, file.seek(0, os.SEEK_END), side="right"))
+                file.seek(file.truncate(int(ends[done - 1]) if done else 0))
+                for first in range(done, len(passages), AT_A_TIME):
+                    report(first, len(passages))
+                    for outputs in _read(reader, passages[first : first + AT_A_TIME]):
+                        file.write(outputs.tobytes())
+                    sync_open(file)
     report(len(passages), len(passages))
     return ReaderOutputs(np.memmap(path, np.float16, "r"), passages, digest)
 
 
-def _read_rest(
-    reader: Reader,
-    passages: Sequence[PreparedPassage],
-    path: Path,
-    ends: Rows,
-    report: Callable[[int, int], None],
-) -> None:
-    """Append what is missing to a file. `ends`: of the outputs of each passage, in bytes."""
-    with open_to_grow(path) as file, writing_alone(path):
-        done = int(np.searchsorted(ends, file.seek(0, os.SEEK_END), side="right"))
-        file.seek(file.truncate(int(ends[done - 1]) if done else 0))
-        for first in range(done, len(passages), AT_A_TIME):
-            report(first, len(passages))
-            part = passages[first : first + AT_A_TIME]
-            questions = [(query, passage.text) for passage in part for query in passage.queries]
-            logits = iter(reader.score([reader.windows(query, text) for query, text in questions]))
-            for passage in part:
-                outputs = np.stack([next(logits) for _ in passage.queries], axis=1)
-                file.write(outputs.astype(np.float16).tobytes())
-            sync_open(file)
+def _read(reader: Reader, passages: Sequence[PreparedPassage]) -> Iterator[Halves]:
+    """Yield the logits for each passage. Shape: (2, queries, tokens)."""
+    questions = [(query, passage.text) for passage in passages for query in passage.queries]
+    logits = iter(reader.score([reader.windows(query, text) for query, text in questions]))
+    for passage in passages:
+        yield np.stack([next(logits) for _ in passage.queries], axis=1).astype(np.float16)
 
 
 def taught_logits(batch: Batch, outputs: Sequence[Halves]) -> Tensor:

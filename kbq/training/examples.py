@@ -8,6 +8,7 @@ be `{"text": [...], "answer_start": [...]}`, as in data sets of the Hugging Face
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -17,7 +18,7 @@ from typing import Any
 from kbq.errors import TrainingError
 from kbq.model.queries import QueryTokenizer
 from kbq.storage.lines import WHOLE, Line, parse_json_lines, read_lines, whole_text
-from kbq.storage.records import Summed, parsed_json
+from kbq.storage.records import parsed_json
 from kbq.text.letters import clean_text
 from kbq.text.sentences import whole_words
 
@@ -56,8 +57,8 @@ def readable(passages: Sequence[Passage], query_tokenizer: QueryTokenizer) -> li
 
 
 @dataclass(frozen=True, slots=True)
-class Repairs(Summed):
-    """How many answers are where the file says, elsewhere in the passage, or not in it."""
+class Repairs:
+    """Counts of answers that are where the file says, elsewhere in the passage, or not in it."""
 
     right: int = 0
     moved: int = 0
@@ -84,14 +85,14 @@ def read_examples(files: Files, doubtful: bool = False) -> tuple[list[Passage], 
         TrainingError: a file has an unknown format, or no passage has a query.
     """
     passages: list[Passage] = []
-    repairs, paths = Repairs(), as_paths(files)
+    repairs, paths = Counter[str](), as_paths(files)
     for path in paths:
         try:
-            for raw in _raw_passages(path):
-                passage, repair = _passage(raw, doubtful)
-                repairs += repair
-                if passage.queries:
-                    passages.append(passage)
+            for title, context, group, questions in _raw_passages(path):
+                text = clean_text(context)
+                queries = [_query(question, answers, text, doubtful, repairs) for question, answers in questions]
+                if answered := tuple(query for query in queries if query):
+                    passages.append(Passage(clean_text(title), text, answered, group))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise TrainingError(
                 f"{path} is neither SQuAD JSON, QED nor JSON lines of passages with questions: "
@@ -99,7 +100,7 @@ def read_examples(files: Files, doubtful: bool = False) -> tuple[list[Passage], 
             ) from None
     if not passages:
         raise TrainingError(f"{', '.join(map(str, paths))}: no passage has a question with an answer in it")
-    return passages, repairs
+    return passages, Repairs(**repairs)
 
 
 Placed = tuple[str, int | None]  # an answer, and where it begins, if the file says so
@@ -185,44 +186,28 @@ def _merged(passages: Iterator[RawPassage]) -> Iterator[RawPassage]:
     yield from merged.values()
 
 
-def _passage(raw: RawPassage, doubtful: bool) -> tuple[Passage, Repairs]:
-    title, text, group, questions = raw
-    text = clean_text(text)
-    queries, repairs = [], Repairs()
-    for question, answers in questions:
-        query, repair = _query(question, answers, text, doubtful)
-        repairs += repair
-        if query is not None:
-            queries.append(query)
-    return Passage(clean_text(title), text, tuple(queries), group), repairs
-
-
 def _query(
-    question: dict[str, Any], expected_answers: Sequence[Placed], text: str, doubtful: bool
-) -> tuple[TrainingQuery | None, Repairs]:
+    question: dict[str, Any], expected_answers: Sequence[Placed], text: str, doubtful: bool, repairs: Counter[str]
+) -> TrainingQuery | None:
+    """Return the query with the answers that are in the text, None if there is none; count the `repairs`."""
     if question.get("start_inferred") and not doubtful:
-        return None, Repairs(doubtful=1)
-    places, answers, repairs = [], [], Repairs()
+        repairs["doubtful"] += 1
+        return None
+    places: dict[tuple[int, int], None] = {}  # each once
+    answers = []
     for wanted, expected in expected_answers:
         occurrences = whole_words(text, wanted) if expected is None and wanted.strip() else []
         place = next(iter(occurrences), None) if expected is None else _place(text, wanted, expected)
-        if place is None:
-            repairs += Repairs(lost=1)
+        if place is None or (len(occurrences) > 1 and not doubtful):
+            repairs["lost" if place is None else "doubtful"] += 1
             continue
-        if len(occurrences) > 1 and not doubtful:
-            repairs += Repairs(doubtful=1)
-            continue
-        if expected is None:
-            repairs += Repairs(placed=1)
-        else:
-            repairs += Repairs(right=1) if place == expected else Repairs(moved=1)
+        repairs["placed" if expected is None else "right" if place == expected else "moved"] += 1
         answers.append(wanted)
-        if (place, place + len(wanted)) not in places:
-            places.append((place, place + len(wanted)))
+        places[place, place + len(wanted)] = None
     if not places:
-        return None, repairs
+        return None
     query_text = clean_text(question["question"])
-    return TrainingQuery(str(question.get("id", "")), query_text, tuple(places), tuple(answers)), repairs
+    return TrainingQuery(str(question.get("id", "")), query_text, tuple(places), tuple(answers))
 
 
 def _place(text: str, wanted: str, expected: int) -> int | None:

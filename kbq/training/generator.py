@@ -13,18 +13,15 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from kbq.errors import ModelError, TrainingError
-from kbq.model.backbone import hugging_face, load_tokenizer, readable_checkpoint, reading
+from kbq.model.backbone import hugging_face, load_tokenizer, readable_checkpoint, reading, save_checkpoint
 from kbq.model.devices import autocast, choose_device, pad
 from kbq.model.model_files import refuse_damage
-from kbq.storage.folders import files_for
-from kbq.storage.seals import seal_folder
-from kbq.storage.writing import writing_to
-from kbq.training.batches import PassageRun
+from kbq.model.windows import Window
+from kbq.training.batches import PassageRun, PreparedPassage
 from kbq.training.engine import StepReport
 from kbq.training.examples import Files, Passage, Repairs, read_examples, set_aside
 from kbq.training.output_folder import (
@@ -97,11 +94,7 @@ class Generator:
 
     def save(self, folder: Path) -> None:
         """Write an ordinary Hugging Face checkpoint."""
-        with writing_to(folder, ModelError, also=(SafetensorError,)):
-            with files_for(folder) as partial:
-                self.network.save_pretrained(partial)
-                self.tokenizer.save_pretrained(partial)
-            seal_folder(folder)
+        save_checkpoint(self.network, self.tokenizer, folder)
 
     @torch.inference_mode()
     def questions(self, marked: Sequence[Marked]) -> list[str]:
@@ -149,51 +142,28 @@ class GeneratorOutcome:
     perplexity: float  # of the dev questions, per word piece
 
 
-@dataclass(frozen=True, slots=True)
-class AskedAnswer:
-    """A marked answer and its question as token ids: a passage of one window and one query."""
-
-    ids: tuple[int, ...]
-    question: tuple[int, ...]  # with the mark that ends it
-    group: str
-
-    @property
-    def windows(self) -> tuple["AskedAnswer"]:
-        """Return its one window: itself."""
-        return (self,)
-
-    @property
-    def queries(self) -> tuple[tuple[int, ...]]:
-        """Return its question."""
-        return (self.question,)
-
-    @property
-    def tokens(self) -> int:
-        """Return the length of the input."""
-        return len(self.ids)
-
-
 class GeneratorRun(PassageRun):
     """Trains a generator."""
 
     weights = {"question": 1.0}  # noqa: RUF012 - never changed
 
-    def __init__(self, generator: Generator, examples: Sequence[AskedAnswer], settings: GeneratorSettings) -> None:
+    def __init__(self, generator: Generator, examples: Sequence[PreparedPassage], settings: GeneratorSettings) -> None:
         self.generator, self.examples = generator, examples
         super().__init__([generator.network], examples, settings)
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
         """Return the cross entropy of each question's pieces, averaged over them and over the questions."""
-        entropies, size = _entropies(self.generator, [self.examples[index] for index in members])
-        pieces = torch.tensor([len(self.examples[index].question) for index in members], device=entropies.device)
+        examples = [self.examples[index] for index in members]
+        entropies, size = _entropies(self.generator, examples)
+        pieces = torch.tensor([len(example.queries[0]) for example in examples], device=entropies.device)
         return {"question": (entropies / pieces).mean()}, size
 
 
-def _entropies(generator: Generator, examples: Sequence[AskedAnswer]) -> tuple[Tensor, int]:
+def _entropies(generator: Generator, examples: Sequence[PreparedPassage]) -> tuple[Tensor, int]:
     """Return the cross entropy of each question, summed over its pieces, shape (questions,), and the size in tokens."""
     network, padding = generator.network, generator.tokenizer.pad_token_id
-    ids = pad([list(example.ids) for example in examples], padding, network.device)
-    labels = pad([list(example.question) for example in examples], NO_LABEL, network.device)
+    ids = pad([example.windows[0].ids for example in examples], padding, network.device)
+    labels = pad([list(example.queries[0]) for example in examples], NO_LABEL, network.device)
     with autocast(network.device), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # transformers warns everyone of a change made long ago
         logits = network(input_ids=ids, attention_mask=(ids != padding).long(), labels=labels).logits
@@ -283,8 +253,11 @@ def new_generator(checkpoint: str, device: str = "auto") -> Generator:
     return Generator(network.to(choose_device(device)), tokenizer)
 
 
-def asked_answers(generator: Generator, passages: Sequence[Passage]) -> list[AskedAnswer]:
-    """Return every question with its first answer marked; questions that are too long are left out."""
+def asked_answers(generator: Generator, passages: Sequence[Passage]) -> list[PreparedPassage]:
+    """Make each question, with the mark that ends it, the one query of a window in which its first answer is marked.
+
+    Questions that are too long are left out.
+    """
     marked: list[Marked] = []
     questions: list[str] = []
     for passage in passages:
@@ -295,19 +268,20 @@ def asked_answers(generator: Generator, passages: Sequence[Passage]) -> list[Ask
     prompts = generator.prompts(marked)
     question_ids = generator.tokenizer(questions, add_special_tokens=False)["input_ids"] if questions else []
     end_mark = generator.network.config.eos_token_id
-    return [
-        AskedAnswer(tuple(ids), (*question, end_mark), str(number))
-        for number, (ids, question) in enumerate(zip(prompts, question_ids, strict=True))
-        if 0 < len(question) < LONGEST
-    ]
+    asked = []
+    for number, (ids, question) in enumerate(zip(prompts, question_ids, strict=True)):
+        if 0 < len(question) < LONGEST:
+            window = Window(ids, [], 0, len(ids), 0)
+            asked.append(PreparedPassage((window,), len(ids), ((*question, end_mark),), (), (), str(number)))
+    return asked
 
 
 @torch.inference_mode()
-def perplexity(generator: Generator, examples: Sequence[AskedAnswer]) -> float:
+def perplexity(generator: Generator, examples: Sequence[PreparedPassage]) -> float:
     """Return the perplexity of the questions, per word piece."""
     total, pieces = 0.0, 0
     for first in range(0, len(examples), AT_A_TIME):
         part = examples[first : first + AT_A_TIME]
         total += float(_entropies(generator, part)[0].sum())
-        pieces += sum(len(example.question) for example in part)
+        pieces += sum(len(example.queries[0]) for example in part)
     return math.exp(total / pieces)

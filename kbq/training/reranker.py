@@ -54,7 +54,7 @@ TAUGHT_WEIGHTS = {"taught phrases": 1.0, "taught tokens": 0.5}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeachingSettings(StepSettings):
-    """How the reranker is taught."""
+    """Settings for teaching the reranker."""
 
     learning_rate: float = 1.5e-4
     epochs: float = 1.0

@@ -8,7 +8,7 @@ from kbq.options import Option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSettings:
-    """What decides the steps of every run."""
+    """Settings of the steps of every run."""
 
     learning_rate: Annotated[float, Option("The highest learning rate.", 0, 1e6)] = (
         2e-4  # the paper's 3e-5: SpanBERT-base
@@ -20,7 +20,7 @@ class StepSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings(StepSettings):
-    """What decides the outcome of a run over passages."""
+    """Settings of a run over passages."""
 
     epochs: Annotated[float, Option("Passes over the examples.", 0, 1e6)] = 3.0
     batch_tokens: Annotated[int, Option("Tokens in a batch of passages, with padding.", least=64)] = 4096

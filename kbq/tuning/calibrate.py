@@ -45,7 +45,7 @@ PRECISIONS = (0.9, 0.95)  # of the thresholds
 
 @dataclass(frozen=True, slots=True)
 class CalibrationOutcome:
-    """What was fitted, and how good it is on relations that were left out; None: the score does not exist."""
+    """The fitted calibration, with its scores on relations that were left out; None: the score does not exist."""
 
     out: Path
     queries: int  # with those asked again
@@ -197,7 +197,7 @@ def _refuse_useless(judged: Sequence[JudgedAnswer], source: str) -> None:
     if of_right in (0, count):
         raise TrainingError(
             f"{'all' if of_right else 'none'} of the {count} answers are right, so there is nothing to tell apart: "
-            "give triples of which some are answered wrongly, or check that they fit the knowledge base"
+            "give triples that are partly answered wrongly, or check that they fit the knowledge base"
         )
 
 

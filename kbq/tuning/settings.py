@@ -14,7 +14,7 @@ TERMS: tuple[Term, ...] = get_args(Term)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinetuningSettings(StepSettings):
-    """How the query encoder is tuned. Raises TrainingError for a value that has no meaning."""
+    """Settings of tuning the query encoder. Raises TrainingError for a value that has no meaning."""
 
     objective: Annotated[
         Literal["auto", Objective],

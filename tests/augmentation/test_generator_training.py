@@ -82,8 +82,8 @@ def test_a_question_that_is_too_long_is_left_out(checkpoint: Path) -> None:
     questions = ["where ?", "the " * LONGEST, "the " * (LONGEST - 1)]
     queries = tuple(TrainingQuery("", question, place, ("Paris",)) for question in questions)
     asked = asked_answers(generator, [Passage("", "Paris.", queries, "")])
-    assert [len(one.question) for one in asked] == [len(generator.tokenizer.tokenize("where ?")) + 1, LONGEST]
-    assert {one.question[-1] for one in asked} == {generator.tokenizer.sep_token_id}
+    assert [len(one.queries[0]) for one in asked] == [len(generator.tokenizer.tokenize("where ?")) + 1, LONGEST]
+    assert {one.queries[0][-1] for one in asked} == {generator.tokenizer.sep_token_id}
     assert asked_answers(generator, []) == []
 
 
