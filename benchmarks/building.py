@@ -22,7 +22,7 @@ TIMES = (1, 4, 16)
 
 
 def built(corpus: Path, kb: Path, *options: str) -> dict[str, Any]:
-    """Build a knowledge base, delete it, and return what it took and had."""
+    """Build a knowledge base, delete it, and return its cost and size."""
     used = run("build", corpus, kb, *options)
     counts, size = read_manifest(kb).counts, folder_bytes(kb)
     vectors = sum(path.stat().st_size for path in kb.glob("shard-*/vectors.npy"))

@@ -54,7 +54,7 @@ WORKING = r"^ray::(_|IDLE|looked_at)|multiprocessing.spawn"  # processes that en
 
 @contextmanager
 def cluster(count: int) -> Iterator[Any]:
-    """Start a cluster of as many nodes, with a CPU each, which ends with the block."""
+    """Start a cluster of so many nodes, each with one CPU; it ends with the block."""
     from ray.cluster_utils import Cluster
 
     os.environ |= {
@@ -85,7 +85,7 @@ def build(pages: Path, folder: Path, address: str | None, block: int, rows: int)
 
 
 def in_process(work: Callable[..., None], *given: Any) -> Any:
-    """Start a process for work: Ray is connected to once in a process."""
+    """Start a process for work: one process can connect to Ray only once."""
     process = get_context("spawn").Process(target=work, args=given)
     process.start()
     return process
@@ -96,9 +96,9 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 class Meter(threading.Thread):
-    """Adds up the CPU seconds of all processes that this one has started, and of theirs, while it runs.
+    """Adds up the CPU seconds of this process's descendants while it runs.
 
-    It looks often, as Ray's processes end without leaving their times to anybody.
+    It looks often, because Ray's processes end without reporting their times.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Meter(threading.Thread):
         self._begun, self._last, self._is_over = descendants(), dict[int, tuple[str, float]](), threading.Event()
 
     def run(self) -> None:
-        """Look, until it is over."""
+        """Look until it is over."""
         while not self._is_over.wait(0.1):
             self._look()
 
@@ -115,7 +115,7 @@ class Meter(threading.Thread):
             self._last[number] = name or self._last.get(number, ("", 0.0))[0], seconds  # who has ended has no name
 
     def seconds(self, others: str) -> tuple[float, float]:
-        """End, and return what was spent in all, and of that by processes with other names."""
+        """Stop, and return the seconds spent in all, and those spent by processes with other names."""
         self._is_over.set()
         self.join()
         self._look()
@@ -127,7 +127,7 @@ class Meter(threading.Thread):
 
 
 def descendants() -> dict[int, tuple[str, float]]:
-    """Return names and CPU seconds of all processes that this one has started, and of theirs."""
+    """Return names and CPU seconds of all descendants of this process."""
     parents, found = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -174,7 +174,7 @@ def builds(corpora: Mapping[int, Path], work: Path) -> Iterator[dict[str, object
 
 
 class Recorded:
-    """Workers that give what has been encoded before, as it comes from another process: faster than any encoder."""
+    """Workers that return recorded results, as if from another process, faster than any encoder."""
 
     count = 64
 
@@ -182,23 +182,23 @@ class Recorded:
         self._results = iter(results)
 
     def submit(self, task: Sequence[Page]) -> Future[bytes]:
-        """Send the pages to nobody."""
+        """Pickle the pages, as if to send them, and promise the next result."""
         pickle.dumps(task)
         future: Future[bytes] = Future()
         future.set_result(next(self._results))
         return future
 
     def result(self, future: Future[bytes]) -> Encoded:
-        """Read what was received."""
+        """Unpickle the result."""
         encoded: Encoded = pickle.loads(future.result())
         return encoded
 
     def dismiss(self) -> None:
-        """There is nobody."""
+        """Do nothing: there are no workers."""
 
 
 def head(pages: Path, work: Path) -> dict[str, object]:
-    """Return CPU seconds of encoding, and of all else before indexes and words: the head's share."""
+    """Return the CPU seconds of encoding, and of the head's share: all else before indexes and words."""
     model = Model.open("default", "cpu")
     results: list[bytes] = []
     begun = time.process_time()
@@ -271,7 +271,7 @@ def in_turns(near: KnowledgeBase, far: KnowledgeBase, batches: Sequence[Floats])
 def throughput(folder: Path, texts: Sequence[str]) -> dict[str, object]:
     """Time batches of one actor and of two, each on a core of its own, in turns.
 
-    CPU seconds of the busiest actor say how long a batch takes where other programs leave the cores alone.
+    The CPU seconds of the busiest actor tell how long a batch takes on cores that nothing else uses.
     """
     kb = KnowledgeBase.open(folder, device="cpu")
     vectors = kb.model.in_row_units(*kb.model.encode_queries(texts[:TOGETHER]))
@@ -309,7 +309,7 @@ def cpu_of(farm: RaySearcher) -> list[float]:
 
 
 def milliseconds(taken: Sequence[float]) -> dict[str, float]:
-    """Return the median, and the fewest, which other processes have disturbed least."""
+    """Return the median, and the minimum, which other processes have disturbed least."""
     return {"median": round(1000 * statistics.median(taken), 2), "fewest": round(1000 * min(taken), 2)}
 
 

@@ -55,7 +55,7 @@ def words_and_vectors() -> Figures:
 
 
 def index_kinds_reached() -> Figures:
-    """Return the figures of each index, with the recall that its cells reach where that is less than was asked for."""
+    """Return the figures of each index, with the recall that its cells reach if that is below the target."""
     found = {name: figures(name) for name in ("index_kinds", "index_kinds_all")}
     for kinds in found.values():
         for one in kinds.values():
@@ -69,7 +69,7 @@ def index_kinds_reached() -> Figures:
 
 
 def tuned() -> Figures:
-    """Return the mean scores of runs with as many queries, and of their confidence intervals, by result."""
+    """Return mean scores and confidence intervals by result and number of queries."""
     names = ("trex", "unseen_relations", "redocred", "redocred_fresh", "linking_page", "linking_phrase")
     return {name: _by_size(f"finetuning_{name}") for name in names}
 
@@ -116,7 +116,7 @@ def gains_by_relation() -> Figures:
 
 
 def forgotten() -> Figures:
-    """Say what the first run that keeps, and the first that does not, score before and after, without reranking."""
+    """Say how the first run with distillation, and the first without, score before and after, without reranking."""
     runs = list(figures("forgetting").values())
     chosen = {
         "kept": next(run for run in runs if run["keep"]),
@@ -144,7 +144,7 @@ def trusted() -> Figures:
 
 
 def promises() -> Figures:
-    """Return how often a calibration promised a precision, and did not keep it."""
+    """Return how often a calibration promised a precision, and broke the promise."""
     found = figures("promise")
     for one in found.values():
         for precision in (one["0.9"], one["0.95"]):
@@ -200,7 +200,7 @@ def _by_threshold(curve: Figures, found: Figures, shown: Sequence[str]) -> Figur
 
 
 def filled_short() -> Figures:
-    """Return what is filled at 0.5 and where 0.9 is promised, with all pages and without some."""
+    """Return scores at 0.5 and at the threshold that promises 0.9, with all pages and without some."""
     found = figures("fill")
     known, hidden = (found[setting]["one value"] for setting in ("all pages", "without three in ten"))
     promised, speed = str(found["threshold of 0.9"]), found["cells per CPU second"]
@@ -209,7 +209,7 @@ def filled_short() -> Figures:
 
 
 def knowledgenet() -> Figures:
-    """Return the scores by relation at 0.5 and where 0.9 is promised, and how many empty cells are filled."""
+    """Return scores by relation at 0.5 and at the threshold that promises 0.9, and how many empty cells are filled."""
     found = figures("fill_knowledgenet")
     leasts = ("0.5", str(found["threshold of 0.9"]))
     relations = {}
@@ -257,7 +257,7 @@ def _outcome(facts: Any, found: Figures) -> str:
 
 
 def corrected() -> Figures:
-    """Return what the next table is like before and after the review of another."""
+    """Return the scores of the next table, before and after another was reviewed."""
     found = figures("corrections")
     rows = {"before": found["before"]}
     for key in found:
@@ -267,7 +267,7 @@ def corrected() -> Figures:
 
 
 def review() -> Figures:
-    """Return what the page for review bears."""
+    """Return the measurements of the page for review."""
     (claims, opened), (decisions, kept) = figures("review_page").items()
     return {"claims": claims, "decisions": decisions, "opened": opened, "kept": kept}
 
@@ -287,7 +287,7 @@ def shares_of_batches() -> Figures:
 
 
 def stopped() -> Figures:
-    """Return what became of requests in all the times that the service was stopped."""
+    """Return what became of requests whenever the service was stopped."""
     ended = figures("serving_faults")["SIGTERM under load"]
     totals = {name: sum(one[name] for one in ended) for name in ("answered", "lost")}
     worst = {name: max(one[name] for one in ended) for name in ("seconds to its end", "exit status")}
@@ -301,7 +301,7 @@ def soaked() -> Figures:
 
 
 def crowds() -> Figures:
-    """Return what many more clients than the queue takes have seen; lost are requests without an answer."""
+    """Return what many more clients saw than the queue takes; lost: requests without an answer."""
     return {
         kind: one | {"lost": one["answers by status"].get("0", 0)} for kind, one in figures("serving_crowd").items()
     }
@@ -321,7 +321,7 @@ def cells_of_known_value() -> Figures:
 
 
 def speed_by_machine() -> Figures:
-    """Return rates per CPU second on several kinds of CPU, and how many times the official code's each is."""
+    """Return rates per CPU second on several kinds of CPU, also as multiples of the official code's."""
     results = ("speed_avx512_bf16", "speed", "speed_avx512", "speed_avx2")
     machines = [figures(name)["per CPU second"] for name in results]
     on_gpu = _rates_of_gpu(figures("gpu_h100"))
@@ -336,7 +336,7 @@ def speed_by_machine() -> Figures:
 
 
 def _rates_of_gpu(gpu: Figures) -> dict[str, float]:
-    """Return what an H100 does in a second of the clock, searching 1.3 million random vectors."""
+    """Return an H100's rates per second of wall time, for 1.3 million random vectors."""
     search, ask = gpu["search of 1.3 million"], gpu["text to answer"]
     return {
         "indexed tokens": gpu["encoding"]["one process, tokens per second"],
@@ -360,7 +360,7 @@ NODES, CORES, NETWORK = 4, 16, 10e9 / 8  # of an example of several machines; by
 
 
 def wikipedia() -> Figures:
-    """Return what all of English Wikipedia would cost, from what was measured."""
+    """Estimate from the measurements what all of English Wikipedia would cost."""
     speeds = {kind: figures(name)["wiki"]["now"]["tokens per second"] for kind, name in ENCODERS.items()}
     largest = figures("growth")["sizes"][-1]
     each = largest["dump, MB"] * 1e6 / largest["rows"]
@@ -385,7 +385,7 @@ INDEXES = {
 
 
 def _index_of_wikipedia(name: str) -> Figures:
-    """Return size, build and search of an index: shards of one size are asked in turn, so time grows with the rows."""
+    """Estimate size, build and search of an index: shards of one size are asked in turn, so time grows with rows."""
     measured = figures("index_kinds_all")
     found, times = measured[name], VECTORS / measured["vectors"]
     size, build = found["bytes per vector, beside the dump"], found["build and calibration, CPU seconds"]
@@ -401,7 +401,7 @@ def _index_of_wikipedia(name: str) -> Figures:
 
 
 def wikipedia_on_nodes() -> Figures:
-    """Return what all of English Wikipedia would cost on several machines."""
+    """Estimate what all of English Wikipedia would cost on several machines."""
     found, compact, cores = figures("cluster_head"), _index_of_wikipedia("compact, recall 0.99"), NODES * CORES
     speed = round(found["tokens"] / found["encoding_cpu_seconds"])
     received, head = (TOKENS / found["tokens"] * found[name] for name in ("bytes_received", "head_cpu_seconds"))
@@ -422,7 +422,7 @@ def wikipedia_on_nodes() -> Figures:
 
 
 def builds_on_nodes() -> Figures:
-    """Return CPU seconds of builds by one process and on nodes, what a million tokens more take, and equal files."""
+    """Return CPU seconds of builds by one process and on nodes, those of a further million tokens, and equal files."""
     sizes = figures("cluster_build")["sizes"]
     alone = _slope([(size["tokens"], size["one_process"]["cpu_seconds"]) for size in sizes])
     spent = [f"{size['one_process']['cpu_seconds']:.1f}" for size in sizes]
@@ -448,6 +448,6 @@ def builds_on_nodes() -> Figures:
 
 
 def _slope(points: Sequence[tuple[int, float]]) -> float:
-    """Return CPU seconds for a million tokens more, between the smallest and the largest corpus."""
+    """Return the CPU seconds of a further million tokens, between the smallest and the largest corpus."""
     (few, less), (many, more) = points[0], points[-1]
     return 1e6 * (more - less) / (many - few)

@@ -49,7 +49,7 @@ def operations(model: Model, lengths: list[int]) -> float:
 
 
 def peak(size: int = 2048) -> float:
-    """Return operations per second of square matrices, the best of some, in the type that kbq encodes in."""
+    """Return the best operations per second of several square matrices, in the type that kbq encodes in."""
     one = torch.randn(size, size, dtype=fast_dtype(torch.device("cpu")))
     return max(2 * size**3 / wall_seconds(lambda: one @ one) for _ in range(20))
 

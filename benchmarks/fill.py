@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def promise(kb: KnowledgeBase) -> float:
-    """Return the threshold above which nine in ten are promised to be right."""
+    """Return the threshold that promises that nine in ten are right."""
     calibration = kb.calibration(SearchOptions())
     return round(float((calibration and calibration.thresholds["0.9"]) or 1.0), 4)
 
@@ -81,7 +81,7 @@ def key(subject: str, relation: str) -> tuple[str, str]:
 
 
 def asked_in(gold: Path) -> dict[str, set[str]]:
-    """Return the relations that are asked for of each subject of a table of triples."""
+    """Return the relations asked for, by subject of a table of triples."""
     asked: dict[str, set[str]] = defaultdict(set)
     for row in read_table(gold).rows:
         asked[row["subject"]].add(row["relation"])
@@ -91,7 +91,7 @@ def asked_in(gold: Path) -> dict[str, set[str]]:
 def claims_of(
     kb: KnowledgeBase, asked: Mapping[str, set[str]], relations: Sequence[str], **options: Any
 ) -> Sequence[Claim]:
-    """Return all values that are found for the cells asked for; the others have a value already."""
+    """Return all values found for the cells that are asked for; the others have a value already."""
     rows = [
         {"subject": subject} | {relation: "" if relation in wanted else "known" for relation in relations}
         for subject, wanted in asked.items()
@@ -119,14 +119,14 @@ def curves(claims: Sequence[Claim], gold: ValueSets, promised: float) -> dict[st
 
 
 def by_relation(claims: Sequence[Claim], gold: ValueSets) -> dict[str, object]:
-    """Return cells, the share filled with one value, and the share of it that is right, the worst relations first."""
+    """Return cells, the share filled with one value, and how much of it is right, the worst relations first."""
     scores = scores_of(predicted(claims, 0.5, False), gold).by_relation
     rows = {name: [one.slots, round(one.coverage, 4), round(one.micro_precision, 4)] for name, one in scores.items()}
     return dict(sorted(rows.items(), key=lambda row: row[1][2]))
 
 
 def predicted(claims: Sequence[Claim], least: float, many: bool) -> ValueSets:
-    """Return the values that are at least so likely, by cell."""
+    """Return the values of at least this probability, by cell."""
     values: ValueSets = defaultdict(list)
     seen: set[tuple[str, str]] = set()
     for claim in claims:

@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def outcome(options: argparse.Namespace, train: Path, gold: Records, size: str, seed: int) -> dict[str, object]:
-    """Tune with as many queries, or `all` of them, predict and score; with 0 nothing is tuned."""
+    """Tune on so many queries (0: none, `all`: every one), predict and score."""
     kb, facts = KnowledgeBase.open(options.kb), dict[str, object]()
     if size != "0":
         model, count = options.work / f"model-{size}-{seed}", 0 if size == "all" else int(size)
@@ -61,7 +61,7 @@ def outcome(options: argparse.Namespace, train: Path, gold: Records, size: str, 
 
 
 def tuned(kb: KnowledgeBase, train: Path, out: Path, **settings: Any) -> dict[str, object]:
-    """Tune a query encoder, and say what it cost."""
+    """Tune a query encoder, and return its cost."""
     shutil.rmtree(out, ignore_errors=True)
     begun = time.process_time()
     told = kb.finetune(train, out, note=print, **settings)
@@ -85,7 +85,7 @@ def by_relation(scores: Scores) -> dict[str, tuple[int, float]]:
 
 
 def once(path: Path, make: Callable[[], object]) -> Any:
-    """Return what is in a file, which is made first if it is not there."""
+    """Return the content of a file, which is made first if it is missing."""
     if not path.exists():
         path.write_text(json.dumps(make()), "utf-8")
     return json.loads(path.read_text("utf-8"))

@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 import reporting
 import torch
-from measuring import arguments, cpu_seconds
+from measuring import arguments, cpu_seconds, searched
 
-from kbq.answers import BuiltKind, K
+from kbq.answers import BuiltKind
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.publishing import publish
 from kbq.dump.shards import Counts, Shard, ShardEntry, shard_name
 from kbq.kb import KnowledgeBase
 from kbq.search.building_indexes import own_queries
-from kbq.search.search import search
 from kbq.storage.files import folder_bytes
 from kbq.storage.seals import seal_folder
 
@@ -35,7 +34,7 @@ PER_PARAGRAPH = ("paragraph_tokens", "paragraph_rows", "paragraph_numbers", "par
 
 
 def cut(shards: Sequence[Shard], folder: Path, rows: int) -> tuple[ShardEntry, ...]:
-    """Write shards with the first paragraphs of these, about so many rows, and as many shards as that takes."""
+    """Write as many shards as the first paragraphs of these take, about so many rows in all."""
     written: list[ShardEntry] = []
     for shard in shards:
         left = rows - sum(entry.size.rows for entry in written)
@@ -63,15 +62,15 @@ def cut(shards: Sequence[Shard], folder: Path, rows: int) -> tuple[ShardEntry, .
 
 def speed(kb: KnowledgeBase, starts: np.ndarray, ends: np.ndarray) -> dict[str, float]:
     """Return CPU milliseconds for one query."""
-    context, queries = kb.search_context, kb.model.in_row_units(starts, ends)[:TOGETHER]
-    search(context, queries, K, "phrase")  # reads the files
-    together = cpu_seconds(lambda: search(context, queries, K, "phrase"), 2) / TOGETHER
-    each = cpu_seconds(lambda: [search(context, queries[i : i + 1], K, "phrase") for i in range(ALONE)], 2) / ALONE
+    starts, ends = starts[:TOGETHER], ends[:TOGETHER]
+    searched(kb, starts, ends, TOGETHER)  # reads the files
+    together = cpu_seconds(lambda: searched(kb, starts, ends, TOGETHER), 2) / TOGETHER
+    each = cpu_seconds(lambda: searched(kb, starts[:ALONE], ends[:ALONE], 1), 2) / ALONE
     return {"ms, 64 at a time": round(1000 * together, 2), "ms, one at a time": round(1000 * each, 2)}
 
 
 def measured(source: KnowledgeBase, work: Path, millions: float) -> dict[str, Any]:
-    """Return what a knowledge base of this size costs."""
+    """Return the costs of a knowledge base of this size."""
     folder = work / f"first-{millions}"
     shards = cut(source.shards, folder, int(millions * 1e6))
     publish(folder, replace(source.manifest, shards=shards, index=IndexEntry(), others=(), bm25=False, sparta=""))

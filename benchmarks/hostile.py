@@ -9,7 +9,6 @@ Linux only.
 
 import json
 import os
-import pickle
 import random
 import resource
 import shutil
@@ -23,7 +22,6 @@ import reporting
 from measuring import arguments, of_tests
 
 from kbq.corpus.readers import read_corpus
-from kbq.errors import KbqError
 from kbq.importing.checkpoint import import_checkpoint
 from kbq.importing.dump import import_dump
 from kbq.importing.index import import_index
@@ -108,29 +106,19 @@ def official(folder: Path) -> Any:
 
 
 def watched(work: Callable[[], object]) -> tuple[str, str, float, int]:
-    """Read in a process of its own; return outcome, message, CPU seconds, and the largest memory in bytes."""
-    reading, writing = os.pipe()
-    process = os.fork()
-    if not process:
-        os.close(reading)
+    """Read in a process of its own; return outcome, message, CPU seconds, and the largest memory so far in bytes."""
+
+    def read() -> tuple[str, str]:
         resource.setrlimit(resource.RLIMIT_CPU, (2 * SECONDS, 2 * SECONDS))
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        try:
-            work()
-            outcome = ("read", "")
-        except KbqError as error:
-            outcome = ("failed" if "\n" in str(error) or len(str(error)) > 2000 else "refused", str(error)[:500])
-        except BaseException as error:
-            outcome = ("failed", f"{type(error).__name__}: {error}"[:500])
-        with os.fdopen(writing, "wb") as pipe:
-            pickle.dump(outcome, pipe)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        told = pipe.read()
-    _, status, usage = os.wait4(process, 0)
-    outcome, message = pickle.loads(told) if told else ("failed", f"it ended with status {status}")
-    return outcome, message, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+        work()
+        return "read", ""
+
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    outcome, message = of_tests("test_mutations").in_a_process(read)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return "failed" if len(message) > 2000 else outcome, message[:500], seconds, after.ru_maxrss * 1024
 
 
 def main() -> None:
@@ -181,10 +169,10 @@ def main() -> None:
             outcome = watched(lambda: tests.answers(KnowledgeBase.open(trial, model=model, index=index)))  # noqa: B023
         told, message, seconds, memory = outcome
         done[f"{kind}: {told}"] += 1
-        slowest, largest = max(slowest, seconds), max(largest, memory)
-        if told == "failed" or seconds > SECONDS or memory > MEMORY:
+        if told == "failed" or seconds > SECONDS or memory > max(MEMORY, largest):
             failures.append(f"seed {seed}: {kind} {name}: {told} {message} ({seconds:.0f} s, {memory / 1e9:.1f} GB)")
             print(failures[-1], flush=True)
+        slowest, largest = max(slowest, seconds), max(largest, memory)
         if seed % 100 == 99:
             print(seed + 1, dict(done), f"{slowest:.1f} s, {largest / 1e9:.2f} GB", flush=True)
     figures = {"trials": options.trials, "outcomes": dict(sorted(done.items())), "failures": failures}

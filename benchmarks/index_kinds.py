@@ -16,10 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import reporting
 import torch
-from measuring import arguments, inputs, interval, predicted, records_of
+from measuring import arguments, cpu_seconds, inputs, interval, predicted, records_of, searched
 
 from kbq.answers import Answer, BuiltKind
 from kbq.description import describe_indexes
@@ -27,7 +26,6 @@ from kbq.dump.manifest import IndexEntry, read_manifest
 from kbq.dump.publishing import write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.search.building_indexes import K, recall
-from kbq.search.search import search
 
 KINDS: tuple[BuiltKind, ...] = ("exact", "compact", "tiny", "disk")
 ALONE = 64  # queries asked one at a time
@@ -47,18 +45,6 @@ def built(folder: Path, kind: BuiltKind, target: float) -> tuple[KnowledgeBase, 
     before = time.process_time()
     kb = KnowledgeBase.open(folder, device="cpu", index="exact").index_vectors(kind, target)
     return kb, time.process_time() - before
-
-
-def searched(
-    kb: KnowledgeBase, starts: np.ndarray, ends: np.ndarray, together: int
-) -> tuple[list[list[Answer]], float]:
-    """Return the hits of all queries, asked so many at a time, and queries per CPU second."""
-    hits: list[list[Answer]] = []
-    before = time.process_time()
-    for first in range(0, len(starts), together):
-        part = slice(first, first + together)
-        hits += search(kb.search_context, kb.model.in_row_units(starts[part], ends[part]), K, "phrase")
-    return hits, len(starts) / (time.process_time() - before)
 
 
 def end_task(folder: Path, kind: BuiltKind, gold: Path, model: str | None) -> dict[str, object]:
@@ -86,8 +72,12 @@ def main() -> None:
         kb, seconds = built(options.kb, kind, target)
         starts, ends = kb.model.encode_queries(texts)
         searched(kb, starts[:64], ends[:64], 64)  # reads the files
-        hits, many = searched(kb, starts, ends, 64)
-        _, alone = searched(kb, starts[:ALONE], ends[:ALONE], 1)
+        begun = time.process_time()
+        hits = searched(kb, starts, ends, 64)
+        many = len(texts) / (time.process_time() - begun)
+        alone = ALONE / cpu_seconds(
+            lambda kb=kb, starts=starts, ends=ends: searched(kb, starts[:ALONE], ends[:ALONE], 1)
+        )
         with_words = kb.query(texts, K, backend="hybrid", rerank=0)
         truth, truth_with_words = truth or hits, truth_with_words or with_words
         name = kind if kind == "exact" else f"{kind}, recall {target:g}"

@@ -20,12 +20,11 @@ from typing import Any
 
 import reporting
 import torch
-from measuring import arguments, inputs, megabytes
+from measuring import arguments, inputs, megabytes, searched
 
 from kbq.answers import BuiltKind
 from kbq.dump.manifest import read_manifest
 from kbq.kb import KnowledgeBase
-from kbq.search.search import search
 from kbq.storage.files import folder_bytes
 from kbq.storage.machine import available_memory
 
@@ -55,16 +54,13 @@ def read_bytes() -> int:
     return int(found[1]) if found else 0
 
 
-def searched(folder: Path, kind: BuiltKind, texts: list[str], together: int) -> dict[str, Any]:
-    """Return what one of these queries costs, asked so many at a time, and what is found."""
+def asked(folder: Path, kind: BuiltKind, texts: list[str], together: int) -> dict[str, Any]:
+    """Return the cost of one query when so many are asked at a time, and the hits."""
     forget(folder)
     kb = KnowledgeBase.open(folder, device="cpu", index=kind)
     starts, ends = kb.model.encode_queries(texts)
     begun, read = time.perf_counter(), read_bytes()  # tiny has read its codes by now
-    hits = []
-    for first in range(0, len(texts), together):
-        part = slice(first, first + together)
-        hits += search(kb.search_context, kb.model.in_row_units(starts[part], ends[part]), 10, "phrase")
+    hits = searched(kb, starts, ends, together)
     return {
         "ms a query": round(1000 * (time.perf_counter() - begun) / len(texts), 1),
         "MB read a query": round((read_bytes() - read) / 1e6 / len(texts), 1),
@@ -79,7 +75,7 @@ def measured(folder: Path, texts: list[str]) -> dict[str, Any]:
         if kind == "tiny":
             figures["own memory, MB"] = round(megabytes())
         figures[kind] = {
-            f"{count} at a time": searched(folder, kind, texts[:of], count)
+            f"{count} at a time": asked(folder, kind, texts[:of], count)
             for count, of in ((TOGETHER, TOGETHER), (1, ALONE))
         }
     figures["with tiny, MB"] = round(megabytes())

@@ -22,6 +22,7 @@ from kbq.kilt.scores import Scores, score
 from kbq.storage.lines import read_json_lines
 
 if TYPE_CHECKING:
+    from kbq.answers import Answer
     from kbq.kb import KnowledgeBase  # which takes long to load, and much memory
 
 SCORES = ("accuracy", "em", "f1", "Rprec", "recall@5", "KILT-accuracy", "KILT-f1")
@@ -75,12 +76,12 @@ class DataSet(NamedTuple):
 
 
 def cpu_seconds(work: Callable[[], object], repeat: int = 1) -> float:
-    """Return CPU seconds, the fewest of some runs: other processes only ever slow one down."""
+    """Return CPU seconds, the minimum of several runs: other processes only ever slow one down."""
     return _fewest(time.process_time, work, repeat)
 
 
 def wall_seconds(work: Callable[[], object], repeat: int = 1) -> float:
-    """Return seconds that somebody waits, the fewest of some runs: of GPUs, and where several threads work."""
+    """Return wall seconds, the minimum of several runs: for GPUs, and where several threads work."""
     return _fewest(time.perf_counter, work, repeat)
 
 
@@ -104,7 +105,7 @@ def megabytes(process: int | str = "self", what: str = "RssAnon") -> float:
 
 
 def run(*words: str | Path) -> dict[str, float]:
-    """Run `kbq` with these words; return seconds, CPU seconds, and the largest memory: all of it, and its own."""
+    """Run `kbq` with these words; return seconds, CPU seconds, and peak memory, with and without mapped files."""
     begun, own, peak = time.perf_counter(), 0.0, 0.0
     process = subprocess.Popen([sys.executable, "-m", "kbq", *map(str, words)], stdout=subprocess.DEVNULL)
     while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
@@ -122,6 +123,17 @@ def run(*words: str | Path) -> dict[str, float]:
 
 
 # Queries and scores
+
+
+def searched(kb: "KnowledgeBase", starts: np.ndarray, ends: np.ndarray, together: int) -> list[list["Answer"]]:
+    """Return the ten best phrases for encoded queries, searched so many at a time."""
+    from kbq.search.search import search
+
+    hits: list[list[Answer]] = []
+    for first in range(0, len(starts), together):
+        part = slice(first, first + together)
+        hits += search(kb.search_context, kb.model.in_row_units(starts[part], ends[part]), 10, "phrase")
+    return hits
 
 
 def inputs(queries: Path, count: int | None = None) -> list[str]:
@@ -148,7 +160,7 @@ def predicted(kb: "KnowledgeBase", records: Records, task: str = "slot_filling",
 
 
 def intervals(scores: Scores, names: Sequence[str] = SCORES) -> dict[str, Any]:
-    """Return the number of queries, and of each score the percentage with the ends of its confidence interval."""
+    """Return the number of queries, and for each score its percentage with the ends of its confidence interval."""
     return {"queries": len(scores.ids)} | {name: interval(scores.column(name)) for name in names}
 
 
@@ -159,12 +171,12 @@ def interval(column: np.ndarray) -> list[float]:
 
 
 def rounded(value: float | None) -> float | None:
-    """Return four digits of a share, if there is one."""
+    """Round a share to four digits, if there is one."""
     return None if value is None else round(value, 4)
 
 
 def share_of(column: np.ndarray) -> float | None:
-    """Return which share is true, of any."""
+    """Return the share that is true, None without values."""
     return rounded(float(column.mean())) if len(column) else None
 
 

@@ -14,13 +14,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import reporting
-from measuring import arguments, cpu_seconds, megabytes
+from measuring import arguments, cpu_seconds, megabytes, searched
 
 SIZES = (1, 10, 100)
 UNITS = ("phrase", "sentence", "paragraph", "page")
@@ -29,47 +30,41 @@ UNITS = ("phrase", "sentence", "paragraph", "page")
 # Each step, in a process of its own
 
 
-def import_dump(work: Path, size: int, bm25: bool) -> dict[str, object]:
-    from kbq.importing import dump  # here, as in all steps: what a step loads is measured, too
+def imported(work: Path, size: int, name: str, bm25: bool) -> dict[str, object]:
+    """Import a dump (`dump`), or an index of this name."""
+    source, folder = work / f"dump-{size}", work / f"kb-{name}-{size}{'-words' * bm25}"
+    shutil.rmtree(folder, ignore_errors=True)
+    if name == "dump":
+        from kbq.importing.dump import import_dump  # here, as in all steps: what a step loads is measured, too
 
-    folder = work / f"kb-dump-{size}{'-words' * bm25}"
-    counts = dump.import_dump(work / f"dump-{size}", folder, work / "model", bm25=bm25).manifest.counts
-    return {"vectors": counts.rows, "tokens": counts.tokens, "pages": counts.pages, "bytes": _bytes(folder)}
+        kb = import_dump(source, folder, work / "model", bm25=bm25)
+    else:
+        from kbq.importing.index import import_index
 
-
-def import_index(work: Path, size: int, name: str, bm25: bool) -> dict[str, object]:
-    from kbq.importing import index
-
-    folder = work / f"kb-{name}-{size}{'-words' * bm25}"
-    counts = index.import_index(
-        work / f"dump-{size}", folder, work / "model", f"start/{name}", bm25=bm25
-    ).manifest.counts
+        kb = import_index(source, folder, work / "model", f"start/{name}", bm25=bm25)
+    counts = kb.manifest.counts
     return {"vectors": counts.rows, "tokens": counts.tokens, "pages": counts.pages, "bytes": _bytes(folder)}
 
 
 def search(work: Path, kb: str, queries: Path) -> dict[str, object]:
     """Return searches per CPU second for the ten best phrases, of encoded queries, one and 64 at a time."""
     from kbq.kb import KnowledgeBase
-    from kbq.search.search import search as search_rows
 
     opened, texts = KnowledgeBase.open(work / kb, device="cpu"), _texts(queries)
     begun = time.process_time()
     starts, ends = opened.model.encode_queries(texts)
     encoding = time.process_time() - begun
-    context, vectors = opened.search_context, opened.model.in_row_units(starts, ends)
-    search_rows(context, vectors, 10, "phrase")  # reads the files
+    searched(opened, starts, ends, len(texts))  # reads the files
     found: dict[str, object] = {"vectors": opened.counts.rows, "queries encoded": round(len(texts) / encoding)}
-    many = np.resize(np.arange(len(texts)), 64)
-    for together, batches in ((1, [[place] for place in range(len(texts))]), (64, [many.tolist()])):
-        begun = time.process_time()
-        for batch in batches:
-            search_rows(context, vectors[batch], 10, "phrase")
-        found[f"searches, {together} at a time"] = round(sum(map(len, batches)) / (time.process_time() - begun), 1)
+    for together, count in ((1, len(texts)), (64, 64)):
+        some_starts, some_ends = (np.resize(side, (count, side.shape[1])) for side in (starts, ends))
+        seconds = cpu_seconds(partial(searched, opened, some_starts, some_ends, together))
+        found[f"searches, {together} at a time"] = round(count / seconds, 1)
     return found
 
 
 def official_step(work: Path, kbs: Sequence[str], queries: Path) -> dict[str, object]:
-    """Do what the official figures time: all queries, four units, both indexes, and all that is loaded for it."""
+    """Do what the official figures time: ask all queries for four units in both indexes, loading included."""
     from kbq.kb import KnowledgeBase
 
     texts, searches = _texts(queries), 0
@@ -85,12 +80,12 @@ def _texts(queries: Path) -> list[str]:
 
 
 def _bytes(folder: Path) -> int:
-    """Return the size without the official file, which is only linked."""
+    """Return the size of a folder without the official file, which is only linked."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.suffix != ".faiss")
 
 
 def measured(step: Callable[..., dict[str, Any]], *given: object) -> dict[str, Any]:
-    """Return what a step says, and its CPU seconds and peak memory in a process of its own."""
+    """Return the facts of a step, with its CPU seconds and peak memory in a process of its own."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(_step, step, *given).result()
 
@@ -159,17 +154,14 @@ def _enlarged_index(source: Path, out: Path, rows: dict[str, np.ndarray]) -> Non
 
 
 def sizes(fixtures: Path, work: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what importing and searching costs."""
+    """Yield the costs of importing and searching, by step."""
     queries = fixtures / "public" / "corpus" / "questions.json"
     for size in SIZES:
         for bm25 in (False, True):
             words = ", words" * bm25
-            shutil.rmtree(work / f"kb-dump-{size}{'-words' * bm25}", ignore_errors=True)
-            yield f"import dump{words} ×{size}", measured(import_dump, work, size, bm25)
-            for name in names if not bm25 else names[:1]:
-                shutil.rmtree(work / f"kb-{name}-{size}{'-words' * bm25}", ignore_errors=True)
-                label = "filtered index" if "_ft" in name else "index"
-                yield f"import {label}{words} ×{size}", measured(import_index, work, size, name, bm25)
+            for name in ("dump", *(names if not bm25 else names[:1])):
+                label = "dump" if name == "dump" else "filtered index" if "_ft" in name else "index"
+                yield f"import {label}{words} ×{size}", measured(imported, work, size, name, bm25)
         for kind in ("dump", names[0]):
             label = "dump" if kind == "dump" else "index"
             yield f"search {label} ×{size}", measured(search, work, f"kb-{kind}-{size}", queries)
@@ -184,7 +176,7 @@ SMALL_CODE = 12  # bytes, in the index that was measured
 
 
 def slopes(found: dict[str, Any], measure: str) -> tuple[float, float]:
-    """Return what a token and a vector cost, from three sizes of two indexes: the constant part is left out."""
+    """Return the cost of a token and of a vector, from three sizes of two indexes, without the constant part."""
     from scipy.optimize import nnls
 
     points = [found[f"import {kind} ×{size}"] for kind in ("index", "filtered index") for size in SIZES]

@@ -31,12 +31,12 @@ def figures(name: str) -> Any:
 
 
 def earlier(name: str) -> str:
-    """Return what a label says of figures that were measured with an earlier default model."""
+    """Return the mark of figures that were measured with an earlier default model, "" for others."""
     return "" if record(name).get("default model") == default_model() else " (earlier model)"
 
 
 def made_by() -> str:
-    """Name the commands that make the results which were read since the last call."""
+    """Name the commands that make the results read since the last call."""
     names = list(read)
     makefile = MAKEFILE.read_text("utf-8")
     by_make = [name for name in names if re.search(rf"^(?:[\w ]+ )?{re.escape(name)}(?: [\w ]+)?:", makefile, re.M)]
@@ -82,7 +82,7 @@ class Figure:
 
 
 class Names(dict[str, Any]):
-    """What a template may name: the fields of its row, then computed figures, then results."""
+    """The names that a template may use: the fields of its row, then computed figures, then results."""
 
     def __missing__(self, name: str) -> Figure:
         import computed  # which reads results with this module
@@ -96,7 +96,7 @@ def fill(template: str, names: Mapping[str, Any] | None = None, labels: Sequence
 
 
 def render(place: str, places: Mapping[str, Sequence[Part]]) -> str:
-    """Return the texts and tables of one place; `like` the first part of another is what says nothing else."""
+    """Return the texts and tables of one place; a part that is `like` another place begins as its first part."""
     parts = [{**places[part["like"]][0], **part} if "like" in part else part for part in places[place]]
     return "\n\n".join(fill(part["text"]).strip("\n") if "text" in part else _table(part) for part in parts)
 
@@ -115,7 +115,7 @@ def _table(part: Part) -> str:
 
 
 def _without_repetition(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Leave out labels that are those of the row above, from the left, but for the last."""
+    """Leave out labels that repeat the row above, from the left, but never the last."""
     shown: list[list[str]] = []
     above: Sequence[str] = ()
     for labels in rows:
@@ -155,7 +155,7 @@ def _below(found: Figure, keys: Sequence[str], part: Part, labels: list[str], na
 
 
 def _choices(value: Any, wanted: Any) -> Iterator[tuple[Any, str]]:
-    """Yield names and labels of one place of a path: those that are wanted, or of all that is no single figure."""
+    """Yield names and labels at a star of a path: those that are wanted, or all that are not single figures."""
     if isinstance(value, list):
         yield from ((number, str(number)) for number in range(len(value)))
     elif isinstance(wanted, list):

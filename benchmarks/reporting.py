@@ -42,13 +42,13 @@ def write(name: str, figures: Mapping[str, object], data: Sequence[Path], seed: 
 
 
 def default_model() -> str:
-    """Return what tells the default model from those before it."""
+    """Return the fingerprints that identify the default model."""
     config = read_config(DEFAULT_MODEL)
     return f"{config.phrase_fingerprint} {config.query_fingerprint}"
 
 
 def shorten(argument: str) -> str:
-    """Return the last two parts of a path: where the data lay on one machine tells nobody anything."""
+    """Return the last two parts of a path; the rest means nothing on another machine."""
     return "/".join(Path(argument).parts[-2:]) if "/" in argument else argument
 
 

@@ -38,12 +38,12 @@ OFFICIAL = {
 
 
 def rate(count: float, work: Callable[[], object], repeat: int = 3) -> float:
-    """Return how many per CPU second: the best of a few runs, since other processes only ever slow one down."""
+    """Return the rate per CPU second, the best of several runs: other processes only ever slow one down."""
     return count / cpu_seconds(work, repeat)
 
 
 def tuning(kb: KnowledgeBase, texts: list[str], batch: int = 12) -> Finetuner:
-    """Prepare to tune for an epoch; the gold answer of each query is what is found first now."""
+    """Prepare to tune for an epoch; the gold answer of each query is its best answer now."""
     labeller = Labeller(kb.shards, Pages.open(kb.folder).ids())
     queries = []
     for text, hits in zip(texts, kb.query(texts, k=1, backend="dense", rerank=0), strict=True):

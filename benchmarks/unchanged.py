@@ -5,8 +5,7 @@
     python benchmarks/unchanged.py compare BEFORE.json AFTER.json
 
 A recording holds the bytes of knowledge bases, of trained networks and of filled tables (as digests), and every
-document that a command prints. `renames.toml` lists what has another name today. Nothing is renamed in a recording:
-comparing does that, so a corrected list needs no new recording.
+document that a command prints. Fields in LEFT_OUT are recorded, but not compared.
 """
 
 import argparse
@@ -25,7 +24,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +34,16 @@ DATA = HERE.parents[2] / "shared" / "data"
 LONGEST = 60  # characters of a text that is recorded as it is; longer ones by their digest
 MOST_JSON = 100_000  # bytes of a file that is recorded as a document: longer ones hold vocabularies
 MOST_LINES = 40  # differences that are shown
-KINDS_OF_DOCUMENTS = ("answers", "manifest", "config", "told", "files")
+LEFT_OUT = {  # by kind of document: paths, versions, commands, times, and sizes that depend on these
+    "answers": set(),
+    "manifest": {"format", "kbq", "corpora"},
+    "config": {"format", "command", "versions", "machine", "transformers_version", "corpora"},
+    "told": {
+        "format", "command", "versions", "machine", "transformers_version", "bytes", "bytes_per_kept_vector",
+        "built_by", "seconds",
+    },
+    "files": set(),
+}  # fmt: skip
 BACKENDS = ("auto", "dense", "bm25", "sparta", "hybrid")
 UNITS = ("phrase", "sentence", "paragraph", "page")
 KINDS = ("exact", "disk", "compact", "tiny")
@@ -51,10 +58,10 @@ class Recorder:
 
     def __init__(self, checkout: Path, work: Path) -> None:
         self.work, self.checkout = work, checkout.resolve()
-        self.documents: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS_OF_DOCUMENTS}
+        self.documents: dict[str, dict[str, Any]] = {kind: {} for kind in LEFT_OUT}
 
     def run(self, *commands: str, kind: str = "told") -> None:
-        """Run these commands one after the other in one process, and keep what each prints."""
+        """Run these commands one after another in one process, and keep what each prints."""
         begun = time.monotonic()
         sent = [[*shlex.split(command), "--json"] for command in commands]
         own = {"PYTHONPATH": str(self.checkout), "KBQ_CACHE": str(self.work / "cache"), "HF_HUB_OFFLINE": "1"}
@@ -136,7 +143,7 @@ def digest(content: bytes) -> str:
 
 
 def say(line: str) -> None:
-    """Print a line for the person who waits."""
+    """Print a line on standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -397,57 +404,39 @@ def record(options: argparse.Namespace) -> None:
 # Comparing
 
 
-def compare(before: Path, after: Path, renames: Mapping[str, Any]) -> int:
+def compare(before: Path, after: Path) -> int:
     """Print what differs between two recordings; return the exit status."""
-    recordings = [json.loads(path.read_text("utf-8")) for path in (before, after)]
-    then, now = (dict(leaves(renamed_recording(recording, renames))) for recording in recordings)
+    then, now = (dict(recorded(json.loads(path.read_text("utf-8")))) for path in (before, after))
     names = dict.fromkeys([*then, *now])
     different = [name for name in names if name not in then or name not in now or then[name] != now[name]]
     for name in different[:MOST_LINES]:
         print(f"{name}: {then.get(name, 'not there')!r} → {now.get(name, 'not there')!r}")
-    if different:
-        print(f"{len(different):,} of {len(names):,} things differ")
-        return 1
-    print(f"same: {len(names):,} things compared")
-    return 0
+    print(
+        f"{len(different):,} of {len(names):,} things differ" if different else f"same: {len(names):,} things compared"
+    )
+    return int(bool(different))
 
 
-def renamed_recording(recording: Mapping[str, Any], renames: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the documents of a recording in today's words, without what is not compared."""
-    return {
-        kind: {
-            name: renamed(document, renames["fields"].get(kind, {}), set(renames["left-out"].get(kind, [])))
-            for name, document in documents.items()
-        }
-        for kind, documents in recording["documents"].items()
-    }
+def recorded(recording: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield every value of a recording that is compared, with its path."""
+    for kind, documents in recording["documents"].items():
+        for name, document in documents.items():
+            yield from leaves(document, LEFT_OUT[kind], f"{kind} / {name}")
 
 
-def renamed(document: Any, fields: Mapping[str, str], left_out: set[str]) -> Any:
-    """Return a document in today's words, without what is not compared.
+def leaves(document: Any, left_out: set[str], path: str) -> Iterator[tuple[str, Any]]:
+    """Yield every value of a document, with its path; an empty list or object is a value, too.
 
-    >>> renamed([{"document_id": "1", "kbq": "0.1"}], {"document_id": "page_id"}, {"kbq"})
-    [{'page_id': '1'}]
+    >>> dict(leaves({"a": [1, {}], "kbq": "0.1"}, {"kbq"}, "x"))
+    {'x / a[0]': 1, 'x / a[1]': {}}
     """
-    if isinstance(document, list):
-        return [renamed(part, fields, left_out) for part in document]
-    if not isinstance(document, dict):
-        return document
-    return {
-        fields.get(name, name): renamed(value, fields, left_out)
-        for name, value in document.items()
-        if name not in left_out
-    }
-
-
-def leaves(document: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value of a document, with its path; an empty list or object is a value, too."""
     if isinstance(document, dict) and document:
         for name, value in document.items():
-            yield from leaves(value, f"{path} / {name}" if path else str(name))
+            if name not in left_out:
+                yield from leaves(value, left_out, f"{path} / {name}")
     elif isinstance(document, list) and document:
         for number, value in enumerate(document):
-            yield from leaves(value, f"{path}[{number}]")
+            yield from leaves(value, left_out, f"{path}[{number}]")
     else:
         yield path, document
 
@@ -468,11 +457,10 @@ def main() -> None:
     if options.command == "run":
         run_commands()
         return
-    renames = tomllib.loads((HERE.parent / "renames.toml").read_text("utf-8"))
     if options.command == "record":
         record(options)
     else:
-        sys.exit(compare(options.before, options.after, renames))
+        sys.exit(compare(options.before, options.after))
 
 
 if __name__ == "__main__":

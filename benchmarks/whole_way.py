@@ -130,7 +130,7 @@ def texts(folder: Path) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """Return a text for a PDF that is written by hand."""
+    """Return a text as a PDF that is written by hand can hold it."""
     return text.encode("ascii", "replace").decode().translate({ord("("): "[", ord(")"): "]", ord("\\"): "/"})
 
 

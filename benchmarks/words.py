@@ -20,7 +20,7 @@ from kbq.words.sparta import sparta_folder
 
 
 def milliseconds(kb: KnowledgeBase, texts: list[str], backend: Backend) -> dict[str, float]:
-    """Return the CPU time of a query: the median, and what 95 % stay below."""
+    """Return the median and the 95th percentile of a query's CPU time."""
     kb.query(texts[:20], 10, "page", backend, rerank=0)  # warm
     taken = []
     for text in texts:
