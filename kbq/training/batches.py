@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -88,17 +88,14 @@ class Batch:
         return self.windows[0].numel() + self.queries[0].numel()
 
 
-class LeftOut(NamedTuple):
-    """Counts of queries that are not trained on."""
-
-    too_long: int  # the encoder cannot read them, or their passage has no words
-    surplus: int  # beyond the `max_queries` of their passage
-
-
 def prepare(
     query_tokenizer: QueryTokenizer, shape: WindowShape, passages: Sequence[Passage], max_queries: int
-) -> tuple[list[PreparedPassage], LeftOut]:
-    """Tokenize all passages; of a passage with more than `max_queries` queries the first ones stay."""
+) -> tuple[list[PreparedPassage], tuple[int, int]]:
+    """Tokenize all passages; of a passage with more than `max_queries` queries the first ones stay.
+
+    Returns:
+        The passages, and how many queries the encoder cannot read, or were beyond `max_queries`.
+    """
     tokenizer = query_tokenizer.tokenizer
     numbers: dict[str, int] = {}
     prepared, unusable, surplus = [], 0, 0
@@ -127,7 +124,7 @@ def prepare(
                 prepared.append(
                     PreparedPassage(passage_windows, total, tuple(queries), tuple(answers), tuple(golds), passage.group)
                 )
-    return prepared, LeftOut(unusable, surplus)
+    return prepared, (unusable, surplus)
 
 
 def refuse_unreadable(

@@ -69,12 +69,19 @@ def other_queries(
         watched: of relations that all other queries leave out.
     """
     kinds = {_kind_of(text) for text in tuned} - {"slot"}
-    maker = _Maker(shards, {slot[1].casefold() for slot in map(slot_of, tuned) if slot}, seed, watched)
     wanted = [kind for kind in TURNS if kind not in kinds]
+    known = {slot[1].casefold() for slot in map(slot_of, tuned) if slot}
+    names = [relation for place, relation in enumerate(RELATIONS) if (place % EVERY == 0) == watched]
+    relations = [name for name in names if name.casefold() not in known] or names  # if all are tuned on
+    pages_of = [(shard, np.flatnonzero(shard.live_pages())) for shard in shards if len(shard)]
+    pages_of = [(shard, pages) for shard, pages in pages_of if len(pages)]
+    source = np.random.default_rng([seed, watched])
     made: list[str] = []
     for number in range(count * TRIES):
-        text = maker.query(wanted[number % len(wanted)])
-        if len(made) < count and tokenizer.accepts(text):
+        shard, pages = pages_of[source.integers(len(pages_of))]
+        page = int(pages[source.integers(len(pages))])
+        text = _query(wanted[number % len(wanted)], shard, page, relations, source)
+        if tokenizer.accepts(text):
             made.append(text)
         if len(made) == count:
             break
@@ -85,45 +92,33 @@ def _kind_of(text: str) -> Kind:
     return "slot" if slot_of(text) else "mention" if mention_in(text) else "question"
 
 
-class _Maker:
-    """Makes queries from the pages of a knowledge base at random."""
+def _query(kind: Kind, shard: Shard, page: int, relations: Sequence[str], source: np.random.Generator) -> str:
+    """Make a query of this kind, perhaps too long or malformed; empty where no phrase can be drawn from the page."""
+    text, start, end = _phrase(shard, page, source)
+    if start == end:
+        return ""
+    if kind == "mention":
+        before, after = text[max(0, start - AROUND) : start], text[end : end + AROUND]
+        return f"{before}[START_ENT] {text[start:end]} [END_ENT]{after}"
+    subject = shard.titles[page] if source.random() < NAMED_BY_TITLE else text[start:end]
+    relation = relations[source.integers(len(relations))]
+    if kind == "slot":
+        return f"{subject} [SEP] {relation}"
+    return QUESTIONS[source.integers(len(QUESTIONS))].format(subject=subject, relation=relation)
 
-    def __init__(self, shards: Sequence[Shard], tuned: set[str], seed: int, watched: bool) -> None:
-        self._random = np.random.default_rng([seed, watched])
-        self._pages = [(shard, np.flatnonzero(shard.live_pages())) for shard in shards]
-        self._pages = [(shard, pages) for shard, pages in self._pages if len(pages) and len(shard)]
-        chosen = (relation for place, relation in enumerate(RELATIONS) if (place % EVERY == 0) == watched)
-        names = list(chosen)
-        self._relations = [name for name in names if name.casefold() not in tuned] or names  # if all are tuned on
 
-    def query(self, kind: Kind) -> str:
-        """Make a query of this kind, perhaps too long or malformed; empty where the page drawn has no phrase."""
-        shard, pages = self._pages[self._random.integers(len(self._pages))]
-        page = int(pages[self._random.integers(len(pages))])
-        text, start, end = self._phrase(shard, page)
-        if start == end:
-            return ""
-        if kind == "mention":
-            before, after = text[max(0, start - AROUND) : start], text[end : end + AROUND]
-            return f"{before}[START_ENT] {text[start:end]} [END_ENT]{after}"
-        subject = shard.titles[page] if self._random.random() < NAMED_BY_TITLE else text[start:end]
-        relation = self._relations[self._random.integers(len(self._relations))]
-        if kind == "slot":
-            return f"{subject} [SEP] {relation}"
-        return QUESTIONS[self._random.integers(len(QUESTIONS))].format(subject=subject, relation=relation)
-
-    def _phrase(self, shard: Shard, page: int) -> tuple[str, int, int]:
-        """Draw a paragraph, and the characters [start, end) of a phrase in it; (0, 0) where it has none."""
-        first, stop = np.searchsorted(shard.paragraph_pages, [page, page + 1])
-        paragraph = int(self._random.integers(first, max(first + 1, stop)))
-        rows = shard.rows_of(paragraph) if first < stop else np.empty(0, np.int64)
-        starts = np.flatnonzero(shard.opens(rows))
-        if not len(starts):
-            return "", 0, 0
-        place = int(starts[self._random.integers(len(starts))])
-        size = min(LONGEST_SUBJECT, int(reach(shard, rows, np.array([place]))[0]))
-        ends = place + np.flatnonzero(shard.closes(rows[place : place + size]))
-        if not len(ends):
-            return "", 0, 0
-        end = int(ends[self._random.integers(len(ends))])
-        return shard.texts[paragraph], int(shard.starts[rows[place]]), int(shard.ends[rows[end]])
+def _phrase(shard: Shard, page: int, source: np.random.Generator) -> tuple[str, int, int]:
+    """Draw a paragraph, and the characters [start, end) of a phrase in it; (0, 0) where it has none."""
+    first, stop = np.searchsorted(shard.paragraph_pages, [page, page + 1])
+    paragraph = int(source.integers(first, max(first + 1, stop)))
+    rows = shard.rows_of(paragraph) if first < stop else np.empty(0, np.int64)
+    starts = np.flatnonzero(shard.opens(rows))
+    if not len(starts):
+        return "", 0, 0
+    place = int(starts[source.integers(len(starts))])
+    size = min(LONGEST_SUBJECT, int(reach(shard, rows, np.array([place]))[0]))
+    ends = place + np.flatnonzero(shard.closes(rows[place : place + size]))
+    if not len(ends):
+        return "", 0, 0
+    end = int(ends[source.integers(len(ends))])
+    return shard.texts[paragraph], int(shard.starts[rows[place]]), int(shard.ends[rows[end]])
