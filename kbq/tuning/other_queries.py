@@ -92,7 +92,7 @@ def _kind_of(text: str) -> Kind:
     return "slot" if slot_of(text) else "mention" if mention_in(text) else "question"
 
 
-def _query(kind: Kind, shard: Shard, page: int, relations: Sequence[str], source: np.random.Generator) -> str:
+def _query(kind: Kind, shard: Shard, page: int, relations: list[str], source: np.random.Generator) -> str:
     """Make a query of this kind, perhaps too long or malformed; empty where no phrase can be drawn from the page."""
     text, start, end = _phrase(shard, page, source)
     if start == end:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,7 @@ def test_answers_are_put_in_their_place(
 ) -> None:
     (tmp_path / "examples.json").write_text(json.dumps(squad(asked, question("Poland", 39))))
     ((passage,), counted) = read_examples([tmp_path / "examples.json"])
-    assert counted == repairs + Repairs(right=1)
+    assert counted == replace(repairs, right=repairs.right + 1)
     assert [query.places for query in passage.queries] == [*([places] if places else []), ((39, 45),)]
 
 
