@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kbq.answers import IndexKind
 from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError, first_line
-from kbq.model.model_files import CONFIG, SPARTA, refuse_damage
-from kbq.model.model_folder import FACTS, ModelConfig, local_folder, read_config
+from kbq.model.model_folder import CONFIG, FACTS, SPARTA, ModelConfig, local_folder, read_config, refuse_damage
 from kbq.reading.network import has_reader, judge_digest
 from kbq.reading.probability import CALIBRATION
 from kbq.search.building_indexes import own_queries

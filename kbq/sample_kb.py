@@ -11,8 +11,7 @@ import kbq
 from kbq.dump.manifest import FORMAT, is_knowledge_base
 from kbq.dump.shards import Counts
 from kbq.errors import KbqError, KnowledgeBaseError
-from kbq.model.model_files import CONFIG
-from kbq.model.model_folder import DEFAULT_MODEL
+from kbq.model.model_folder import CONFIG, DEFAULT_MODEL
 from kbq.storage.files import PACKAGE, cache_folder
 from kbq.storage.folders import discard_folder, make_folders, remove_left
 from kbq.storage.locks import writing_alone

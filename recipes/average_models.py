@@ -20,8 +20,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from kbq.model.model import Model
-from kbq.model.model_files import CONFIG
-from kbq.model.model_folder import local_folder, read_config, write_config
+from kbq.model.model_folder import CONFIG, local_folder, read_config, write_config
 from kbq.reading.network import judge_digest, save_reader
 from kbq.reading.reader import Reader
 from kbq.training.encoders import CALIBRATION_PASSAGES

@@ -300,8 +300,8 @@ def seal_again() -> Callable[[Path], None]:
     """Makes the record of a changed model agree with its files, as whoever forges one would."""
     from safetensors.torch import load_file
 
-    from kbq.model.model_files import RECORDS, SPARTA, sealed_files
-    from kbq.model.model_folder import WEIGHTS, fingerprint, read_config, write_config
+    from kbq.model.model_folder import RECORDS, SPARTA, read_config, sealed_files, write_config
+    from kbq.model.weights import WEIGHTS, fingerprint
     from kbq.storage.records import write_record
     from kbq.words.sparta_model import read_record_of
 

@@ -23,10 +23,19 @@ from torch import Tensor, nn
 from kbq.errors import ModelError, first_line
 from kbq.model.bert import CONFIG as BERT_CONFIG
 from kbq.model.bert import Bert, BertConfig, is_bert
-from kbq.model.model_files import CONFIG, SPARTA, record_name, refuse_damage, refuse_links, remedy
-from kbq.model.model_folder import WEIGHTS, local_folder, read_config, read_weights
+from kbq.model.model_folder import (
+    CONFIG,
+    SPARTA,
+    local_folder,
+    read_config,
+    record_name,
+    refuse_damage,
+    refuse_links,
+    remedy,
+)
 from kbq.model.pickled_weights import BombError, refuse_bombs
 from kbq.model.tokenizer import FILE, FastTokenizer, is_panic
+from kbq.model.weights import WEIGHTS, read_weights
 from kbq.storage.files import reading_problem
 from kbq.storage.folders import files_for
 from kbq.storage.records import read_object

@@ -29,27 +29,30 @@ from kbq.errors import ModelError
 from kbq.model.backbone import empty_backbone, load_tokenizer, model_folder, pretrained_backbone, saved_tokenizer
 from kbq.model.bert import Bert
 from kbq.model.devices import choose_device, readable_length
-from kbq.model.model_files import explained, remedy
 from kbq.model.model_folder import (
-    WEIGHTS,
     ModelConfig,
-    NamedTensors,
-    fingerprint,
+    explained,
     is_official,
     lasting_name,
-    load_weights,
-    named_weights,
-    pack,
     read_config,
-    read_model_weights,
     read_whole_config,
-    refuse_other_weights,
-    save_tensors,
+    remedy,
     write_config,
 )
 from kbq.model.phrases import PhraseEncoder
 from kbq.model.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
 from kbq.model.tokenizer import Forms
+from kbq.model.weights import (
+    WEIGHTS,
+    NamedTensors,
+    fingerprint,
+    load_weights,
+    named_weights,
+    pack,
+    read_model_weights,
+    refuse_other_weights,
+    save_tensors,
+)
 from kbq.storage.files import as_path
 from kbq.storage.folders import files_for, make_folder
 from kbq.storage.machine import give_memory_back

@@ -1,37 +1,39 @@
-"""Model folder: finding one by name; its configuration, `kbq.json`; and its weights, `model.safetensors`.
+"""Model folder: finding one by name; its configuration; the record of its files, which tells whether they are whole.
 
-Weights are stored by name, in float32, or in int8 with a scale per row, a quarter of the bytes: a matrix NAME of shape
-(rows, columns) then comes with NAME.scale, of shape (rows, 1).
+kbq.json      of models, and of query encoders that were tuned
+sparta.json   of SPARTA models
+seal.json     of readers and question generators, which are checkpoints of transformers otherwise
 """
 
 import dataclasses
-import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-import torch
 from msgspec import Meta
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from safetensors import SafetensorError
 
-from kbq.answers import WeightType
 from kbq.errors import ModelError
 from kbq.model.bert import CONFIG as BERT_CONFIG
-from kbq.model.model_files import CONFIG, RECORDS, explained, read_model_record, refuse_changes, sealed_files
 from kbq.model.windows import WindowShape
-from kbq.storage.records import read_object, write_record
-from kbq.storage.seals import FileSeal
-from kbq.storage.writing import replacing
+from kbq.storage.files import PACKAGE, reading_from, reading_problem
+from kbq.storage.records import OtherFormatError, read_object, read_record, write_record
+from kbq.storage.seals import FORMAT, SEAL, Damage, FileSeal, all_damage, first_damage, seal_of
+from kbq.storage.strange_files import is_in_hub_cache, refuse_strange_files
 from kbq.text.markers import relation_key, slot_of
 
-WEIGHTS, OFFICIAL_WEIGHTS = "model.safetensors", "pytorch_model.bin"
+Record = TypeVar("Record")
+CONFIG, SPARTA = "kbq.json", "sparta.json"
+RECORDS = {CONFIG: 3, SPARTA: 2, SEAL: FORMAT}  # format versions
+PARTS = (".json", ".safetensors", ".txt", ".model")  # the endings of a model's files; a README is not one of them
 FACTS = "training.json"  # how a model without a kbq.json was trained
+OFFICIAL_WEIGHTS = "pytorch_model.bin"
 DEFAULT_MODEL = Path(__file__).parents[1] / "models" / "default"
-HEADER_LENGTH, METADATA = 8, "__metadata__"  # of a safetensors file: bytes that say how long its header is; facts there
-NamedTensors = dict[str, Tensor]
 Threshold = Annotated[float, Meta(le=1e6)]  # of a logit
 
 
@@ -138,170 +140,6 @@ def lasting_name(source: str) -> str:
     return str(Path(source).resolve()) if source != "default" and Path(source).is_dir() else source
 
 
-def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None) -> NamedTensors:
-    """Return the parameters of a network by name, except `without`; a shared one appears under its first name only."""
-    seen = set() if without is None else {without.data_ptr()}
-    named = {}
-    for name, tensor in network.state_dict().items():
-        if tensor.data_ptr() not in seen:
-            seen.add(tensor.data_ptr())
-            named[prefix + name] = tensor.detach().cpu().contiguous()
-    return named
-
-
-def pack(weights: NamedTensors, weight_type: WeightType) -> NamedTensors:
-    """Return the tensors to store: float32, or int8 with scales."""
-    if weight_type == "float32":
-        return {name: tensor.float() for name, tensor in weights.items()}
-    packed = {}
-    for name, tensor in weights.items():
-        if tensor.ndim != 2:
-            packed[name] = tensor.float()
-            continue
-        step = tensor.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
-        packed[name] = (tensor / step).round().to(torch.int8)
-        packed[f"{name}.scale"] = step.float()
-    return packed
-
-
-def save_tensors(weights: NamedTensors, path: Path, facts: Mapping[str, str] | None = None) -> None:
-    """Replace a file of weights; the same weights and facts always give the same bytes.
-
-    Raises:
-        OSError, SafetensorError: it cannot be written.
-    """
-    with replacing(path) as partial:
-        save_file(weights, partial, dict(facts) if facts else None)
-        if facts and len(facts) > 1:
-            _sort_facts(partial)
-
-
-def _sort_facts(path: Path) -> None:
-    """Put the facts in a file of weights in order: safetensors writes them as they come, which differs between runs."""
-    with path.open("r+b") as file:
-        size = int.from_bytes(file.read(HEADER_LENGTH), "little")
-        header = json.loads(file.read(size))
-        header[METADATA] = dict(sorted(header[METADATA].items()))
-        written = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-        if len(written) > size:
-            raise OSError(f"the header of {path.name} grew from {size} to {len(written)} bytes")
-        file.seek(HEADER_LENGTH)
-        file.write(written.ljust(size))
-
-
-def read_weights(path: Path, prefix: str = "", advice: str = "") -> NamedTensors:
-    """Read the weights of a file whose names begin with `prefix`; int8 becomes float32.
-
-    Raises:
-        ModelError: the file is missing or damaged; with `advice`, by default that of `remedy`.
-    """
-    with explained(path, advice):
-        stored = {name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)}
-        refuse_not_finite(stored)
-        return unpacked(stored)
-
-
-def read_model_weights(folder: Path, config: ModelConfig) -> NamedTensors:
-    """Read the weights of a model folder as they are stored; they must have the fingerprints that its config names.
-
-    Raises:
-        ModelError: they have not, or are missing or damaged.
-    """
-    with explained(folder / WEIGHTS):
-        stored: NamedTensors = load_file(folder / WEIGHTS)
-        parts = {"query": {name: tensor for name, tensor in stored.items() if name.startswith("queries.")}}
-        if not config.base:
-            parts["phrase"] = {name: tensor for name, tensor in stored.items() if name not in parts["query"]}
-        for side, weights in parts.items():
-            named, found = getattr(config, f"{side}_fingerprint"), fingerprint(weights)
-            if named != found:
-                raise ValueError(f"its {side} fingerprint is {found}, {CONFIG} names {named}")
-        refuse_not_finite(stored)
-        return stored
-
-
-def unpacked(stored: NamedTensors) -> NamedTensors:
-    """Return stored weights, in which int8 becomes float32.
-
-    Raises:
-        ValueError: a scale is missing.
-    """
-    weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
-    for name, tensor in weights.items():
-        if tensor.dtype == torch.int8:
-            if f"{name}.scale" not in stored:
-                raise ValueError(f"it lacks {name}.scale")
-            weights[name] = tensor.float() * stored[f"{name}.scale"]
-    return weights
-
-
-def refuse_not_finite(weights: Mapping[str, Tensor]) -> None:
-    """Refuse NaN and infinity, with which every answer is as good as any other.
-
-    Raises:
-        ValueError: the first weight that holds one.
-    """
-    for name, tensor in weights.items():
-        # A pass without a copy, 20 times faster than `isfinite` of all elements; NaN is both the least and the most.
-        if tensor.is_floating_point() and tensor.numel() and not all(map(math.isfinite, map(float, tensor.aminmax()))):
-            raise ValueError(f"its weight {name} holds NaN or infinity")
-
-
-def load_weights(
-    network: nn.Module, weights: NamedTensors, prefix: str, folder: Path, given: Tensor | None = None
-) -> None:
-    """Load all parameters of a network except `given`; none may be missing, or it would stay uninitialised.
-
-    Args:
-        weights: those whose names begin with `prefix` are loaded, float32 or as they are stored.
-
-    Raises:
-        ModelError: weights of the model in `folder` are missing, or of other shapes, or have no place, or the place of
-            another weight with other values.
-    """
-    own = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
-    with explained(folder / WEIGHTS):
-        tensors = unpacked(own)
-    places = network.state_dict()
-    taken = {} if given is None else {given.data_ptr(): given}
-    surplus = [name for name in tensors if name not in places]
-    for name, place in places.items():
-        if name in tensors:
-            there = taken.setdefault(place.data_ptr(), tensors[name])
-            if there is not tensors[name] and not torch.equal(there, tensors[name]):
-                surplus.append(name)
-    if surplus:
-        raise ModelError(
-            f"model folder {folder} has {len(surplus)} weights that its config has no place for, the first is "
-            f"{prefix}{surplus[0]}: put back the config that belongs to them"
-        )
-    missing = [name for name, place in places.items() if place.data_ptr() not in taken]
-    if missing:
-        raise ModelError(f"model folder {folder} lacks {len(missing)} weights, the first is {prefix}{missing[0]}")
-    try:
-        network.load_state_dict(tensors, strict=False)
-    except RuntimeError as error:
-        raise ModelError(
-            f"the weights in {folder} do not fit its config: {str(error).splitlines()[-1].strip()}"
-        ) from None
-
-
-def refuse_other_weights(weights: Iterable[str], prefixes: tuple[str, ...], folder: Path) -> None:
-    """Refuse weights that belong to none of the networks of a folder. Raises ModelError."""
-    others = [name for name in weights if not name.startswith(prefixes)]
-    if others:
-        raise ModelError(f"model folder {folder} has {len(others)} weights of no network, the first is {others[0]}")
-
-
-def fingerprint(weights: NamedTensors) -> str:
-    """Return a digest that identifies these weights."""
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        digest.update(name.encode())
-        digest.update(weights[name].reshape(-1).numpy().data)
-    return digest.hexdigest()[:16]
-
-
 def is_official(folder: Path) -> bool:
     """Whether a folder holds a checkpoint that the official code wrote."""
     if (folder / CONFIG).exists() or not (folder / OFFICIAL_WEIGHTS).is_file():
@@ -310,3 +148,171 @@ def is_official(folder: Path) -> bool:
         return read_object(folder / BERT_CONFIG).get("architectures") == ["Encoder"]
     except (OSError, ValueError):
         return False
+
+
+# The record of the files
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Listed:
+    """The field that all records have."""
+
+    files: dict[str, FileSeal]
+
+
+def is_model(folder: Path) -> bool:
+    """Whether a folder is a model, a tuned query encoder, or another network that kbq wrote."""
+    return record_name(folder) is not None
+
+
+def record_name(folder: Path) -> str | None:
+    """Return the name of a folder's record; None where it has none. Indexes are sealed, too, but have no weights."""
+    name = next((name for name in RECORDS if (folder / name).is_file()), None)
+    is_network = (folder / "config.json").is_file() or any(folder.glob("*.safetensors"))
+    return name if name != SEAL or is_network else None
+
+
+def sealed_files(folder: Path) -> dict[str, FileSeal]:
+    """Seal the files of a model as they are now, for its record. Raises OSError."""
+    return {path.name: seal_of(path) for path in _parts(folder)}
+
+
+def read_model_record(folder: Path, name: str, kind: type[Record]) -> Record:
+    """Read the record of a model.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ModelError: it is damaged, of another format version, or cannot be read.
+    """
+    try:
+        return _record(folder, name, kind)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, MemoryError) as error:
+        raise ModelError(reading_problem(folder / name, error, remedy(folder))) from None
+
+
+def _record(folder: Path, name: str, kind: type[Record]) -> Record:
+    """Read a record; raises OSError or ValueError, and ModelError for another format version or links."""
+    refuse_links(folder)
+    try:
+        return read_record(folder / name, kind, RECORDS[name])
+    except OtherFormatError as error:
+        raise ModelError(
+            f"model folder {folder} has format version {error.found}, this kbq reads {RECORDS[name]}: "
+            "use the kbq version that wrote it"
+        ) from None
+
+
+def refuse_links(folder: Path) -> None:
+    """Refuse a folder in which files are links, other than those of the hub's cache, or devices or pipes.
+
+    Raises:
+        ModelError: one is.
+    """
+    refuse_strange_files(folder, "a model", ModelError, is_in_hub_cache, deep=False)
+
+
+def refuse_damage(folder: Path) -> None:
+    """Read the record of a model, and compare the digests of its files; a folder without a record is not kbq's.
+
+    Raises:
+        ModelError: see `refuse_links`, `read_model_record` and `refuse_changes`.
+    """
+    refuse_links(folder)
+    name = record_name(folder)
+    if name is not None:
+        refuse_changes(folder, read_model_record(folder, name, _Listed).files)
+
+
+def refuse_changes(folder: Path, files: Mapping[str, FileSeal], apart_from: str = "") -> None:
+    """Compare the digests of all files of a model with those that its record lists.
+
+    Args:
+        apart_from: the name of a file that is about to be replaced.
+
+    Raises:
+        ModelError: a file is damaged, missing, cannot be read, or is not of the model.
+    """
+    placed = {folder / name: seal for name, seal in files.items() if not apart_from or Path(name).name != apart_from}
+    damage = _strange(folder, placed, apart_from) or first_damage(placed, at_most=sys.maxsize)
+    if damage is not None:
+        what_to_do = remedy(folder) if damage.path in placed else "take it out of the folder, or make the model again"
+        raise ModelError(reading_problem(damage.path, damage.problem, what_to_do))
+
+
+def model_files(folder: Path) -> dict[Path, FileSeal]:
+    """Return the files of a model as its record lists them.
+
+    Raises:
+        OSError: the record is missing, or cannot be read.
+        ValueError: it is damaged.
+        ModelError: it is of another format version, or the folder has links.
+    """
+    listed = _record(folder, record_name(folder) or CONFIG, _Listed)
+    return {folder / name: seal for name, seal in listed.files.items()}
+
+
+def model_damage(folder: Path, report: Callable[[int], None]) -> Iterator[Damage]:
+    """Yield everything that is damaged in a folder that `is_model`; of a query encoder, not its base.
+
+    Args:
+        report: called with the bytes of each file that has been read.
+
+    Raises:
+        ModelError: it is of another format version.
+    """
+    try:
+        files = model_files(folder)
+    except (OSError, ValueError) as error:
+        yield Damage(folder / (record_name(folder) or CONFIG), error)
+        return
+    strange = _strange(folder, files)
+    if strange is not None:
+        yield strange
+        files.pop(strange.path, None)
+    yield from all_damage(files, report)
+
+
+@contextmanager
+def explained(path: Path, advice: str = "") -> Iterator[None]:
+    """Say in one sentence why a file of a model cannot be read: `reading_from`, also for safetensors.
+
+    Args:
+        advice: what to do about damage; by default the `remedy` of its folder.
+
+    Raises:
+        ModelError: it is missing, damaged, or cannot be read.
+    """
+    with reading_from(path, ModelError, advice or remedy(path.parent)):
+        try:
+            yield
+        except SafetensorError as error:
+            raise ValueError(str(error)) from None
+
+
+def remedy(folder: Path) -> str:
+    """Say what to do about a model that is damaged."""
+    if folder.resolve().is_relative_to(PACKAGE.resolve()):
+        return "install kbq again"
+    if record_name(folder) == SEAL:
+        return f"restore it, make the network again, or delete {folder / SEAL} if you changed it yourself"
+    return "restore it, or make the model again"
+
+
+def _parts(folder: Path) -> list[Path]:
+    found = sorted(path for path in folder.iterdir() if path.name.endswith(PARTS) and path.name not in RECORDS)
+    return [path for path in found if path.is_file()]
+
+
+def _strange(folder: Path, files: Mapping[Path, FileSeal], apart_from: str = "") -> Damage | None:
+    """Find a listed file that lies elsewhere or is a device, say, or a file that would be read but is not listed."""
+    for path in files:
+        if path.parent != folder:
+            return Damage(folder, ValueError(f"it lists {path}, which is elsewhere"))
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            return Damage(path, ValueError("it is not a file"))
+    for path in _parts(folder):
+        if path not in files and path.name != apart_from:
+            return Damage(path, ValueError("it has come into the folder since the model was written"))
+    return None

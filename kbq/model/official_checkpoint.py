@@ -24,12 +24,12 @@ from torch import Tensor
 from kbq.errors import ModelError, first_line
 from kbq.model.bert import CONFIG as BERT_CONFIG
 from kbq.model.bert import Bert, BertConfig
-from kbq.model.model_files import explained
 from kbq.model.model_folder import OFFICIAL_WEIGHTS as WEIGHTS
-from kbq.model.model_folder import ModelConfig, NamedTensors, fingerprint, refuse_not_finite
+from kbq.model.model_folder import ModelConfig, explained
 from kbq.model.pickled_weights import refuse_bombs, refuse_unusual
 from kbq.model.tokenizer import BERT, FILE, FastTokenizer
 from kbq.model.tokenizer import CONFIG as TOKENIZER_CONFIG
+from kbq.model.weights import NamedTensors, fingerprint, refuse_not_finite
 from kbq.model.windows import WindowShape
 from kbq.storage.files import reading_problem
 from kbq.storage.records import read_object

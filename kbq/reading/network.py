@@ -19,21 +19,24 @@ from torch import Tensor, nn
 from kbq.errors import ModelError
 from kbq.model.backbone import empty_backbone, hidden_states, without_pooler
 from kbq.model.bert import more_rows, pack_few_rows
-from kbq.model.model_files import explained, remedy
 from kbq.model.model_folder import (
-    WEIGHTS,
     ModelConfig,
-    NamedTensors,
     digest_of,
+    explained,
+    read_config,
+    read_whole_config,
+    remedy,
+    write_config,
+)
+from kbq.model.weights import (
+    WEIGHTS,
+    NamedTensors,
     fingerprint,
     load_weights,
     named_weights,
     pack,
-    read_config,
     read_weights,
-    read_whole_config,
     save_tensors,
-    write_config,
 )
 from kbq.storage.files import reading_problem
 from kbq.storage.machine import give_memory_back

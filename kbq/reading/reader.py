@@ -31,10 +31,10 @@ from kbq.model.backbone import (
     saved_tokenizer,
 )
 from kbq.model.devices import autocast, batch_tokens, buckets, choose_device, readable_length
-from kbq.model.model_files import CONFIG
-from kbq.model.model_folder import local_folder, refuse_not_finite
+from kbq.model.model_folder import CONFIG, local_folder
 from kbq.model.phrases import window_tensors
 from kbq.model.queries import QueryTokenizer, marker_tokens
+from kbq.model.weights import refuse_not_finite
 from kbq.model.windows import Tokens, Window, cut, tokenize
 from kbq.reading.network import PhraseJudge, QuestionAnswering, open_reader
 from kbq.search.spans import best_ends

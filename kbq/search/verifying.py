@@ -11,8 +11,7 @@ from kbq.dump.manifest import Manifest, is_knowledge_base, read_manifest
 from kbq.dump.publishing import changing, write_manifest
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.model.model import model_of
-from kbq.model.model_files import is_model, model_damage, model_files, remedy
-from kbq.model.model_folder import local_folder
+from kbq.model.model_folder import is_model, local_folder, model_damage, model_files, remedy
 from kbq.search.building_indexes import IndexSpec, build_indexes, kept_queries, queries_file, remove_unnamed
 from kbq.storage.files import as_path, reading_problem
 from kbq.storage.folders import remove_folder

@@ -20,9 +20,9 @@ from kbq.array_types import Rows
 from kbq.errors import QueryError, TrainingError
 from kbq.model.devices import padded
 from kbq.model.model import Model
-from kbq.model.model_folder import fingerprint
 from kbq.model.phrases import window_tensors
 from kbq.model.queries import QueryTokenizer
+from kbq.model.weights import fingerprint
 from kbq.model.windows import Window, WindowShape, token_span, tokenize, windows
 from kbq.reading.reader import Reader
 from kbq.training.engine import SEEDS, Run

@@ -14,8 +14,7 @@ from kbq.answers import WeightType
 from kbq.errors import TrainingError
 from kbq.model.devices import autocast, choose_device
 from kbq.model.model import Model
-from kbq.model.model_files import CONFIG
-from kbq.model.model_folder import ModelConfig, local_folder
+from kbq.model.model_folder import CONFIG, ModelConfig, local_folder
 from kbq.model.tokenizer import Forms, is_cased, usual_forms
 from kbq.training.batches import Batch, PassageRun, PreparedPassage, collate, prepare, refuse_unreadable
 from kbq.training.distillation import ReaderOutputs, read_by, taught_logits

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from kbq.errors import ModelError, TrainingError
 from kbq.model.backbone import hugging_face, load_tokenizer, readable_checkpoint, reading, save_checkpoint
 from kbq.model.devices import autocast, choose_device, pad
-from kbq.model.model_files import refuse_damage
+from kbq.model.model_folder import refuse_damage
 from kbq.model.windows import Window
 from kbq.training.batches import PassageRun, PreparedPassage
 from kbq.training.engine import StepReport

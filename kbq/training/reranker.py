@@ -21,16 +21,8 @@ from torch import Tensor, nn
 from kbq.errors import TrainingError
 from kbq.model.backbone import saved_tokenizer
 from kbq.model.devices import choose_device
-from kbq.model.model_files import CONFIG
-from kbq.model.model_folder import (
-    load_weights,
-    local_folder,
-    named_weights,
-    read_config,
-    read_weights,
-    save_tensors,
-    write_config,
-)
+from kbq.model.model_folder import CONFIG, local_folder, read_config, write_config
+from kbq.model.weights import load_weights, named_weights, read_weights, save_tensors
 from kbq.reading.network import PhraseJudge, QuestionAnswering, open_reader, question_answering, save_reader
 from kbq.reading.phrase_windows import ReadWindow, read_around
 from kbq.reading.reader import Reader

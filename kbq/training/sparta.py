@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kbq.errors import TrainingError
 from kbq.model.devices import autocast, choose_device
-from kbq.model.model_files import SPARTA
+from kbq.model.model_folder import SPARTA
 from kbq.model.windows import WindowShape, tokenize
 from kbq.training.batches import PassageRun
 from kbq.training.engine import StepReport

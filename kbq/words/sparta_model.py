@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from kbq.errors import ModelError
 from kbq.model.backbone import empty_backbone, hidden_states, load_tokenizer, pretrained_backbone, saved_tokenizer
 from kbq.model.devices import batch_tokens, buckets, choose_device, fast_copy, pad, padded, readable_length
-from kbq.model.model_files import RECORDS, SPARTA, read_model_record, refuse_changes, sealed_files
-from kbq.model.model_folder import WEIGHTS, load_weights, plain_facts, read_weights, save_tensors
+from kbq.model.model_folder import RECORDS, SPARTA, plain_facts, read_model_record, refuse_changes, sealed_files
 from kbq.model.tokenizer import encodings
+from kbq.model.weights import WEIGHTS, load_weights, read_weights, save_tensors
 from kbq.model.windows import Tokens, WindowShape, tokenize
 from kbq.storage.folders import files_for, make_folder
 from kbq.storage.records import write_record

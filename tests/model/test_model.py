@@ -20,9 +20,19 @@ from safetensors.torch import load_file, save_file
 from kbq.errors import ModelError
 from kbq.model.backbone import pretrained_backbone
 from kbq.model.model import Model
-from kbq.model.model_files import is_model, model_damage, model_files, record_name, remedy
-from kbq.model.model_folder import DEFAULT_MODEL, ModelConfig, read_config, save_tensors, write_config
+from kbq.model.model_folder import (
+    DEFAULT_MODEL,
+    ModelConfig,
+    is_model,
+    model_damage,
+    model_files,
+    read_config,
+    record_name,
+    remedy,
+    write_config,
+)
 from kbq.model.phrases import encode_windows
+from kbq.model.weights import save_tensors
 from kbq.model.windows import WindowShape, tokenize, windows
 from kbq.reading.reader import Reader
 from kbq.storage.records import write_record

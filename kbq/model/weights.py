@@ -1,0 +1,188 @@
+"""Weights: `model.safetensors` becomes the parameters of networks, and these become such a file.
+
+They are stored by name, in float32, or in int8 with a scale per row, a quarter of the bytes: a matrix NAME of shape
+(rows, columns) then comes with NAME.scale, of shape (rows, 1).
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from kbq.answers import WeightType
+from kbq.errors import ModelError
+from kbq.model.model_folder import CONFIG, ModelConfig, explained
+from kbq.storage.writing import replacing
+
+WEIGHTS = "model.safetensors"
+HEADER_LENGTH, METADATA = 8, "__metadata__"  # of a safetensors file: bytes that say how long its header is; facts there
+NamedTensors = dict[str, Tensor]
+
+
+def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None) -> NamedTensors:
+    """Return the parameters of a network by name, except `without`; a shared one appears under its first name only."""
+    seen = set() if without is None else {without.data_ptr()}
+    named = {}
+    for name, tensor in network.state_dict().items():
+        if tensor.data_ptr() not in seen:
+            seen.add(tensor.data_ptr())
+            named[prefix + name] = tensor.detach().cpu().contiguous()
+    return named
+
+
+def pack(weights: NamedTensors, weight_type: WeightType) -> NamedTensors:
+    """Return the tensors to store: float32, or int8 with scales."""
+    if weight_type == "float32":
+        return {name: tensor.float() for name, tensor in weights.items()}
+    packed = {}
+    for name, tensor in weights.items():
+        if tensor.ndim != 2:
+            packed[name] = tensor.float()
+            continue
+        step = tensor.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
+        packed[name] = (tensor / step).round().to(torch.int8)
+        packed[f"{name}.scale"] = step.float()
+    return packed
+
+
+def save_tensors(weights: NamedTensors, path: Path, facts: Mapping[str, str] | None = None) -> None:
+    """Replace a file of weights; the same weights and facts always give the same bytes.
+
+    Raises:
+        OSError, SafetensorError: it cannot be written.
+    """
+    with replacing(path) as partial:
+        save_file(weights, partial, dict(facts) if facts else None)
+        if facts and len(facts) > 1:
+            _sort_facts(partial)
+
+
+def _sort_facts(path: Path) -> None:
+    """Put the facts in a file of weights in order: safetensors writes them as they come, which differs between runs."""
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(HEADER_LENGTH), "little")
+        header = json.loads(file.read(size))
+        header[METADATA] = dict(sorted(header[METADATA].items()))
+        written = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        if len(written) > size:
+            raise OSError(f"the header of {path.name} grew from {size} to {len(written)} bytes")
+        file.seek(HEADER_LENGTH)
+        file.write(written.ljust(size))
+
+
+def read_weights(path: Path, prefix: str = "", advice: str = "") -> NamedTensors:
+    """Read the weights of a file whose names begin with `prefix`; int8 becomes float32.
+
+    Raises:
+        ModelError: the file is missing or damaged; with `advice`, by default that of `remedy`.
+    """
+    with explained(path, advice):
+        stored = {name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)}
+        refuse_not_finite(stored)
+        return unpacked(stored)
+
+
+def read_model_weights(folder: Path, config: ModelConfig) -> NamedTensors:
+    """Read the weights of a model folder as they are stored; they must have the fingerprints that its config names.
+
+    Raises:
+        ModelError: they have not, or are missing or damaged.
+    """
+    with explained(folder / WEIGHTS):
+        stored: NamedTensors = load_file(folder / WEIGHTS)
+        parts = {"query": {name: tensor for name, tensor in stored.items() if name.startswith("queries.")}}
+        if not config.base:
+            parts["phrase"] = {name: tensor for name, tensor in stored.items() if name not in parts["query"]}
+        for side, weights in parts.items():
+            named, found = getattr(config, f"{side}_fingerprint"), fingerprint(weights)
+            if named != found:
+                raise ValueError(f"its {side} fingerprint is {found}, {CONFIG} names {named}")
+        refuse_not_finite(stored)
+        return stored
+
+
+def unpacked(stored: NamedTensors) -> NamedTensors:
+    """Return stored weights, in which int8 becomes float32.
+
+    Raises:
+        ValueError: a scale is missing.
+    """
+    weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
+    for name, tensor in weights.items():
+        if tensor.dtype == torch.int8:
+            if f"{name}.scale" not in stored:
+                raise ValueError(f"it lacks {name}.scale")
+            weights[name] = tensor.float() * stored[f"{name}.scale"]
+    return weights
+
+
+def refuse_not_finite(weights: Mapping[str, Tensor]) -> None:
+    """Refuse NaN and infinity, with which every answer is as good as any other.
+
+    Raises:
+        ValueError: the first weight that holds one.
+    """
+    for name, tensor in weights.items():
+        # A pass without a copy, 20 times faster than `isfinite` of all elements; NaN is both the least and the most.
+        if tensor.is_floating_point() and tensor.numel() and not all(map(math.isfinite, map(float, tensor.aminmax()))):
+            raise ValueError(f"its weight {name} holds NaN or infinity")
+
+
+def load_weights(
+    network: nn.Module, weights: NamedTensors, prefix: str, folder: Path, given: Tensor | None = None
+) -> None:
+    """Load all parameters of a network except `given`; none may be missing, or it would stay uninitialised.
+
+    Args:
+        weights: those whose names begin with `prefix` are loaded, float32 or as they are stored.
+
+    Raises:
+        ModelError: weights of the model in `folder` are missing, or of other shapes, or have no place, or the place of
+            another weight with other values.
+    """
+    own = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
+    with explained(folder / WEIGHTS):
+        tensors = unpacked(own)
+    places = network.state_dict()
+    taken = {} if given is None else {given.data_ptr(): given}
+    surplus = [name for name in tensors if name not in places]
+    for name, place in places.items():
+        if name in tensors:
+            there = taken.setdefault(place.data_ptr(), tensors[name])
+            if there is not tensors[name] and not torch.equal(there, tensors[name]):
+                surplus.append(name)
+    if surplus:
+        raise ModelError(
+            f"model folder {folder} has {len(surplus)} weights that its config has no place for, the first is "
+            f"{prefix}{surplus[0]}: put back the config that belongs to them"
+        )
+    missing = [name for name, place in places.items() if place.data_ptr() not in taken]
+    if missing:
+        raise ModelError(f"model folder {folder} lacks {len(missing)} weights, the first is {prefix}{missing[0]}")
+    try:
+        network.load_state_dict(tensors, strict=False)
+    except RuntimeError as error:
+        raise ModelError(
+            f"the weights in {folder} do not fit its config: {str(error).splitlines()[-1].strip()}"
+        ) from None
+
+
+def refuse_other_weights(weights: Iterable[str], prefixes: tuple[str, ...], folder: Path) -> None:
+    """Refuse weights that belong to none of the networks of a folder. Raises ModelError."""
+    others = [name for name in weights if not name.startswith(prefixes)]
+    if others:
+        raise ModelError(f"model folder {folder} has {len(others)} weights of no network, the first is {others[0]}")
+
+
+def fingerprint(weights: NamedTensors) -> str:
+    """Return a digest that identifies these weights."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        digest.update(name.encode())
+        digest.update(weights[name].reshape(-1).numpy().data)
+    return digest.hexdigest()[:16]
