@@ -261,7 +261,7 @@ def _answers(gold: Gold, text: str) -> list[dict[str, object]]:
 
 
 def _description(corpus: str, generator: str, reader: str, triples: Path | None, options: Sequence[str | int]) -> Line:
-    """Return what decides which examples are made."""
+    """Return everything that decides which examples are made."""
     pages = Path(corpus) / MANIFEST if is_knowledge_base(Path(corpus)) else Path(corpus)
     sources = [pages, triples, *map(local_folder, filter(None, (generator, reader)))]
     return {
@@ -275,7 +275,7 @@ def _description(corpus: str, generator: str, reader: str, triples: Path | None,
 
 
 def _resumed(file: BinaryIO, description: Line, path: Path) -> AugmentationOutcome:
-    """Return what a killed run had done; a half-written last line is cut off.
+    """Return the counts of a killed run; a half-written last line is cut off.
 
     Raises:
         TrainingError: the file is from another run.

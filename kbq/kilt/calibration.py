@@ -54,7 +54,7 @@ class Confidence:
     curve: RiskCoverage
 
     def to_dict(self) -> dict[str, object]:
-        """Return all of it as JSON: an infinite log loss is null, the curve has some of its points only."""
+        """Return everything as JSON: an infinite log loss is null, and the curve has at most POINTS points."""
         curve = self.curve
         steps = len(curve.thresholds)
         shown = np.unique(np.linspace(0, steps - 1, min(steps, POINTS)).round().astype(int))

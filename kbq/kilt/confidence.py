@@ -41,7 +41,7 @@ class RiskCoverage:
 
 
 def risk_coverage(confidences: Doubles, right: Bools, queries: int | None = None) -> RiskCoverage:
-    """Return what each threshold would accept. Source: El-Yaniv and Wiener, JMLR 11 (2010).
+    """Return the answers that each threshold would accept, counted. Source: El-Yaniv and Wiener, JMLR 11 (2010).
 
     Args:
         queries: how many there are, with those that got no answer; None: all got one.

@@ -223,7 +223,7 @@ def weights_digest(modules: Sequence[nn.Module]) -> str:
 
 
 def passages_digest(passages: Sequence[object], more: str = "") -> str:
-    """Return a digest of prepared passages, and of `more`, what else decides the outcome."""
+    """Return a digest of prepared passages and of `more`: whatever else decides the outcome."""
     digest = hashlib.blake2b(more.encode(), digest_size=16)
     for passage in passages:
         digest.update(repr(passage).encode())

@@ -161,7 +161,7 @@ def without_sentences(text: str, answers: Sequence[str]) -> tuple[str, list[tupl
 
 
 def _moved(phrase: Answer, rest: str, kept: Sequence[tuple[int, int, int]]) -> Answer | None:
-    """The phrase in what is left of its paragraph; None where it is not left."""
+    """Return the phrase in the rest of its paragraph, None if it is not in the rest."""
     for start, stop, begin in kept:
         if start <= phrase.start and phrase.end <= stop:
             place = phrase.start - start + begin, phrase.end - start + begin

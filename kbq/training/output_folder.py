@@ -48,7 +48,7 @@ def _refuse_existing(out: Path) -> None:
 
 
 def initial_checkpoint(init: str | Path) -> str:
-    """Return what a network starts from; `default` stands for the encoder of the model that ships with kbq."""
+    """Return the checkpoint to start from; `default` is the encoder of the model that ships with kbq."""
     return str(local_folder(init)) if init == "default" else str(init)
 
 

@@ -30,7 +30,7 @@ def hybrid(factor: float) -> SearchOptions:
 
 
 class DevScorer:
-    """Scores dev queries with the live query encoder, as KILT does."""
+    """Scores the live query encoder on dev queries, as KILT does."""
 
     def __init__(self, task: Task, golds: Sequence[Gold], kb: "OpenKnowledgeBase") -> None:
         self._task, self._golds, self._kb = task, golds, kb

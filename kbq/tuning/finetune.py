@@ -174,7 +174,7 @@ def _with_own_query_encoder(kb: "OpenKnowledgeBase") -> "OpenKnowledgeBase":
 def _distillation(
     kb: "OpenKnowledgeBase", queries: Sequence[PreparedQuery], settings: FinetuningSettings
 ) -> Distillation:
-    """Remember what the untuned query encoder answers to other queries than these."""
+    """Remember the untuned query encoder's answers to other queries than these."""
     tuned = [query.gold.input or "" for query in queries]
     count = min(LEARNED, settings.epochs * len(queries)) if settings.keep else 0
     learned = other_queries(kb.shards, kb.model.query_tokenizer, tuned, count, settings.seed)

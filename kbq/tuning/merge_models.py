@@ -1,6 +1,6 @@
-"""Merge models: query encoders that were tuned apart become one that knows what each of them does. `kbq merge-models`.
+"""Merge models: query encoders that were tuned apart become one that knows what each of them knows. `kbq merge-models`.
 
-All that tuning has changed is added to the weights with which it began. Source: arXiv 2212.04089 (task arithmetic). The
+All changes by tuning are added to the weights that it began with. Source: arXiv 2212.04089 (task arithmetic). The
 taught judges are averaged: they have learned much the same, which must not be added twice.
 """
 
@@ -38,7 +38,7 @@ class MergeOutcome:
 def merge_models(
     models: Sequence[str | Path], out: str | Path, *, device: str = "auto", command: str = ""
 ) -> MergeOutcome:
-    """Write a query encoder that has learned what several have, without a calibration: `kbq calibrate` makes one.
+    """Merge several query encoders into one, without a calibration: `kbq calibrate` makes one.
 
     Args:
         models: folders of `kbq finetune`, at least two, each tuned from the same model and not from one another.
