@@ -144,6 +144,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         Args:
             triples: KILT lines, or CSV, TSV or JSON lines of subject, relation, object[, aliases, page].
             out: folder of the new query encoder.
+            task: a task or its name, a family such as `entity_linking`, or a task file.
             dev: scored after each epoch; by default a tenth is set aside, with subjects and pages of its own.
             examples: how many queries to tune on, each relation its share; 0: all.
             settings: as of `FinetuningSettings`.

@@ -234,8 +234,7 @@ def _stated(page: Page, golds: Iterable[Gold]) -> list[list[Question]]:
 def _found(kb: "KnowledgeBase", golds: Sequence[Gold], depth: int, backend: Backend) -> Iterator[Paragraph]:
     """Yield the `depth` best paragraphs of each query; no question without an answer there.
 
-    Raises:
-        QueryError: a query cannot be read, or the knowledge base does not have what the backend asks for.
+    Raises QueryError if a query cannot be read, or the knowledge base does not have what the backend asks for.
     """
     queries = [(gold, gold.input) for gold in golds if gold.input]
     for first in range(0, len(queries), BATCH):
@@ -277,8 +276,7 @@ def _description(corpus: str, generator: str, reader: str, triples: Path | None,
 def _resumed(file: BinaryIO, description: Line, path: Path) -> AugmentationOutcome:
     """Return the counts of a killed run; a half-written last line is cut off.
 
-    Raises:
-        TrainingError: the file is from another run.
+    Raises TrainingError if the file is from another run.
     """
     lines = _lines(file)
     try:

@@ -56,8 +56,7 @@ def written_mentions(text: str) -> list[Span]:
 def entity_finder(pipeline: str) -> FindMentions:
     """Return the function that finds mentions: a spaCy pipeline by its name, or `written`.
 
-    Raises:
-        TrainingError: spaCy, or the pipeline, is not installed.
+    Raises TrainingError if spaCy, or the pipeline, is not installed.
     """
     if pipeline == "written":
         return written_mentions

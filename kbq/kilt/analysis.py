@@ -53,8 +53,7 @@ def bootstrap_interval(
 def permutation_p(differences: Doubles, resamples: int = RESAMPLES, seed: int = 0) -> float:
     """Return the two-sided p value of a mean difference when the sign of every pair's difference is a coin toss.
 
-    Args:
-        differences: second system minus first, paired by query. Shape: (items,).
+    `differences`: second system minus first, paired by query. Shape: (items,).
     """
     sizes, counts = np.unique(np.abs(differences[differences != 0]), return_counts=True)
     if len(sizes) == 0:
@@ -183,8 +182,7 @@ def compare(
 ) -> list[Difference]:
     """Compare a system with others, by their names: by all these scores, or by the first of them in each group.
 
-    Raises:
-        EvaluationError: they were not scored on the same queries, or lack one of the scores.
+    Raises EvaluationError if they were not scored on the same queries, or lack one of the scores.
     """
     pairs: list[tuple[str, str, Doubles, Doubles]] = []  # system, name, and the two columns of scores
     for system, second in others.items():
@@ -240,8 +238,7 @@ DIAGNOSIS_WORDS = {
 def diagnosed(scores: Scores, answer: str = "accuracy") -> Analysis:
     """Divide the queries of a downstream evaluation by what is right, and say which scores cannot be exceeded.
 
-    Args:
-        answer: the score of a right answer, accuracy or em; pages are right where R-precision is 1.
+    `answer`: the score of a right answer, accuracy or em; pages are right where R-precision is 1.
     """
     answer_right, pages_right = (scores.column(name) == 1 for name in (answer, "Rprec"))
     decomposition = {

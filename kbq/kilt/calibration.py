@@ -111,13 +111,7 @@ class GroupCalibration:
 def calibrated(predictions: Source, scores: Scores, answer_metric: str, by: str, plots: Path | None) -> Analysis:
     """Score the probabilities of predictions by answers, by answers and pages and, with `by`, by group.
 
-    Args:
-        scores: of their downstream evaluation.
-        answer_metric: accuracy or em.
-        plots: a folder for pictures of the first of these.
-
-    Raises:
-        EvaluationError: see `read_probabilities`; or the folder cannot be written.
+    `scores`: of their downstream evaluation. `answer_metric`: accuracy or em. `plots`: a folder for pictures.
     """
     probabilities = read_probabilities(predictions, scores.ids)
     has_pages = scores.mean("attainable Rprec") > 0
@@ -171,8 +165,7 @@ def calibrate_groups(probabilities: Doubles, right: Bools, groups: Sequence[str]
 def read_probabilities(predictions: Source, ids: Sequence[str]) -> Doubles:
     """Return the probability of the answer to each query, NaN where there is no answer. Shape: (ids,).
 
-    Raises:
-        EvaluationError: an answer has no probability, or one is not a number from 0 to 1; it carries all problems.
+    Raises EvaluationError if an answer has no probability, or one is not a number from 0 to 1; it carries all problems.
     """
     wanted = set(ids)
     problems = Problems()

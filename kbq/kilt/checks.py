@@ -44,8 +44,7 @@ def expect(
     Page ids must be integers with `is_strict`, or if those of the inputs' gold are; if the gold has others, they may be
     anything; without gold, others are a warning.
 
-    Raises:
-        EvaluationError: the inputs cannot be read, or are a pipe.
+    Raises EvaluationError if the inputs cannot be read, or are a pipe.
     """
     refuse_pipes(inputs_path)
     of_gold = None if inputs_path is None else has_integer_pages(inputs_path)
@@ -66,8 +65,7 @@ def expect(
 def has_integer_pages(inputs_path: Path) -> bool | None:
     """Whether all gold pages of a KILT file are numbers; None where it has no gold.
 
-    Raises:
-        EvaluationError: the file cannot be read.
+    Raises EvaluationError if the file cannot be read.
     """
     problems = Problems()
     pages = [page for _, _, record in read_records(inputs_path, problems) for page in gold_pages(record)]

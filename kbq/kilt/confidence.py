@@ -41,10 +41,9 @@ class RiskCoverage:
 
 
 def risk_coverage(confidences: Doubles, right: Bools, queries: int | None = None) -> RiskCoverage:
-    """Return the answers that each threshold would accept, counted. Source: El-Yaniv and Wiener, JMLR 11 (2010).
+    """Count the answers that each threshold would accept. Source: El-Yaniv and Wiener, JMLR 11 (2010).
 
-    Args:
-        queries: how many there are, with those that got no answer; None: all got one.
+    `queries`: how many there are, with those that got no answer; None: all got one.
 
     >>> curve = risk_coverage(np.array([0.9, 0.5, 0.5, 0.1]), np.array([True, True, False, False]))
     >>> curve.thresholds.tolist(), curve.accepted.tolist(), curve.right.tolist()

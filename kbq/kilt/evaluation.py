@@ -68,8 +68,7 @@ class Evaluation(Mapping[str, float]):
     def to_pandas(self) -> Any:
         """Return the first table, of the scores, as a data frame, unrounded.
 
-        Raises:
-            EvaluationError: pandas is not installed.
+        Raises EvaluationError if pandas is not installed.
         """
         try:
             import pandas

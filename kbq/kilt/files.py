@@ -38,8 +38,7 @@ AnyRecords = str | PathLike[str] | RecordList | Iterable[Mapping[str, Any]]
 def source_of(given: AnyRecords, name: str) -> Source:
     """Return a path, or a copy of the records as a file would hold them.
 
-    Raises:
-        EvaluationError: neither a path nor an iterable of dicts, no record, or a record that is not JSON.
+    Raises EvaluationError if neither a path nor an iterable of dicts, no record, or a record that is not JSON.
     """
     if isinstance(given, RecordList):
         return given
@@ -241,8 +240,7 @@ def refuse_replacing(outputs: Iterable[Path | None], inputs: Iterable[Source | N
 def write_lines(path: Path, lines: Iterable[str]) -> int:
     """Write UTF-8 lines, each ended by a line feed, and return how many; an old file is replaced at the end.
 
-    Raises:
-        EvaluationError: the file cannot be written.
+    Raises EvaluationError if the file cannot be written.
     """
     if path.is_dir():
         raise EvaluationError(f"{path}: cannot be written (a folder): give the name of a file")

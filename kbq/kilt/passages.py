@@ -69,8 +69,7 @@ def evaluate_passages(
 ) -> PassageScores:
     """Score the texts of predicted provenance, and write them for readers to `export`.
 
-    Raises:
-        EvaluationError: the files cannot be read or written, or no prediction has a text.
+    Raises EvaluationError if the files cannot be read or written, or no prediction has a text.
     """
     refuse_missing(predictions, gold)
     refuse_replacing([export], [predictions, gold])
@@ -103,8 +102,7 @@ def score_passages(questions: Sequence[Question], ks: Sequence[int] = (1, 5, 20,
 def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
     """Read questions in gold order with the texts of their predicted provenance; items without text are empty.
 
-    Raises:
-        EvaluationError: the files cannot be read, a prediction is missing or cannot be scored.
+    Raises EvaluationError if the files cannot be read, a prediction is missing or cannot be scored.
     """
     problems = Problems()
 

@@ -90,13 +90,8 @@ def predict_file(
 ) -> PredictionOutcome:
     """Predict every record of a KILT file; with a reader, answers are what it reads in the paragraphs found.
 
-    Args:
-        options: for pages; `k` of them are the provenance of each prediction.
-        with_text: add each page's paragraph: large, but readable by a reader model.
-
-    Raises:
-        KbqError: inputs that are not KILT records (all problems at once), or `out` is of another run, or another
-            process writes it.
+    `options`: for pages; `k` of them are the provenance of each prediction. Raises KbqError if inputs are not KILT
+    records (all problems at once), if `out` is of another run, or if another process writes it.
     """
     queries = read_inputs(task, records, kb, options)
     description = _description(task, records, queries, kb, options, with_text)
@@ -171,9 +166,7 @@ def provenance(page: Answer) -> dict[str, Any]:
 def read_inputs(task: Task, records: Records, kb: OpenKnowledgeBase, options: SearchOptions) -> list[AdaptedQuery]:
     """Adapt the query of each record to the networks that will read it.
 
-    Raises:
-        QueryError: records without id or input, or whose query cannot be asked: all of them are named.
-        KbqError: the task's own code fails.
+    Raises a QueryError that names all records without id or input, or whose query cannot be asked.
     """
     query_tokenizers = kb.query_tokenizers(options)
     path = str(records) if isinstance(records, str | Path) else "records"
@@ -247,8 +240,7 @@ def _description(
 def _begun(out: Path, file: BinaryIO, description: Mapping[str, object], ids: Sequence[str]) -> int:
     """Count the predictions in `out`, which is locked; where there is none, describe the run beside it.
 
-    Raises:
-        KbqError: `out` was made by another run, or by something else. No file is changed.
+    Raises KbqError if `out` was made by another run, or by something else. No file is changed.
     """
     path = run_file(out)
     if out.stat().st_size == 0:  # new, or of a run that was killed at once: nothing is lost, whoever began it
@@ -277,8 +269,7 @@ def _differences(written: Mapping[str, object], description: Mapping[str, object
 def _finished_lines(out: Path, file: BinaryIO, ids: Sequence[str]) -> int:
     """Count the predictions in `out`; an unfinished last line, left by a killed run, is cut off.
 
-    Raises:
-        KbqError: a line is not the prediction of the record in its place.
+    Raises KbqError if a line is not the prediction of the record in its place.
     """
     count = 0
     for line in whole_lines(file):

@@ -143,11 +143,8 @@ NEVER = 2**62  # a position after every k
 def find_in_contexts(gold: Gold, guess: Guess, depth: int) -> tuple[int, int, int]:
     """Look through the first `depth` items, as written, for normalised answers and titles as substrings.
 
-    Returns:
-        Positions, from 1, of the first text with an answer, with a title, and with both; NEVER where there is none.
-
-    Raises:
-        UnfitError: a text that the official evaluation reads is not a string.
+    Returns the positions, from 1, of the first text with an answer, with a title, and with both; NEVER where there is
+    none. Raises UnfitError if a text that the official evaluation reads is not a string.
     """
     answers = [normalise(answer) for answer in gold.answers]
     titles = [normalise(title) for title in gold.titles]

@@ -52,8 +52,7 @@ def relation_of(gold: Gold) -> str:
 def grouping(name: str) -> GroupOf:
     """Return the grouping called `relation`, `evidence-sets` or `meta.KEY`.
 
-    Raises:
-        EvaluationError: the name is unknown.
+    Raises EvaluationError if the name is unknown.
     """
     if name == "relation":
         return relation_of
@@ -124,15 +123,9 @@ def score(
     rules: Rules = OFFICIAL,
     group_of: GroupOf = relation_of,
 ) -> Scores:
-    """Score every record by one kind of evaluation.
+    """Score every record: downstream, answers with their pages, as on the leaderboard; retrieval, rankings of pages.
 
-    Args:
-        predictions: a KILT file, or its records as dicts.
-        gold: the same.
-        kind: downstream: answers with their pages, as on the leaderboard; retrieval: rankings of pages.
-
-    Raises:
-        EvaluationError: the official evaluation rejects these records; it carries all problems.
+    Raises an EvaluationError that carries all problems if the official evaluation rejects these records.
     """
     gold, predictions = source_of(gold, "gold"), source_of(predictions, "predictions")
     rank_keys = PAGE if kind == "downstream" else rules.rank_keys

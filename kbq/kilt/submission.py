@@ -26,8 +26,7 @@ from kbq.storage.writing import move, writing_to
 def merge(answers_path: Path, provenance_path: Path, out_path: Path) -> int:
     """Write a line for each answer, with the pages of the same id, and return how many there are.
 
-    Raises:
-        EvaluationError: the ids of the files differ, or a record has not exactly one answer or ranking.
+    Raises EvaluationError if the ids of the files differ, or a record has not exactly one answer or ranking.
     """
     refuse_replacing([out_path], [answers_path, provenance_path])
     if run_file(out_path).exists():

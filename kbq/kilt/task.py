@@ -112,14 +112,9 @@ class Task:
         return f"{self.name}-{split}{self.part}{hidden}-kilt.jsonl" if split in self.lines else ""
 
     def query_of(self, text: str, fits: Fits, place: str) -> str:
-        """Return the query for a record's input, in NFC.
+        """Return the query for a record's input, in NFC. Raises KbqError if the task's own code fails or gives no text.
 
-        Args:
-            fits: whether the encoder reads a text whole.
-            place: file and line of the record, for the message.
-
-        Raises:
-            KbqError: the task's own code fails, or gives no text.
+        `fits`: whether the encoder reads a text whole. `place`: file and line of the record, for the message.
         """
         try:
             query: object = self.adapt(clean_text(text), fits)

@@ -38,8 +38,7 @@ def read_qrels(gold: Source, rank_keys: Sequence[str] = PAGE) -> Iterator[tuple[
 def write_run(predictions: Source, out_path: Path, rank_keys: Sequence[str] = PAGE) -> int:
     """Write a TREC run file, and return how many lines it has.
 
-    Raises:
-        EvaluationError: a file cannot be read or written.
+    Raises EvaluationError if a file cannot be read or written.
     """
     run = read_run(predictions, rank_keys)
     lines = (f"{column(query)} Q0 {column(page)} {rank} {1 / rank!r} kbq" for query, page, rank in run)
@@ -68,8 +67,7 @@ def measure(
 
     A query without a prediction, or without a gold page, counts 0, as in KILT's own scores.
 
-    Raises:
-        EvaluationError: ir-measures is not installed, a measure is unknown, or a file cannot be read.
+    Raises EvaluationError if ir-measures is not installed, a measure is unknown, or a file cannot be read.
     """
     try:
         library = importlib.import_module("ir_measures")

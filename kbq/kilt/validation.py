@@ -75,8 +75,7 @@ def check(
 ) -> Validation:
     """Check a prediction file; with `fixed`, the repaired file that is written there first.
 
-    Raises:
-        EvaluationError: the inputs cannot be read, or the predictions cannot be repaired.
+    Raises EvaluationError if the inputs cannot be read, or the predictions cannot be repaired.
     """
     expected = expect(task, inputs, is_strict, is_known_page)
     refuse_replacing([fixed], [predictions, inputs])
@@ -87,13 +86,9 @@ def check(
 
 
 def validate(guess_path: Path, inputs_path: Path | None = None, expected: Expectations = USUAL) -> Validation:
-    """Check a prediction file.
+    """Check a prediction file. Raises EvaluationError if the inputs cannot be read.
 
-    Args:
-        inputs_path: the KILT file that the predictions are for, with or without answers; None: any ids will do.
-
-    Raises:
-        EvaluationError: the inputs cannot be read.
+    `inputs_path`: the KILT file that the predictions are for, with or without answers; None: any ids will do.
     """
     validation, reading = Validation(guess_path), Problems()
     lines: dict[str, int] = {}
@@ -148,8 +143,7 @@ def check_against_inputs(validation: Validation, lines: dict[str, int], inputs_p
 def read_ids(path: Path) -> dict[str, int]:
     """Return the ids of a KILT file in order, with their lines.
 
-    Raises:
-        EvaluationError: the file cannot be read, or a line has no id or a repeated one.
+    Raises EvaluationError if the file cannot be read, or a line has no id or a repeated one.
     """
     problems = Problems()
     ids = {record_id: line for record_id, line, _ in read_records(path, problems)}
@@ -186,13 +180,9 @@ def fix(guess_path: Path, out_path: Path, inputs_path: Path | None = None, keep_
 
     Text becomes NFC, items are sorted by their scores where all have one, page ids become strings, unknown
     keys, byte order marks, blank lines and predictions for other inputs go. `out_path` may be `guess_path`.
+    `keep_extras`: keep what the leaderboard does not read: the texts of items, and the `meta` of an answer.
 
-    Args:
-        keep_extras: keep what the leaderboard does not read: the texts of items, and the `meta` of an answer with its
-            probability.
-
-    Raises:
-        EvaluationError: lines that cannot be repaired, or a file that cannot be read or written.
+    Raises EvaluationError if lines cannot be repaired, or a file cannot be read or written.
     """
     problems = Problems()
 

@@ -93,8 +93,7 @@ def prepare(
 ) -> tuple[list[PreparedPassage], tuple[int, int]]:
     """Tokenize all passages; of a passage with more than `max_queries` queries the first ones stay.
 
-    Returns:
-        The passages, and how many queries the encoder cannot read, or were beyond `max_queries`.
+    Also return how many queries the encoder cannot read, and how many were beyond `max_queries`.
     """
     tokenizer = query_tokenizer.tokenizer
     numbers: dict[str, int] = {}

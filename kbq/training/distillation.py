@@ -57,11 +57,7 @@ def read_by(
 ) -> ReaderOutputs:
     """Let a reader, a hub name or folder, read all passages; its logits are kept in the cache for other trainings.
 
-    Args:
-        tokenizer: of the network that learns from it.
-
-    Raises:
-        ModelError: there is no such reader, or it has another tokenizer.
+    `tokenizer`: of the network that learns from it. Raises ModelError if there is no such reader, or it has another.
     """
     reader = Reader.open(name, device)
     reader.check_tokenizer(tokenizer)
@@ -71,15 +67,10 @@ def read_by(
 def reader_outputs(
     reader: Reader, passages: Sequence[PreparedPassage], folder: Path, report: Callable[[int, int], None]
 ) -> ReaderOutputs:
-    """Let a reader read all passages, resuming where an earlier call was killed.
+    """Let a reader read all passages into a file of `folder`, resuming where an earlier call was killed.
 
-    Args:
-        folder: of such files.
-        report: called with the number of passages read, and of all passages.
-
-    Raises:
-        TrainingError: the file cannot be written.
-        KbqError: another process writes it.
+    `report`: called with the number of passages read, and of all passages. Raises TrainingError if the file cannot be
+    written, KbqError if another process writes it.
     """
     digest = passages_digest(passages, f"{reader.fingerprint()} {reader.length} {reader.query_tokenizer.max_tokens}")
     path = folder / f"{digest}.f16"

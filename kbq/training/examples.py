@@ -76,13 +76,10 @@ def read_examples(files: Files, doubtful: bool = False) -> tuple[list[Passage], 
     """Read the passages of all files.
 
     An answer that is not at its place moves to the nearest occurrence of its text, or is left out without one. An
-    answer without a place gets the place of its text, if that occurs once.
+    answer without a place gets the place of its text, if that occurs once. `doubtful`: keep answers whose place the
+    file marks as `start_inferred`, or does not name.
 
-    Args:
-        doubtful: keeps answers whose place the file marks as `start_inferred`, or does not name.
-
-    Raises:
-        TrainingError: a file has an unknown format, or no passage has a query.
+    Raises TrainingError if a file has an unknown format, or no passage has a query.
     """
     passages: list[Passage] = []
     repairs, paths = Counter[str](), as_paths(files)
@@ -111,8 +108,7 @@ RawPassage = tuple[str, str, str, list[RawQuestion]]  # title, text, group, ques
 def set_aside(passages: list[Passage], dev: str | Path | None, seed: int) -> tuple[list[Passage], list[Passage]]:
     """Return passages to train on and passages to score on: the dev file's, or a twentieth that is not trained on.
 
-    Raises:
-        TrainingError: nothing would be left to train on.
+    Raises TrainingError if nothing would be left to train on.
     """
     if dev is not None:
         return passages, read_examples(dev, doubtful=True)[0]

@@ -220,8 +220,7 @@ def train_generator(
 def generator_to_train(checkpoint: str, device: str = "auto") -> Generator:
     """Open a sequence-to-sequence checkpoint, or make a new generator of any other.
 
-    Raises:
-        ModelError: there is no such checkpoint, or it cannot become a generator.
+    Raises ModelError if there is no such checkpoint, or it cannot become a generator.
     """
     try:
         config = hugging_face().AutoConfig.from_pretrained(checkpoint, trust_remote_code=False)
@@ -234,8 +233,7 @@ def generator_to_train(checkpoint: str, device: str = "auto") -> Generator:
 def new_generator(checkpoint: str, device: str = "auto") -> Generator:
     """Make an untrained generator from any BERT-like encoder; the encoder's word embeddings stay frozen.
 
-    Raises:
-        ModelError: there is no such checkpoint, or it cannot become a decoder.
+    Raises ModelError if there is no such checkpoint, or it cannot become a decoder.
     """
     tokenizer = load_tokenizer(checkpoint)
     with reading(checkpoint, "cannot become a generator"), readable_checkpoint(checkpoint) as place:

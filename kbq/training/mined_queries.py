@@ -103,8 +103,7 @@ def as_line(query: MinedQuery) -> dict[str, object]:
 def read_mined(files: Files) -> Iterator[MinedQuery]:
     """Yield the queries of all files; equal texts of paragraphs take memory once.
 
-    Raises:
-        TrainingError: a file cannot be read, or a line is not such an object.
+    Raises TrainingError if a file cannot be read, or a line is not such an object.
     """
     texts: dict[str, str] = {}
     for path in as_paths(files):

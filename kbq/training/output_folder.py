@@ -23,8 +23,7 @@ from kbq.training.settings import StepSettings
 def output_folder(out: Path) -> Iterator[Path]:
     """Yield a folder for checkpoints and for `model/`, which becomes `out` at the end; a killed run finds it again.
 
-    Raises:
-        TrainingError: `out` exists or cannot be made, which is checked before hours of training.
+    Raises TrainingError if `out` exists or cannot be made, which is checked before hours of training.
     """
     _refuse_existing(out)
     folder = out.with_name(out.name + ".partial")
@@ -55,9 +54,7 @@ def initial_checkpoint(init: str | Path) -> str:
 def example_digests(files: Files) -> dict[str, str]:
     """Return a digest of each file to train on; call it before training, as files may change meanwhile.
 
-    Raises:
-        TrainingError: a file cannot be read.
-        KbqError: it is a pipe, which cannot be read twice.
+    Raises TrainingError if a file cannot be read, KbqError if it is a pipe, which cannot be read twice.
     """
     try:
         return {path.name: file_digest(path) for path in as_paths(files)}

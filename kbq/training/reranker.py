@@ -166,12 +166,8 @@ def new_judge(dim: int) -> PhraseJudge:
 def judging_reader(model: str | Path, device: str) -> Reader:
     """Open the reader of a model, or a larger one, with its judge or a new one; its word embeddings stay frozen.
 
-    Args:
-        model: a folder, or `default`; of a larger reader, a checkpoint of `kbq train reader`, or a folder of
-            `teach_reranker`.
-
-    Raises:
-        ModelError: there is no such model, it has no reader, or it is damaged.
+    `model`: a folder, or `default`; of a larger reader, a checkpoint of `kbq train reader`, or a folder of
+    `teach_reranker`. Raises ModelError if there is no such model, it has no reader, or it is damaged.
     """
     if is_model(model):
         folder = local_folder(model)

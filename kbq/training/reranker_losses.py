@@ -33,9 +33,7 @@ def taught_losses(
 ) -> tuple[Tensor, Tensor]:
     """Return KL(larger reader ‖ reader) over the phrases found for a query and "none", and over all tokens and "none".
 
-    Args:
-        judges: those of the reader and of the larger one.
-        read: what both have read, in the same windows.
+    `judges`: those of the reader and of the larger one. `read`: what both have read, in the same windows.
     """
     (own_phrases, own_tokens), (phrases, tokens) = (
         _said(judge, query, windows) for judge, windows in zip(judges, read, strict=True)
@@ -71,8 +69,7 @@ def is_nothing_right(labels: Sequence[Label]) -> bool:
 def phrase_loss(scores: Tensor, labels: Sequence[Label]) -> Tensor:
     """Return -log of the share of the right phrases among all and "none"; 0 where it is not known what is right.
 
-    Args:
-        scores: logarithms of odds against "none". Shape: (phrases,).
+    `scores`: logarithms of odds against "none". Shape: (phrases,).
 
     >>> scores = torch.tensor([3.0, 1.0, 9.0]).log()
     >>> round(float((-phrase_loss(scores, ["right", "wrong", "elsewhere"])).exp()), 4)  # 3 of 3 + 1 + 1
@@ -91,10 +88,7 @@ def token_loss(query: MinedQuery, windows: Sequence[ReadWindow], none: Tensor, i
     """Return -log of the share of the tokens that open answers among all tokens and "none", and of those that close.
 
     Windows of other pages in which an answer occurs take no part. The loss is 0 where there is nothing to choose.
-
-    Args:
-        none: the logit of "none". Shape: (1,).
-        is_none: whether "none" is right where no answer occurs.
+    `none`: the logit of "none". Shape: (1,). `is_none`: whether "none" is right where no answer occurs.
     """
     logits = [none.expand(2, 1)]  # shapes: (2, tokens)
     golds = [torch.zeros(2, 1, dtype=torch.bool, device=none.device)]
@@ -114,11 +108,7 @@ def token_loss(query: MinedQuery, windows: Sequence[ReadWindow], none: Tensor, i
 
 
 def answer_places(answers: Iterable[str], excerpt: Excerpt, context: str) -> list[tuple[int, int]]:
-    """Return first and last token of every answer in the text of a window, in any case.
-
-    Args:
-        context: the paragraph.
-    """
+    """Return first and last token of every answer in the text of a window of `context`, in any case."""
     begin, stop = int(excerpt.text.starts[0]), int(excerpt.text.ends[-1])
     text = context[begin:stop]
     return [

@@ -79,16 +79,10 @@ def calibrate(
     command: str = "",
     report: Callable[[int, int], None] = unheard,
 ) -> CalibrationOutcome:
-    """Fit a calibration for this knowledge base's model and way of searching, and write it into `out`.
+    """Fit a calibration for a knowledge base's model and way of searching; see `KnowledgeBase.calibrate`.
 
-    Args:
-        triples: KILT lines, or a table of subject, relation and object; see `read_triples`. Those without an object
-            have no right answer.
-        hidden: share of the queries that are asked again without the sentences, or pages, that answer them.
-
-    Raises:
-        TrainingError: there are fewer than 30 queries, all answers are right, none is, or nothing is reranked.
-        QueryError: a query cannot be asked.
+    `hidden`: share of the queries that are asked again without the sentences, or pages, that answer them. Raises
+    TrainingError if there are fewer than 30 queries, all answers are right, none is, or nothing is reranked.
     """
     if not 0 <= hidden <= 1:
         raise TrainingError(f"hidden is {hidden}, must be a share from 0 to 1")

@@ -83,20 +83,10 @@ def finetune(
     note: Note = lambda line: None,
     report: Callable[[StepReport], None] = lambda step: None,
 ) -> FinetuningOutcome:
-    """Tune a copy of the query encoder of `kb` and save it. A killed run resumes from `OUT.partial/checkpoint.pt`.
+    """Tune a copy of the query encoder of `kb` and save it; see `KnowledgeBase.finetune`.
 
-    Args:
-        triples: KILT lines, or a table of subject, relation and object; see `read_triples`.
-        out: a new folder.
-        task: a task or its name, a family such as `entity_linking`, or a task file.
-        dev: triples to score on after each epoch; without them a tenth is set aside, with other subjects and pages.
-        examples: queries to tune on, each relation with its share; 0: all.
-        command: kept in the folder's `kbq.json`.
-        note: called with each line for the person who waits.
-
-    Raises:
-        TrainingError: there is no usable triple, a loss is not a number, or the checkpoint is of another run.
-        EvaluationError: KILT lines that cannot be read.
+    A killed run resumes from `OUT.partial/checkpoint.pt`. `command` is kept in the folder's `kbq.json`. Raises
+    TrainingError if there is no usable triple, a loss is not a number, or the checkpoint is of another run.
     """
     triples, out = as_path(triples, "a file of triples"), as_path(out, "out")
     dev = None if dev is None else as_path(dev, "a file of dev triples")

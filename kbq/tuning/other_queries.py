@@ -64,9 +64,8 @@ def other_queries(
 ) -> list[str]:
     """Make queries of other relations than the `tuned` queries have and, unless these are slots, of other kinds.
 
-    Args:
-        count: how many; fewer only where the encoder reads hardly any text of the knowledge base.
-        watched: of relations that all other queries leave out.
+    There are fewer than `count` only where the encoder reads hardly any text of the knowledge base. `watched`: of
+    relations that all other queries leave out.
     """
     kinds = {_kind_of(text) for text in tuned} - {"slot"}
     wanted = [kind for kind in TURNS if kind not in kinds]

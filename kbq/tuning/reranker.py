@@ -51,12 +51,9 @@ class SeenQuery:
 def teach_judge(kb: "OpenKnowledgeBase", golds: Sequence[Gold], seed: int) -> TaughtJudge | None:
     """Teach a copy of the judge that `kb` has; None where no query is a slot, or fewer would be answered rightly.
 
-    The right ones are counted among queries that did not teach: four fifths teach, one fifth is judged, in turn.
-
-    Args:
-        kb: asked with a query encoder that has not been tuned on these queries: one that has finds their answers first,
-            and a judge would learn to trust the search.
-        golds: queries with their answers, and perhaps pages; a sample of the slots among them teaches.
+    The right ones are counted among queries that did not teach: four fifths teach, one fifth is judged, in turn. A
+    sample of the slots in `golds` teaches. The query encoder of `kb` must not have been tuned on them: it would find
+    their answers first, and a judge would learn to trust the search.
     """
     slots = [gold for gold in golds if relation_of(gold) != NO_GROUP]
     seen = seen_queries(kb, sample_by_relation(slots, QUERIES, seed))
@@ -139,11 +136,7 @@ def right(judge: PhraseJudge, seen: Sequence[SeenQuery]) -> int:
 
 
 def scores_of(judge: PhraseJudge, seen: Sequence[SeenQuery], dropout: float = 0.0) -> tuple[Tensor, ...]:
-    """Score the phrases of some queries; shapes: (phrases,) each.
-
-    Args:
-        dropout: share of the edges that the judge does not see.
-    """
+    """Score the phrases of some queries; shapes: (phrases,) each. `dropout`: share of the edges that is not seen."""
     edges, tokens = torch.cat([query.edges for query in seen]), torch.cat([query.tokens for query in seen])
     searched = judge.retrieval * torch.cat([query.distances for query in seen]) / POINTS
     scores: Tensor = judge(nn.functional.dropout(edges, dropout)) + tokens + searched

@@ -31,13 +31,9 @@ DEV_SHARE, MOST_DEV = 0.1, 500  # examples set aside to score on
 
 
 def read_triples(path: Path, unanswered: bool = False) -> list[Gold]:
-    """Read the gold records of a file, without those that have neither an answer nor a page.
+    """Read the gold records of a file, without those that have neither an answer nor a page, unless `unanswered`.
 
-    Args:
-        unanswered: keep these, too: nothing is right.
-
-    Raises:
-        TrainingError: a column is missing, a line is malformed (all of them are named), or there is no triple.
+    Raises TrainingError if a column is missing, a line is malformed (all of them are named), or there is no triple.
     """
     problems: list[str] = []
     rows = read_rows(str(path), TrainingError, lambda problem: problems.append(str(problem)))
@@ -83,8 +79,7 @@ def split(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
     No subject is in both parts, and no page (of a query with several, the first by name): a query encoder learns by
     heart which page it saw in tuning. Records that share the subject of a dev record, but not its page, are left out.
 
-    Raises:
-        TrainingError: nothing would be left to tune on.
+    Raises TrainingError if nothing would be left to tune on.
     """
     pages: dict[str, list[Gold]] = defaultdict(list)
     for gold in golds:
