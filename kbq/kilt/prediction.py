@@ -20,7 +20,7 @@ from kbq.dump.manifest import MANIFEST, read_manifest
 from kbq.errors import KbqError, QueryError
 from kbq.kilt.task import Task
 from kbq.search.search import BATCH
-from kbq.storage.files import as_path, file_digest, given, run_file
+from kbq.storage.files import as_path, file_digest, given, reading_from, run_file
 from kbq.storage.folders import make_folders
 from kbq.storage.lines import read_json_lines
 from kbq.storage.locks import writing_alone
@@ -248,10 +248,8 @@ def _begun(out: Path, file: BinaryIO, description: Mapping[str, object], ids: Se
         return 0
     if not path.exists():
         raise KbqError(f"{out} already exists and was not made by kbq predict: choose another --out")
-    try:
+    with reading_from(path, KbqError, "delete it and the predictions beside it"):
         written = read_object(path)
-    except (ValueError, TypeError) as error:
-        raise KbqError(f"{path} is damaged ({error}): delete it and the predictions beside it") from None
     if other := _differences(written, description):
         raise KbqError(
             f"{out} was made by a run that differs in {other} (see {path.name}): choose another --out, or delete it"
@@ -275,17 +273,14 @@ def _finished_lines(out: Path, file: BinaryIO, ids: Sequence[str]) -> int:
     for line in whole_lines(file):
         if count == len(ids):
             raise KbqError(f"{out} has more lines than there are records ({count:,}): delete it to begin anew")
-        if _id_of(line) != ids[count]:
+        try:
+            identity = str(parsed_json(line.decode())["id"])
+        except (ValueError, KeyError, TypeError):
+            identity = ""
+        if identity != ids[count]:
             raise KbqError(
                 f"{out}:{count + 1} is not the prediction of {ids[count]}: lines have been changed since; put them "
                 "back, or delete the file to begin anew"
             )
         count += 1
     return count
-
-
-def _id_of(line: bytes) -> str | None:
-    try:
-        return str(parsed_json(line.decode())["id"])
-    except (ValueError, KeyError, TypeError):
-        return None
