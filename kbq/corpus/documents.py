@@ -185,7 +185,7 @@ def is_archive(source: str) -> bool:
             return False
         with zipfile.ZipFile(source) as archive:
             members = [PurePath(one.filename) for one in archive.infolist() if is_member(one)]
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
         return False  # where it is read, it is said what is wrong
     return len(members) > 1 or any(map(is_document, members))
 
@@ -246,7 +246,7 @@ def _files(root: Path, on_bad_line: BadLine, left_out: Counter[str]) -> Iterator
                 if entry.is_dir():
                     heapq.heappush(links, path) if entry.is_symlink() else folders.append(path)
                 # A link that leads nowhere is found out where it is read.
-                elif is_document(path) and (entry.is_file() or entry.is_symlink()):
+                elif is_document(path) and (entry.is_file() or not path.exists()):
                     yield path
                 elif entry.is_file():
                     left_out[path.suffix.lower()] += 1

@@ -13,11 +13,13 @@ from typing import Any
 from kbq.corpus.markdown import Parts
 from kbq.errors import CorpusError, first_line
 from kbq.storage.lines import LONGEST
+from kbq.storage.spreadsheet import unpacked_sizes
 
 LIBRARIES = {".docx": "docx", ".pdf": "pypdf"}
 INSTALL = "pip install '.[documents]' in the checkout of kbq"
 COMPOUND = b"\xd0\xcf\x11\xe0"  # how an encrypted DOCX, or one of old versions, begins
 LARGEST = 2**28  # bytes of a file, and of a DOCX that is unpacked
+MOST_PARTS = 250_000  # paragraphs and cells of a DOCX: each takes some ten microseconds, also without any text
 SHORT = 0.75  # of the longest line of a page, below which a line that ends a sentence ends a paragraph, too
 _ENDS = re.compile(r"[.!?:»”\"')\]]\s*$")
 _HEADING = re.compile(r"(heading|title|überschrift|titre)\b", re.IGNORECASE)
@@ -35,22 +37,29 @@ def word_parts(content: bytes) -> Parts:
     Raises CorpusError if it cannot be read, or is encrypted.
     """
     import docx
+    from docx.oxml.ns import qn
 
     if content.startswith(COMPOUND):
         raise CorpusError("it is encrypted, or of an old version: save it as .docx without a password")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            parts = archive.infolist()
-        texts_size = sum(one.file_size for one in parts if one.filename.lower().endswith((".xml", ".rels")))
-        for size, most in ((sum(one.file_size for one in parts), LARGEST), (texts_size, LONGEST)):
+            sizes = unpacked_sizes(archive)
+        for size, most in zip(sizes, (LARGEST, LONGEST), strict=True):
             if size > most:
                 raise CorpusError(f"it has {size:,} bytes, {most:,} at most are read: divide it")
         document = docx.Document(io.BytesIO(content))
-        title, texts = "", []
+        size = sum(1 for _ in document.element.iter(qn("w:p"), qn("w:tc")))
+        if size > MOST_PARTS:
+            raise CorpusError(f"it has {size:,} paragraphs and cells, {MOST_PARTS:,} at most are read: divide it")
+        title, texts, are_headings = "", list[str](), dict[str | None, bool]()
         for block in document.iter_inner_content():
             if isinstance(block, docx.table.Table):
-                texts += [_line(" ".join(dict.fromkeys(cell.text for cell in row.cells))) for row in block.rows]
-            elif _HEADING.match(block.style.name if block.style and block.style.name else ""):
+                texts += _rows(block)
+                continue
+            style = block._p.style  # to look one up takes longer than all else
+            if style not in are_headings:
+                are_headings[style] = _HEADING.match((block.style and block.style.name) or "") is not None
+            if are_headings[style]:
                 title = title or _line(block.text)
             else:
                 texts.append(_line(block.text))
@@ -61,6 +70,24 @@ def word_parts(content: bytes) -> Parts:
         raise CorpusError(f"it cannot be read ({first_line(error)}): check that it is a DOCX file") from None
     found: dict[str, object] = {"author": facts.author, "date": facts.modified and facts.modified.date().isoformat()}
     return Parts(title or facts.title or "", [text for text in texts if text], {k: v for k, v in found.items() if v})
+
+
+def _rows(table: Any) -> Iterator[str]:
+    """Yield the text of each row of a table; a cell that spans several rows is in all of them.
+
+    python-docx gives a cell for each column that a cell says it spans, and looks in all rows above for what spans them.
+    """
+    from docx.table import _Cell
+
+    above: dict[int, str] = {}  # the text of a cell by the column where it begins
+    for row in table.rows:
+        column, found = row.grid_cols_before, list[str]()
+        for cell in row._tr.tc_lst:
+            if cell.vMerge != "continue":
+                above[column] = _Cell(cell, table).text
+            found.append(above.get(column, ""))
+            column += cell.grid_span
+        yield _line(" ".join(dict.fromkeys(found)))
 
 
 def pdf_pages(content: bytes) -> Iterator[tuple[int, Parts]]:
@@ -101,16 +128,17 @@ def _paragraphs(text: str) -> list[str]:
     """
     lines = [line.strip() for line in text.splitlines()]
     longest = max(map(len, lines), default=0)
-    found, current = list[str](), ""
-    for line in lines:
+    found: list[list[str]] = [[]]  # the lines of each paragraph, a blank behind each
+    for number, line in enumerate(lines):
         if not line:
-            found, current = [*found, current], ""
+            found.append([])
             continue
-        is_parted = current.endswith("-") and line[0].islower()
-        current = current[:-1] + line if is_parted else f"{current} {line}".strip()
-        if _ENDS.search(line) and len(line) < SHORT * longest and line is not lines[-1] and longest > 40:
-            found, current = [*found, current], ""
-    return [_line(text) for text in (*found, current) if text.strip()]
+        if found[-1] and found[-1][-1].endswith("- ") and line[0].islower():
+            found[-1][-1] = found[-1][-1][:-2]
+        found[-1].append(f"{line} ")
+        if _ENDS.search(line) and len(line) < SHORT * longest and number < len(lines) - 1 and longest > 40:
+            found.append([])
+    return [_line("".join(paragraph)) for paragraph in found if paragraph]
 
 
 def _line(text: str) -> str:

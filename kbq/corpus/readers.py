@@ -146,11 +146,12 @@ def _format_of_path(source: str) -> CorpusFormat:
 
 
 def _recognised(source: str, lines: Iterator[Line], columns: CorpusColumns) -> tuple[CorpusFormat, Iterator[Line]]:
-    """Return the format of the corpus, and all its lines, as standard input cannot be read twice."""
+    """Return the format of the corpus, and all its lines but blank ones, as standard input cannot be read twice."""
     head: list[Line] = []
     first = ""
     for line in lines:
-        head.append(line)
+        if line[1].strip():
+            head.append(line)
         first = first + line[1].strip() if first.strip() else line[1]
         if first.strip() not in ("", "[", "[{"):  # of an array, the second line says more
             break

@@ -6,6 +6,7 @@ dump/filter/NAME.hdf5   optional: filter_start and filter_end, the logits of eac
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -98,6 +99,8 @@ def dataset(group: Any, name: str, kind: type[np.generic] | str, dimensions: int
         raise ValueError(f"{name} of document {group.name.strip('/')} {where}")
     if not np.issubdtype(found.dtype, kind) or found.ndim != dimensions:
         raise ValueError(f"{name} of document {group.name.strip('/')} holds {found.dtype} {found.shape}")
+    if (piece := math.prod(found.chunks or ()) * found.dtype.itemsize) > LARGEST:  # one is read whole
+        raise ValueError(f"{name} of document {group.name.strip('/')} is stored in pieces of {piece:,} bytes")
     return found
 
 

@@ -34,7 +34,7 @@ from kbq.model.model_folder import (
     remedy,
 )
 from kbq.model.pickled_weights import BombError, refuse_bombs
-from kbq.model.tokenizer import FILE, FastTokenizer, is_panic
+from kbq.model.tokenizer import FILE, MOST_GROWTH, FastTokenizer, growth, is_panic
 from kbq.model.weights import WEIGHTS, read_weights
 from kbq.storage.files import reading_problem
 from kbq.storage.folders import files_for
@@ -183,6 +183,9 @@ def _with_special_tokens(tokenizer: Any, source: str | Path) -> Any:
         raise ModelError(
             f"the tokenizer of {source} has no {' and no '.join(missing)} token: use a BERT-like checkpoint"
         )
+    with reading(source, "has a tokenizer that cannot be used"):
+        if (times := growth(tokenizer)) > MOST_GROWTH:
+            raise ModelError(f"the tokenizer of {source} makes a text {times:,} times as long: use another checkpoint")
     return tokenizer
 
 

@@ -110,24 +110,27 @@ def unpacked(stored: NamedTensors) -> NamedTensors:
     """Return stored weights, in which int8 becomes float32.
 
     Raises:
-        ValueError: a scale is missing.
+        ValueError: a scale is missing, or has another shape.
     """
     weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
     for name, tensor in weights.items():
         if tensor.dtype == torch.int8:
-            if f"{name}.scale" not in stored:
-                raise ValueError(f"it lacks {name}.scale")
-            weights[name] = tensor.float() * stored[f"{name}.scale"]
+            scale = stored.get(f"{name}.scale")
+            if scale is None or scale.shape != (*tensor.shape[:1], 1):  # with another shape, it could be any size
+                raise ValueError(f"it lacks {name}.scale, a number for each of {len(tensor):,} rows")
+            weights[name] = tensor.float() * scale
     return weights
 
 
 def refuse_not_finite(weights: Mapping[str, Tensor]) -> None:
-    """Refuse NaN and infinity, with which every answer is as good as any other.
+    """Refuse NaN and infinity, with which every answer is as good as any other, and numbers that are not computed with.
 
     Raises:
         ValueError: the first weight that holds one.
     """
     for name, tensor in weights.items():
+        if tensor.is_complex() or (tensor.is_floating_point() and tensor.itemsize < 2):
+            raise ValueError(f"its weight {name} holds {tensor.dtype}, which kbq does not read")
         # A pass without a copy, 20 times faster than `isfinite` of all elements; NaN is both the least and the most.
         if tensor.is_floating_point() and tensor.numel() and not all(map(math.isfinite, map(float, tensor.aminmax()))):
             raise ValueError(f"its weight {name} holds NaN or infinity")
@@ -184,5 +187,5 @@ def fingerprint(weights: NamedTensors) -> str:
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(name.encode())
-        digest.update(weights[name].reshape(-1).numpy().data)
+        digest.update(weights[name].reshape(-1).view(torch.uint8).numpy().data)  # NumPy does not have every type
     return digest.hexdigest()[:16]

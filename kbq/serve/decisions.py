@@ -91,7 +91,7 @@ def _exchanged(path: Path, lines: Sequence[bytes], since: int) -> KeptDecisions:
             first = since if since <= end else 0  # the file has been replaced by a shorter one
             file.seek(first)
             read = file.read(MOST_BYTES)
-    whole = read[: read.rfind(b"\n") + 1]
+    whole = read[: read.rfind(b"\n") + 1] or (read if len(read) == MOST_BYTES else b"")  # a longer line, part by part
     decisions = [found for line in whole.splitlines() if (found := _read(line))]
     return KeptDecisions(decisions=decisions, next=first + len(whole), more=len(read) == MOST_BYTES)
 

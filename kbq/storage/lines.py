@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import lzma
+import math
 import re
 import sys
 import zipfile
@@ -31,9 +32,10 @@ BadLine: TypeAlias = Callable[[KbqError], None]  # called with what is wrong; if
 LONGEST = 2**26  # bytes of a line: a page, a record or a row has far fewer
 WHOLE = 2**28  # characters of a file that is read as a whole
 XZ_MEMORY = 2**28  # bytes: `xz -9` needs 65 MB, but a file may ask for 4 GB
+SMALL, MOST_TIMES = 2**24, 200  # bytes that any file may be unpacked to, and times its size: texts reach a tenth
 
 _PER_LINE = "write one object {…} per line"
-ARRAY = re.compile(r"\s*\[\s*(\{|\]?\s*$)")  # how an array of objects begins
+ARRAY = re.compile(r"\s*+\[\s*+(\{|\]?\s*$)")  # how an array of objects begins
 MARK = "\ufeff"  # byte order mark
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".zip")  # how the names of compressed files end
 
@@ -134,18 +136,27 @@ def ended(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def _byte_lines(source: str, error: type[KbqError]) -> Iterator[tuple[int, bytes]]:
     """Yield the decompressed lines of a file with their ends, numbered from 1."""
-    name, number = source_name(source), 0
+    name, number, size = source_name(source), 0, 0
     try:
         with nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as stream:
             readable = _decompressed(cast(io.BufferedReader, stream), name, error)
+            most = math.inf if readable is stream else _most_unpacked(source)
             for number, line in enumerate(ended(iter(partial(readable.readline, LONGEST + 1), b"")), start=1):
                 if len(line) > LONGEST:
                     raise error(f"{name}:{number}: the line has more than {LONGEST:,} bytes: divide it")
+                size += len(line)
+                if size > most:
+                    raise error(f"{name}:{number}: it unpacks to more than {most:,} bytes: unpack it yourself first")
                 yield number, line
     except _damage() as reason:
         if isinstance(reason, OSError) and reason.strerror:
             raise error(f"{name}: cannot be read ({reason.strerror}): check its path and permissions") from reason
         raise error(f"{name}:{number + 1}: compressed data is damaged ({reason}): download it again") from reason
+
+
+def _most_unpacked(source: str) -> float:
+    """Return how many bytes a compressed file may hold: a few kilobytes may stand for days of blank lines."""
+    return max(SMALL, MOST_TIMES * Path(source).stat().st_size) if Path(source).is_file() else math.inf
 
 
 def read_json_lines(
@@ -179,7 +190,7 @@ def _parsed_array(
     """Yield the objects of an array, each with the line where it begins, up to what cannot be parsed."""
     first, left, texts = 0, WHOLE, list[str]()
     for number, line in lines:
-        first, left = first or number, left - len(line)
+        first, left = first or number, left - len(line) - 1
         if left < 0:
             raise error(f"{source_name(source)} is an array of more than {WHOLE:,} characters: {_PER_LINE}")
         texts.append(line)
@@ -277,7 +288,8 @@ def _only_member(stream: io.BufferedReader, name: str, error: type[KbqError]) ->
 
 def is_member(one: zipfile.ZipInfo) -> bool:
     """Whether a file of an archive is one that a person put there: no folder, and nothing hidden."""
-    return not one.is_dir() and not any(part.startswith((".", "__MACOSX")) for part in one.filename.split("/"))
+    name = one.filename
+    return not name.endswith("/") and not any(part.startswith((".", "__MACOSX")) for part in name.split("/"))
 
 
 def _zstd() -> Any:
@@ -289,7 +301,7 @@ def _zstd() -> Any:
 
 
 def _damage() -> tuple[type[Exception], ...]:
-    """Return the exceptions of files that cannot be read; RuntimeError is of a zip with a password."""
+    """Return the exceptions of files that cannot be read; those of zips with a password or odd names, too."""
     loaded = [sys.modules[name] for name in ("compression.zstd", "backports.zstd") if name in sys.modules]
     zstd: list[type[Exception]] = [module.ZstdError for module in loaded]
-    return (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, RuntimeError, *zstd)
+    return (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, RuntimeError, ValueError, *zstd)

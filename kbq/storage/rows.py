@@ -13,7 +13,17 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias
 
 from kbq.errors import KbqError
-from kbq.storage.lines import COMPRESSED, MARK, BadLine, Line, parse_json_lines, read_whole_lines, refuse, source_name
+from kbq.storage.lines import (
+    COMPRESSED,
+    LONGEST,
+    MARK,
+    BadLine,
+    Line,
+    parse_json_lines,
+    read_whole_lines,
+    refuse,
+    source_name,
+)
 from kbq.storage.parquet import read_parquet, refuse_repeated
 from kbq.storage.records import values_in
 from kbq.storage.room import Room
@@ -28,6 +38,7 @@ SUFFIXES: dict[str, RowFormat] = {
 }  # fmt: skip
 SPREADSHEETS = (".xls", ".ods")
 NOTHING = "write a header with the names of the columns, and rows below it"  # of a file without rows
+LOOKED_AT = 2**16  # characters of a header that tell how a file is written
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
@@ -89,24 +100,23 @@ def read_rows(
     except KbqError as problem:
         raise error(str(problem)) from None
     lines, room = read_whole_lines(source, error), Room(name) if is_bounded else None
-    blank = list[Line]()
+    has_mark = False
     for first in lines:
+        has_mark = has_mark or first[1].startswith(MARK)
         if first[1].lstrip(MARK).strip():
             break
-        blank.append(first)
     else:
         if SUFFIXES.get(suffix) == "jsonl":
             return Rows(name, (), iter(()), Dialect("jsonl"))
         raise error(f"{name} is empty: {NOTHING}")
     text = first[1].removeprefix(MARK)
-    has_mark = (blank or [first])[0][1].startswith(MARK)
     if SUFFIXES.get(suffix) == "jsonl" or re.match(r"\s*(\{|\[\s*(\{|\]|$))", text):
         stripped = ((number, line.rstrip("\r\n")) for number, line in chain([(first[0], text)], lines))
         numbered = parse_json_lines(_counted(stripped, room) if room else stripped, source, error, on_bad_row or refuse)
         return Rows(name, (), numbered, Dialect("jsonl", has_mark=has_mark))
     pieces = chain(_LINE.findall(text), (line for _, line in lines))
     header, number, delimiter = next(pieces), first[0], ""
-    if said := re.match(r"sep=(.)\s*$", header):  # Excel's own line above the header
+    if said := re.match(r"sep=([^\r\n])\s*$", header):  # Excel's own line above the header
         header, number, delimiter = next(pieces, ""), number + 1, said[1]
     dialect = _dialect(header, suffix, has_mark, delimiter)
     values = _values(chain([header], pieces), name, dialect, error, number, room)
@@ -131,19 +141,19 @@ def _suffix(source: str) -> str:
 def _dialect(header: str, suffix: str, has_mark: bool, delimiter: str = "") -> Dialect:
     """Tell how a file with separated values is written by its first line; `delimiter`: if that is known."""
     body = header.rstrip("\r\n")
+    line_end, body = header[len(body) :] or "\n", body[:LOOKED_AT]
     is_tsv = SUFFIXES.get(suffix) == "tsv" or (suffix != ".csv" and "\t" in body)
     counts = {delimiter: len(next(csv.reader([body], delimiter=delimiter), ())) for delimiter in ",;\t|"}
     likely = "\t" if is_tsv else "," if counts[","] > 1 else max(counts, key=lambda one: counts[one])
     delimiter = delimiter or likely
-    quoted = r'"(?:[^"]|"")*"'
+    quoted, mark = r'"(?:[^"]|"")*"', re.escape(delimiter)
     return Dialect(
         "tsv" if is_tsv else "csv",
         delimiter,
-        header[len(body) :] or "\n",
+        line_end,
         has_mark,
-        not is_tsv and re.fullmatch(rf"{quoted}(?:{re.escape(delimiter)}{quoted})*", body) is not None,
-        has_blanks=not is_tsv
-        and re.fullmatch(rf"[^{delimiter}]+(?:{re.escape(delimiter)} [^{delimiter}]*)+", body) is not None,
+        not is_tsv and re.fullmatch(rf"{quoted}(?:{mark}{quoted})*", body) is not None,
+        has_blanks=not is_tsv and re.fullmatch(rf"[^{mark}]+(?:{mark} [^{mark}]*)+", body) is not None,
     )
 
 
@@ -151,16 +161,25 @@ def _values(
     lines: Iterable[str], name: str, dialect: Dialect, error: type[KbqError], first: int, room: Room | None
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the values of each row, with the number of its last line; `first`: the number of the first line."""
-    limit = csv.field_size_limit(sys.maxsize)
-    pieces = (piece for line in lines for piece in (_LINE.findall(line) if "\r" in line else (line,)))
+
+    def pieces() -> Iterator[str]:
+        nonlocal left
+        for line in lines:
+            left -= len(line)
+            if left < 0:
+                what = f"the row has more than {LONGEST:,} characters"
+                raise error(f"{name}:{number + 1}: {what}: are all its quotation marks closed?")
+            yield from _LINE.findall(line) if "\r" in line else (line,)
+
+    limit, left = csv.field_size_limit(sys.maxsize), LONGEST  # the second: characters of the row to come
     # In TSV a quotation mark is a letter like any other: "Heroes" is a song.
     settings: dict[str, Any] = {"quoting": csv.QUOTE_NONE} if dialect.format == "tsv" else {"strict": True}
     settings["skipinitialspace"] = dialect.has_blanks
-    reader = csv.reader(pieces, delimiter=dialect.delimiter, **settings)
+    reader = csv.reader(pieces(), delimiter=dialect.delimiter, **settings)
     number = first - 1
     try:
         for values in reader:
-            number = first - 1 + reader.line_num
+            number, left = first - 1 + reader.line_num, LONGEST
             if room:
                 room.take(1, len(values), sum(map(len, values)))
             yield number, list(map(_unquoted, values)) if dialect.format == "tsv" else values
@@ -203,7 +222,7 @@ def _separated(
 
 def _xlsx(source: str, error: type[KbqError], on_bad_row: BadLine | None, has_header: bool) -> Rows:
     """Read a sheet; the first row that has a value is the header, and nothing is right of its last name."""
-    rows = list(read_xlsx(source))
+    rows = read_xlsx(source)
     if not rows:
         raise error(f"{source} is empty: {NOTHING}")
     columns = tuple(map(str, range(max(len(row) for _, row in rows))))

@@ -5,7 +5,9 @@ Nothing is computed: of a formula, the value that was saved with it counts.
 
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,17 +18,19 @@ from kbq.storage.room import Room
 
 NEEDS_OPENPYXL = "needs openpyxl: pip install openpyxl, or use CSV"
 SUFFIX = ".xlsx"
-LARGEST = 2**25  # bytes of XML: openpyxl takes some fifty times as many
+LARGEST, LARGEST_FILE = 2**25, 2**28  # bytes of XML, of which openpyxl takes some fifty times as many, and of all parts
 MOST_CHARACTERS, MOST_ROWS = 32_767, 1_048_576  # of a cell and of a sheet, in Excel
 COMPOUND = b"\xd0\xcf\x11\xe0"  # how an encrypted file, or one of old versions, begins
 
-Cells = tuple[Any, ...]
+Cells = Sequence[Any]
+Merged = Mapping[int, Sequence[tuple[int, int, int]]]  # by row: columns and first row of merged cells
 
 
-def read_xlsx(source: str) -> Iterator[tuple[int, Cells]]:
+def read_xlsx(source: str) -> list[tuple[int, Cells]]:
     """Read the rows of a sheet that have a value, with their numbers: `t.xlsx`, or `t.xlsx#Sheet` of several sheets.
 
-    Dates are in ISO 8601, whole numbers are integers, and all cells of a merged one have its value.
+    Dates are in ISO 8601, whole numbers are integers, and all cells of a merged one have its value. openpyxl only reads
+    the rows: what else a sheet may have, such as links and notes, it would give a cell each, however many these are.
 
     Raises:
         KbqError: it cannot be read, is encrypted or too large, or several sheets have values; or openpyxl is missing.
@@ -40,12 +44,12 @@ def read_xlsx(source: str) -> Iterator[tuple[int, Cells]]:
         with path.open("rb") as file:
             if file.read(len(COMPOUND)) == COMPOUND:
                 raise KbqError(f"{path} is encrypted, or of an old version: save it as .xlsx without a password")
-        with zipfile.ZipFile(path) as archive:
-            _refuse_large(path, archive)
-        with warnings.catch_warnings(action="ignore"):  # of what is not read: rules for input, colours, macros
-            books = [openpyxl.load_workbook(path, data_only=is_value) for is_value in (True, False)]
-        sheet = _sheet(path, books[0], wanted)
-        return _rows(path, sheet, books[1][sheet.title])
+        with zipfile.ZipFile(path) as archive, warnings.catch_warnings(action="ignore"):  # of what is not read
+            parts = _parts(path, archive)
+            values, formulas = (openpyxl.load_workbook(path, read_only=True, data_only=one) for one in (True, False))
+            with closing(values), closing(formulas):
+                title = _title(path, values, wanted)
+                return _rows(path, values[title], formulas[title], _merged(path, archive, parts[title]))
     except KbqError:
         raise
     except Exception as error:  # openpyxl raises what its parsers raise
@@ -89,65 +93,100 @@ def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
     book.save(path)
 
 
-def _refuse_large(path: Path, archive: zipfile.ZipFile) -> None:
-    """Refuse a file that takes openpyxl far more memory than its size: it keeps every cell, and every merged one.
+def unpacked_sizes(archive: zipfile.ZipFile) -> tuple[int, int]:
+    """Return the bytes of all parts of an Office file, and of those that are XML, whatever their names are."""
+    parts = archive.infolist()
+    return sum(one.file_size for one in parts), sum(one.file_size for one in parts if _is_xml(archive, one))
 
-    Raises KbqError.
-    """
+
+def _is_xml(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bool:
+    with archive.open(part) as file:
+        return file.read(64).lstrip(b"\xef\xbb\xbf\xfe\xff\0 \t\r\n")[:1] in (b"<", b"")
+
+
+def _parts(path: Path, archive: zipfile.ZipFile) -> dict[str, str]:
+    """Return the part of each sheet. Raises KbqError if openpyxl would take far more memory than the file has bytes."""
+    from openpyxl.reader.excel import ExcelReader
+
+    def refuse_large(size: int, most: int, what: str) -> None:
+        if size > most:
+            raise KbqError(f"{path} has {size:,} bytes{what}, {most:,} at most are read: divide it, or use CSV")
+
+    size, of_xml = unpacked_sizes(archive)
+    refuse_large(of_xml, LARGEST, " of XML")
+    refuse_large(size, LARGEST_FILE, "")
+    reader = ExcelReader(path, read_only=True)
+    with closing(reader.archive):
+        reader.read_manifest()
+        reader.read_workbook()
+        parts = [(sheet.name, rel.target) for sheet, rel in reader.parser.find_sheets()]
+    known = {one.filename: one.file_size for one in archive.infolist()}
+    refuse_large(sum(known.get(part, 0) for _, part in parts), LARGEST, " of sheets")  # several may have one part
+    return dict(parts)
+
+
+def _title(path: Path, book: Any, wanted: str) -> str:
+    """Return the title of the sheet to read: the one that is named, or the one that has a value."""
+    room = Room(str(path))
+    filled = [sheet.title for sheet in book.worksheets if any(map(_has_value, _rows_of(sheet, room)))]
+    names = ", ".join(filled)
+    if wanted:
+        if wanted not in [sheet.title for sheet in book.worksheets]:
+            raise KbqError(f"{path} has no sheet {wanted!r}: choose from {names}")
+        return wanted
+    if len(filled) > 1:
+        raise KbqError(f"{path} has {len(filled)} sheets, {names}: name the one to read, such as {path}#{filled[0]}")
+    return str(filled[0] if filled else book.worksheets[0].title)
+
+
+def _rows_of(sheet: Any, room: Room) -> Iterator[Sequence[Any]]:
+    """Yield the cells of each row, none where there is no row. Raises KbqError if there is no room for so many rows."""
+    sheet.reset_dimensions()  # a file may say anything
+    for row in sheet.iter_rows(max_row=MOST_ROWS):
+        room.take(1)
+        yield row
+
+
+def _has_value(row: Iterable[Any]) -> bool:
+    return any(cell.value not in (None, "") for cell in row)
+
+
+def _merged(path: Path, archive: zipfile.ZipFile, part: str) -> Merged:
+    """Return the merged cells of a sheet. Raises KbqError if they cover too many."""
     from openpyxl.utils.cell import range_boundaries
 
-    described = [one for one in archive.infolist() if one.filename.lower().endswith((".xml", ".rels", ".vml"))]
-    if (size := sum(one.file_size for one in described)) > LARGEST:
-        raise KbqError(f"{path} has {size:,} bytes of XML, {LARGEST:,} at most are read: divide it, or use CSV")
-    for one in described:
-        if "worksheets/" not in one.filename.lower():
-            continue
-        room, last = Room(str(path)), [0, 0]
-        with archive.open(one) as sheet:
-            for _, element in ElementTree.iterparse(sheet):
-                kind = element.tag.rpartition("}")[2]
-                ref = element.get("r" if kind == "c" else "ref", "") if kind in ("c", "mergeCell") else ""
-                if ref:
-                    left, top, right, bottom = (edge or 0 for edge in range_boundaries(ref))
-                    last = [max(last[0], bottom), max(last[1], right)]
-                    room.take(cells=(right - left + 1) * (bottom - top + 1))
-                element.clear()
-        Room(str(path)).take(last[0], last[0] * last[1])  # those without a value are made, too
+    merged, room = defaultdict(list), Room(str(path))
+    with archive.open(part) as sheet:
+        for _, element in ElementTree.iterparse(sheet):
+            if element.tag.endswith("}mergeCell"):
+                left, top, right, bottom = range_boundaries(element.get("ref", ""))
+                room.take(cells=(right - left + 1) * (bottom - top + 1))
+                for row in range(top, bottom + 1):
+                    merged[row].append((left, right, top))
+            element.clear()
+    return merged
 
 
-def _sheet(path: Path, book: Any, wanted: str) -> Any:
-    filled = [sheet for sheet in book.worksheets if sheet.max_row > 1 or sheet.max_column > 1 or sheet.cell(1, 1).value]
-    names = ", ".join(sheet.title for sheet in filled)
-    if wanted:
-        found = [sheet for sheet in book.worksheets if sheet.title == wanted]
-        if not found:
-            raise KbqError(f"{path} has no sheet {wanted!r}: choose from {names}")
-        return found[0]
-    if len(filled) > 1:
-        raise KbqError(
-            f"{path} has {len(filled)} sheets, {names}: name the one to read, such as {path}#{filled[0].title}"
-        )
-    return filled[0] if filled else book.worksheets[0]
-
-
-def _rows(path: Path, sheet: Any, formulas: Any) -> Iterator[tuple[int, Cells]]:
-    merged = {
-        (row, column): sheet.cell(area.min_row, area.min_col).value
-        for area in sheet.merged_cells.ranges
-        for row in range(area.min_row, area.max_row + 1)
-        for column in range(area.min_col, area.max_col + 1)
-    }
-    room = Room(str(path))
-    for number, (row, with_formulas) in enumerate(zip(sheet.iter_rows(), formulas.iter_rows(), strict=False), start=1):
-        cells = tuple(_value(merged.get((cell.row, cell.column), cell.value)) for cell in row)
-        room.take(1, len(cells), sum(len(value) for value in cells if isinstance(value, str)))
-        for cell, formula, value in zip(row, with_formulas, cells, strict=True):
+def _rows(path: Path, sheet: Any, formulas: Any, merged: Merged) -> list[tuple[int, Cells]]:
+    found, room, width, firsts = list[tuple[int, Cells]](), Room(str(path)), 0, dict[tuple[int, int], Any]()
+    both = _rows_of(sheet, room), _rows_of(formulas, Room(str(path)))
+    for number, (row, with_formulas) in enumerate(zip(*both, strict=True), start=1):
+        cells = [_value(cell.value) for cell in row]
+        for left, right, top in merged.get(number, ()):
+            cells += [None] * (right - len(cells))
+            value = firsts[left, top] = cells[left - 1] if number == top else firsts.get((left, top))
+            cells[left - 1 : right] = [value] * (right - left + 1)
+        cells += [None] * (width - len(cells))
+        room.take(0, len(cells), sum(len(value) for value in cells if isinstance(value, str)))
+        for formula, value in zip(with_formulas, cells, strict=False):
             if value is None and formula.data_type == "f":
                 raise KbqError(
-                    f"{path} has a formula without its value in {cell.coordinate}: open and save it in a spreadsheet"
+                    f"{path} has a formula without its value in {formula.coordinate}: open and save it in a spreadsheet"
                 )
         if any(value not in (None, "") for value in cells):
-            yield number, cells
+            width = width or len(cells)
+            found.append((number, cells))
+    return found
 
 
 def _value(value: Any) -> Any:

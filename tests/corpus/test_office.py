@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kbq.corpus.office import _paragraphs
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.errors import CorpusError, KbqError
@@ -125,3 +126,35 @@ def test_without_their_packages_documents_are_left_out(tmp_path: Path, monkeypat
     assert said == ["1 file left out: .docx (1) (.docx and .pdf: pip install '.[documents]' in the checkout of kbq)"]
     with pytest.raises(CorpusError, match=r"ann\.docx needs a further package: pip install"):
         list(read_corpus(tmp_path / "ann.docx"))
+
+
+def test_cells_of_a_table_that_span_others(tmp_path: Path) -> None:
+    made = docx.Document()
+    made.add_heading("Ann Aal", 0)
+    table = made.add_table(3, 3)
+    for row, texts in enumerate((("Children", "", "born"), ("Bob", "Bea", "1851"), ("", "Cid", "1853"))):
+        for column, text in enumerate(texts):
+            table.cell(row, column).text = text
+    table.cell(0, 0).merge(table.cell(0, 1))
+    table.cell(1, 0).merge(table.cell(2, 0))
+    (span,) = made.element.iter(docx.oxml.ns.qn("w:gridSpan"))
+    made.save(tmp_path / "a.docx")
+    texts = ["Children born", "Bob Bea 1851", "Bob Cid 1853"]
+    (page,) = read_corpus(tmp_path / "a.docx")
+    assert [paragraph.text for paragraph in page.paragraphs] == texts
+    span.val = 10**9  # one number for each of these would be in memory
+    made.save(tmp_path / "a.docx")
+    (page,) = read_corpus(tmp_path / "a.docx")
+    assert page.paragraphs[0].text == "Children born"
+
+
+def test_a_document_of_nothing_but_paragraphs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbq.corpus.office.MOST_PARTS", 3)
+    with pytest.raises(CorpusError, match=r"a\.docx: it has 9 paragraphs and cells, 3 at most are read: divide it"):
+        list(read_corpus(word(tmp_path / "a.docx")))
+
+
+def test_a_page_of_many_lines_is_read_in_time_that_grows_with_them() -> None:
+    for line in ("The end", "end-"):
+        (text,) = _paragraphs("\n".join([line] * 200_000))
+        assert len(text) > 600_000

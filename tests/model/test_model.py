@@ -352,6 +352,10 @@ def test_a_record_that_lists_other_files_reads_none_of_them(
         (holding("queries.end_head.bias", -math.inf), "its weight queries.end_head.bias holds NaN"),
         (holding("scale", math.nan), "its weight scale holds NaN or infinity"),
         (
+            changed(lambda weights: {"scale": weights["scale"].to(torch.float8_e4m3fn)}),
+            "its weight scale holds torch.float8_e4m3fn, which kbq does not read",
+        ),
+        (
             shallower,
             "has 16 weights that its config has no place for, the first is queries.start.encoder.layer.1.",
         ),
@@ -400,14 +404,16 @@ def test_a_weight_may_be_stored_under_each_of_its_names(
     assert all((mine == theirs).all() for mine, theirs in zip(one, other, strict=True))
 
 
+@pytest.mark.parametrize("scale", [None, torch.ones(1, 10**5)])
 def test_an_int8_weight_without_its_scale_is_refused(
-    model: Model, seal_again: Callable[[Path], None], tmp_path: Path
+    scale: torch.Tensor | None, model: Model, seal_again: Callable[[Path], None], tmp_path: Path
 ) -> None:
     copy = Model(model.config, model.tokenizer, lambda: model.phrases, model.queries, model.scale)
     copy.save(tmp_path / "model", "int8")
-    without("phrases.filter.weight.scale")(tmp_path / "model")
+    name = "phrases.filter.weight.scale"
+    (without(name) if scale is None else changed(lambda weights: {name: scale}))(tmp_path / "model")
     seal_again(tmp_path / "model")
-    with pytest.raises(ModelError, match=r"filter\.weight\.scale"):
+    with pytest.raises(ModelError, match=r"lacks .*filter\.weight\.scale, a number for each of 2 rows"):
         _ = Model.open(tmp_path / "model", "cpu").phrases
 
 

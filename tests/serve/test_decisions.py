@@ -56,6 +56,16 @@ def test_decisions_are_appended_and_read_from_a_place_on(keeping: Running, tmp_p
     assert exchanged(keeping, since=10_000_000)["decisions"][0] == kept  # of a longer file
 
 
+def test_a_line_of_any_length_keeps_nobody_from_what_follows(keeping: Running) -> None:
+    answer = exchanged(keeping, LINE | {"page_id": "x" * 600_000})
+    exchanged(keeping, LINE | {"value": "Kraków"}, since=answer["next"])
+    values = [one["value"] for one in answer["decisions"]]
+    while answer["more"]:
+        answer = exchanged(keeping, since=answer["next"])
+        values += [one["value"] for one in answer["decisions"]]
+    assert values == ["Kraków"]
+
+
 def test_what_many_send_at_once_is_all_there(keeping: Running, tmp_path: Path) -> None:
     lines = [[LINE | {"subject": f"{person} {number}"} for number in range(100)] for person in range(10)]
     with ThreadPoolExecutor(10) as pool:

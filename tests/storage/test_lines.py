@@ -119,6 +119,21 @@ def test_bad_json_lines(tmp_path: Path, line: str, problem: str) -> None:
         list(read_json_lines(source))
 
 
+def test_what_few_bytes_would_need_much_time_or_memory_for_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbq.storage.lines.SMALL", 2**16)
+    path = tmp_path / "blank.gz"
+    path.write_bytes(gzip.compress(bytes([10]) * 2**20))
+    with pytest.raises(KbqError, match=r"blank\.gz:\d+: it unpacks to more than 2\d\d,\d{3} bytes: unpack it yourself"):
+        list(read_lines(str(path)))
+    monkeypatch.setattr("kbq.storage.lines.WHOLE", 2**10)
+    with pytest.raises(KbqError, match="is an array of more than 1,024 characters"):
+        list(read_json_lines(write(tmp_path, b'[{"a": 1},' + b"\n" * 2**11)))
+    with pytest.raises(KbqError, match="not JSON"):  # in quadratic time, this would be minutes
+        list(read_json_lines(write(tmp_path, b"[" + b" " * 2**18 + b"x")))
+
+
 @pytest.mark.parametrize(
     ("text", "clean"),
     [

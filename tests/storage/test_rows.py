@@ -99,6 +99,8 @@ def test_dialects(text: str, dialect: Dialect, tmp_path: Path) -> None:
     [
         ('subject, born\n"Aal, Ann", 1\n', [{"subject": "Aal, Ann", "born": "1"}]),
         ("sep=|\nsubject|born\nAal, Ann|1\n", [{"subject": "Aal, Ann", "born": "1"}]),
+        ("sep=\\\nsubject\\born\nAal, Ann\\1\n", [{"subject": "Aal, Ann", "born": "1"}]),
+        ("sep=\r\nAal\r\n", [{"sep=": "Aal"}]),
     ],
 )
 def test_blanks_behind_delimiters_and_what_excel_writes_above(text: str, rows: object, tmp_path: Path) -> None:
@@ -164,3 +166,18 @@ def test_parquet_has_texts_and_says_which_name_is_twice(tmp_path: Path) -> None:
     parquet.write_table(twice, tmp_path / "t.parquet")
     with pytest.raises(KbqError, match=r"t.parquet has 2 columns 's': give each its own name"):
         read_table(tmp_path / "t.parquet")
+
+
+def test_a_quotation_mark_that_is_not_closed_does_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbq.storage.rows.LONGEST", 100)
+    (tmp_path / "t.csv").write_text("a,b\n" + "1,2\n" * 50 + '3,"' + "x\n" * 100)
+    with pytest.raises(KbqError, match=r"t\.csv:52: the row has more than 100 characters: are all its quotation marks"):
+        list(read_rows(str(tmp_path / "t.csv")).numbered)
+
+
+@pytest.mark.parametrize("text", ["a" * 200_000, ",".join(f"c{number}" for number in range(40_000))])
+def test_a_header_of_any_length_is_read(text: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(f"{text}\n1\n")
+    assert [row for _, row in read_rows(str(tmp_path / "t.csv")).numbered] == [{text.partition(",")[0]: "1"}]

@@ -70,6 +70,11 @@ BOMBS = {
     "a key of many parts": (".".join(["a"] * 100_000) + " = 1", "a key has more than 10 parts"),
     "a table of many parts": ("[" + " . ".join(["a"] * 50_000) + "]", "a key has more than 10 parts"),
     "tables of quoted parts": ('["' + '"."'.join(["a"] * 50_000) + '"]', "a key has more than 10 parts"),
+    "a key of many parts behind a quotation mark": (
+        "a = { x = '''a'#''', " + "b." * 100_000 + "c = 1 }",
+        "a key has more than 10 parts",
+    ),
+    "a text without an end": ('[a]\nquery = "' + '\\"' * 300_000, "write a table for each relation"),
     "deep lists": ("a = " + "[" * 100_000, "its lists are nested too deeply"),
     "deep tables": ("a = " + "{a=" * 100_000, "its lists are nested too deeply"),
     "many brackets": ("[" * 100_000, "write a table for each relation"),
