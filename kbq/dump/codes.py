@@ -10,6 +10,7 @@ A vector is (mean of its list + centroids of its code) · rotation. A score need
 multiplied with all centroids once, and what the code names is added up. Source: arXiv 1401.4082 and the code of faiss.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -61,22 +62,32 @@ class Codes:
         """Open the folder `official` of a knowledge base. Raises KnowledgeBaseError if a file is missing or damaged."""
         with reading_from(folder, KnowledgeBaseError, AGAIN):
             self.layout = layout = read_record(folder / LAYOUT, CodesLayout, FORMAT)
-            self.lists, self.runs = open_array(folder / LISTS), open_array(folder / RUNS)
+            self.lists, self.runs = open_array(folder / LISTS, np.int64, 2), open_array(folder / RUNS, np.int64, 2)
             self.path = folder / INDEX
             if (size := self.path.stat().st_size) != layout.bytes:
                 raise ValueError(f"index.faiss has {size:,} of {layout.bytes:,} bytes")
+            self._refuse_misfits()
             self._bytes = map_file(self.path)
-        expect_random_access(self._bytes.ctypes.data, self._bytes.nbytes)
-        self.rotation = self._floats(layout.rotation, layout.dim, layout.dim).copy()
-        self.means = self._floats(layout.means, layout.lists, layout.dim)
-        self.centroids = self._floats(
-            layout.centroids, layout.code_bytes, CENTROIDS, layout.dim // layout.code_bytes
-        ).copy()
+            expect_random_access(self._bytes.ctypes.data, self._bytes.nbytes)
+            self.rotation = self._floats(layout.rotation, layout.dim, layout.dim).copy()
+            self.means = self._floats(layout.means, layout.lists, layout.dim)
+            self.centroids = self._floats(
+                layout.centroids, layout.code_bytes, CENTROIDS, layout.dim // layout.code_bytes
+            ).copy()
         self._begins = CENTROIDS * np.arange(layout.code_bytes)  # of the products with the centroids of each byte
         self._tables = lru_cache(TABLES)(self._tables_of)
 
+    def _refuse_misfits(self) -> None:
+        """Raise ValueError unless every list lies within the file: faiss believes what it is told of them."""
+        layout, entry = self.layout, self.layout.code_bytes + 8  # a code and its id
+        if self.lists.shape != (layout.lists, 2) or self.runs.shape[1] != 2 or layout.dim % layout.code_bytes:
+            raise ValueError("its files do not belong together")
+        begins, counts = self.lists.T
+        if not ((begins >= 0) & (counts >= 0) & (counts <= (layout.bytes - begins) // entry)).all():
+            raise ValueError("a list is not within index.faiss")
+
     def _floats(self, begin: int, *shape: int) -> Floats:
-        size = 4 * int(np.prod(shape))
+        size = 4 * math.prod(shape)
         floats: Floats = self._bytes[begin : begin + size].view(np.float32).reshape(shape)
         return floats
 
@@ -117,7 +128,10 @@ class Codes:
     def _codes_at(self, places: Rows) -> NDArray[np.uint8]:
         """Return the code of each row. Shape: (rows, code bytes)."""
         every = np.lib.stride_tricks.sliding_window_view(self._bytes, self.layout.code_bytes)
-        codes: NDArray[np.uint8] = every[places]
+        try:
+            codes: NDArray[np.uint8] = every[places]
+        except IndexError:
+            raise KnowledgeBaseError(f"the places of codes are not within {self.path}: {AGAIN}") from None
         return codes
 
     def _list_of(self, places: Rows) -> Rows:
@@ -154,7 +168,7 @@ class CodedShard(Shard):
 
     def _open_vectors(self) -> tuple[int, int]:
         rows = len(open_array(self.folder / "positions.npy"))
-        self._places: Rows = open_array(self.folder / OFFICIAL / PLACES) if rows else np.empty(0, np.int64)
+        self._places: Rows = open_array(self.folder / OFFICIAL / PLACES, np.int64) if rows else np.empty(0, np.int64)
         return len(self._places), self.codes.layout.dim
 
     @property

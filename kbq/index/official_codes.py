@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kbq.array_types import Bools, Floats, Rows
-from kbq.dump.codes import CodedShard, Codes
+from kbq.dump.codes import AGAIN, CodedShard, Codes
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
@@ -63,6 +63,8 @@ class OfficialIndex(CellIndex):
         hits = []
         for query, found in zip(in_steps(queries), ids, strict=True):
             rows = self._codes.rows_of(found[found >= 0])
+            if len(rows) and not 0 <= rows.min() <= rows.max() < self._begins[-1]:
+                raise KnowledgeBaseError(f"{self._codes.path} names rows that the knowledge base lacks: {AGAIN}")
             shards: Rows = np.searchsorted(self._begins, rows, side="right") - 1
             hits.append(self._rescored(query, shards, rows - self._begins[shards], k))
         return hits

@@ -10,15 +10,17 @@ import pickle
 import shutil
 import warnings
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from kbq.errors import ModelError, first_line
 from kbq.model.bert import CONFIG as BERT_CONFIG
@@ -42,12 +44,16 @@ from kbq.storage.records import read_object
 from kbq.storage.seals import seal_folder
 from kbq.storage.writing import writing_to
 
+MAKERS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange, torch.empty_like}
+TIMES, BUFFERS = 4, 2**24  # numbers that may be made for a byte that is stored, and beside them
 ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}  # prefix of the names of an encoder's weights
 
 
 @contextmanager
 def readable_checkpoint(source: str | Path) -> Iterator[str]:
     """Yield a checkpoint that transformers can read: the source or, for a kbq model, a temporary copy of its encoder.
+
+    What is read from it meanwhile must be no larger than its weights.
 
     Raises:
         ModelError: the model is damaged, or is a query encoder, which has no phrase encoder of its own; or there is no
@@ -62,7 +68,8 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
                 refuse_bombs(path)  # transformers would read it
             except (OSError, BombError) as error:
                 raise ModelError(reading_problem(path, error, "use a checkpoint with safetensors")) from None
-        yield str(source)
+        with _Bounded(folder) if folder.is_dir() else nullcontext():  # a name of the hub has no folder yet
+            yield str(source)
         return
     if record == CONFIG and (base := read_config(folder).base):
         raise ModelError(f"{source} holds a query encoder for the model {base}: start from that")
@@ -75,7 +82,8 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
             for path in folder.glob("*.json"):
                 shutil.copy(path, copy)
             save_file(weights, Path(copy) / WEIGHTS, {"format": "pt"})
-        yield copy
+        with _Bounded(Path(copy)):
+            yield copy
 
 
 @cache
@@ -236,14 +244,9 @@ def empty_backbone(folder: Path) -> Any:
     library = hugging_face()
     with reading(folder, f"has a damaged {BERT_CONFIG}"):
         described = library.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
-        _refuse_larger(folder, _table_of(described))
+        with torch.device("meta"), _Bounded(folder):  # which takes no memory
+            library.AutoModel.from_config(described, trust_remote_code=False)
         return without_pooler(library.AutoModel.from_config(described, trust_remote_code=False))
-
-
-def _table_of(config: Any) -> int:
-    """Count the numbers in the word embeddings of a network; not all networks say."""
-    width = getattr(config, "embedding_size", None) or getattr(config, "hidden_size", None) or 0
-    return int(getattr(config, "vocab_size", None) or 0) * int(width)
 
 
 def _refuse_larger(folder: Path, weights: int) -> None:
@@ -252,9 +255,34 @@ def _refuse_larger(folder: Path, weights: int) -> None:
     Raises:
         ValueError: it is.
     """
-    stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    stored = _stored(folder)
     if stored < weights:  # a number has a byte at least
         raise ValueError(f"it is of a network of {weights:,} numbers, and the weights have {stored:,} bytes")
+
+
+def _stored(folder: Path) -> int:
+    """Return the size of the weights in a folder, in bytes."""
+    return sum(path.stat().st_size for form in ("*.safetensors", "*.bin") for path in folder.glob(form))
+
+
+class _Bounded(TorchFunctionMode):
+    """Let a library make no larger network than is stored, however many layers its configuration has.
+
+    What makes more raises ValueError; of a network in two bytes a number, each may be made and initialised eight times.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._bytes = _stored(folder)
+        self._left = TIMES * self._bytes + BUFFERS
+
+    def __torch_function__(self, make: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = make(*args, **(kwargs or {}))
+        if make in MAKERS:
+            self._left -= made.numel()
+            if self._left < 0:
+                raise ValueError(f"it is of a larger network than weights of {self._bytes:,} bytes are")
+        return made
 
 
 def without_pooler(backbone: Any) -> Any:

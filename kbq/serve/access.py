@@ -100,7 +100,7 @@ def refuse_host(settings: ServeSettings, host: str) -> None:
     Raises:
         RefusedError: the name is missing or another one.
     """
-    name = _name_of(f"//{host}")
+    name = "" if set(host) & set("/?#@\\") else _name_of(f"//{host}")  # only a name and a port
     if not name:
         raise RefusedError(400, "the request names no Host: send one")
     if name not in settings.hosts:

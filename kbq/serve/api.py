@@ -34,6 +34,7 @@ from kbq.serve.services import Services, WithServices
 from kbq.tables.cells import subject_of
 from kbq.tables.options import FillOptions
 from kbq.tables.relations import Relation, relation_named
+from kbq.text.letters import without_surrogates
 
 LINES = "application/x-ndjson"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -159,7 +160,8 @@ class AskedTable(FILLED):  # type: ignore[misc]
 async def fill(table: AskedTable, services: WithServices) -> StreamingResponse:
     """Fill a table: a line of JSON for each cell with its claims, as soon as it is asked; the last has the table."""
     cells = await filled(table, services)
-    return StreamingResponse((json.dumps(line, ensure_ascii=False) + "\n" async for line in cells), media_type=LINES)
+    lines = (without_surrogates(json.dumps(line, ensure_ascii=False)) + "\n" async for line in cells)
+    return StreamingResponse(lines, media_type=LINES)
 
 
 async def filled(table: AskedTable, services: Services) -> AsyncIterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 import kbq
-from kbq.errors import KbqError
+from kbq.errors import MOST_PROBLEMS, KbqError
 from kbq.serve import api, decisions, pages, tools
 from kbq.serve.access import is_reconciliation
 from kbq.serve.batcher import Batcher
@@ -78,7 +78,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     """Refuse what its route does not take: the fields are named, but not what they hold."""
-    problems = error.errors() if isinstance(error, RequestValidationError) else []
+    problems = error.errors()[:MOST_PROBLEMS] if isinstance(error, RequestValidationError) else []
     if any(problem["type"] == "json_invalid" for problem in problems):
         return await _refused(request, RefusedError(400, "the request is not JSON: send one object {…}"))
     fields = {_field(problem["loc"]): _said(problem) for problem in problems}

@@ -161,6 +161,7 @@ def _values(
     lines: Iterable[str], name: str, dialect: Dialect, error: type[KbqError], first: int, room: Room | None
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the values of each row, with the number of its last line; `first`: the number of the first line."""
+    limit, left = csv.field_size_limit(sys.maxsize), LONGEST  # the second: characters of the row to come
 
     def pieces() -> Iterator[str]:
         nonlocal left
@@ -171,7 +172,6 @@ def _values(
                 raise error(f"{name}:{number + 1}: {what}: are all its quotation marks closed?")
             yield from _LINE.findall(line) if "\r" in line else (line,)
 
-    limit, left = csv.field_size_limit(sys.maxsize), LONGEST  # the second: characters of the row to come
     # In TSV a quotation mark is a letter like any other: "Heroes" is a song.
     settings: dict[str, Any] = {"quoting": csv.QUOTE_NONE} if dialect.format == "tsv" else {"strict": True}
     settings["skipinitialspace"] = dialect.has_blanks

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from kbq.errors import CorpusError, ModelError
+from kbq.dump.codes import Codes
+from kbq.errors import CorpusError, KnowledgeBaseError, ModelError
 from kbq.importing.checkpoint import import_checkpoint
 from kbq.importing.dump import import_dump
 from kbq.importing.index import import_index
@@ -205,3 +206,14 @@ def test_sizes_of_lists_do_not_wrap(copied: Any, tmp_path: Path) -> None:
         path.write_bytes(content[:begin] + struct.pack("<4q", *wrapping) + content[begin + 32 :])
         with pytest.raises(CorpusError, match=r"index.faiss is damaged \(its lists hold"):
             import_index(copied.dump, tmp_path / "kb", copied.checkpoint, NAME, device="cpu")
+
+
+def test_lists_of_an_official_index_lie_within_its_file(copied: Any, tmp_path: Path) -> None:
+    folder = import_index(copied.dump, tmp_path / "kb", copied.checkpoint, NAME, device="cpu").folder / "official"
+    lists = np.load(folder / "lists.npy")
+    for changed in (np.repeat(lists, 1000, axis=0), lists + 2**40, lists * 2**20, -lists - 1, lists.ravel()):
+        np.save(folder / "lists.npy", changed)
+        with pytest.raises(
+            KnowledgeBaseError, match=r"official is damaged \((its files do not|a list is not within|lists)"
+        ):
+            Codes(folder)

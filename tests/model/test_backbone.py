@@ -1,6 +1,7 @@
 """Backbone: bad tokenizers and checkpoints are refused, and no weights stay random."""
 
 import errno
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from kbq.answers import WeightType
 from kbq.errors import ModelError
-from kbq.model.backbone import hugging_face, load_tokenizer, pretrained_backbone
+from kbq.model.backbone import empty_backbone, hugging_face, load_tokenizer, pretrained_backbone
 from kbq.model.bert import Bert
 from kbq.model.model import Model
 from kbq.reading.reader import Reader
@@ -50,6 +51,21 @@ def test_a_tokenizer_without_separator_is_refused(tmp_path: Path, make_tokenizer
     make_tokenizer(cls_token=None, sep_token=None).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="has no cls and no sep token: use a BERT-like checkpoint"):
         load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("read", [empty_backbone, pretrained_backbone])
+@pytest.mark.parametrize("changed", [{"n_layers": 200_000}, {"hidden_dim": 10**9}, {"max_position_embeddings": 10**9}])
+def test_a_network_is_no_larger_than_its_weights(
+    read: Callable[[Path], Any], changed: dict[str, int], tmp_path: Path
+) -> None:
+    sizes = {"dim": 8, "n_heads": 1, "hidden_dim": 8, "vocab_size": 10, "n_layers": 1, "max_position_embeddings": 8}
+    network = transformers.DistilBertModel(transformers.DistilBertConfig(**sizes))
+    network.save_pretrained(tmp_path)
+    assert read(tmp_path).config.dim == 8
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | changed))
+    with pytest.raises(ModelError, match=r"it is of a larger network than weights of \d,\d{3} bytes are"):
+        read(tmp_path)
 
 
 def test_a_folder_without_weights_is_refused(tmp_path: Path, checkpoint: Path) -> None:

@@ -187,6 +187,13 @@ def test_a_table_that_is_none_is_one_sentence(table: dict[str, Any], status: int
     assert (answer.status_code, said in json.dumps(answer.json(), ensure_ascii=False)) == (status, True), answer.text
 
 
+def test_halves_of_characters_end_no_answer(service: Running) -> None:
+    asked = b'{"rows": [{"subject": "Marie Curie", "\\ud800": "\\udfff"}], "relations": ["spouse"]}'
+    answer = service.client.post("/v1/fill", content=asked, headers={"Content-Type": "application/json"})
+    _, last = map(json.loads, answer.text.splitlines())
+    assert last["rows"] == [{"subject": "Marie Curie", "\ufffd": "\ufffd", "spouse": "Pierre Curie"}]
+
+
 def test_rows_types_and_wordings_are_taken(service: Running) -> None:
     relation = {"name": "born", "query": ["date of birth", "born on"], "type": "date", "min_probability": 0.2}
     rows = [

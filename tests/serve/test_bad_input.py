@@ -95,6 +95,8 @@ CASES: dict[str, tuple[str, str, dict[str, Any], int, str]] = {
         "POST", "/v1/fill", body(b'{"subjects": ["a [SEP] b"], "relations": ["/etc/x.toml"]}'), 422, "no subject can"),
     "another Host": ("GET", "/v1/kbs", {"headers": {"Host": "evil.example"}}, 421, "'evil.example' is not a name"),
     "a Host that is none": ("GET", "/v1/kbs", {"headers": {"Host": "[::1"}}, 400, "names no Host"),
+    "a Host with a user": ("GET", "/v1/kbs", {"headers": {"Host": "evil.example@localhost"}}, 400, "names no Host"),
+    "a Host with a path": ("GET", "/v1/kbs", {"headers": {"Host": "localhost/evil"}}, 400, "names no Host"),
     "a place that is none": ("GET", "/page/S001?start=-1", {}, 422, "start: "),
     "too many answers": ("GET", "/?q=x&k=1000", {}, 422, "k: "),
     "a table without subjects": ("GET", "/table.json?relation=x", {}, 422, "needs subjects"),
