@@ -32,8 +32,7 @@ import kbq.cluster  # noqa: F401 - settings of Ray
 from kbq.answers import SearchOptions
 from kbq.array_types import Floats
 from kbq.cluster.connection import connect
-from kbq.cluster.groups import divided
-from kbq.cluster.searcher import RaySearcher
+from kbq.cluster.searcher import RaySearcher, divided
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.dump import building

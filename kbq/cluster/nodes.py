@@ -11,8 +11,7 @@ from ray.exceptions import RayError, RayTaskError
 from kbq.answers import IndexKind
 from kbq.cluster.connection import connect, differences, on_node, own_software, software_of
 from kbq.cluster.copies import copy_shards, forget_others, own_folder, remember_copies
-from kbq.cluster.groups import ActorGroup, divided
-from kbq.cluster.searcher import RaySearcher, spread
+from kbq.cluster.searcher import ActorGroup, RaySearcher, divided, spread
 from kbq.dump.manifest import Manifest, read_manifest
 from kbq.errors import ClusterError, KbqError, first_line
 from kbq.storage.progress import Report, Stage, silent

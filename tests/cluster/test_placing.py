@@ -18,8 +18,8 @@ from .conftest import HEAD, QUERIES, Nodes, snapshot
 
 pytest.importorskip("ray", reason="Ray, which is optional, is not installed")
 from kbq.cluster import copies
-from kbq.cluster.groups import GroupSearch, divided
 from kbq.cluster.nodes import check, place
+from kbq.cluster.searcher import GroupSearch, divided
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_copy_that_is_replaced_while_it_is_opened_is_not_read(
     def copied(folder: Path, *which: object) -> tuple[object, ...]:
         return kb.manifest.shards[: next(looks)]
 
-    monkeypatch.setattr("kbq.cluster.groups.copied", copied)
+    monkeypatch.setattr("kbq.cluster.searcher.copied", copied)
     assert read_there(kb) == 0
 
 
