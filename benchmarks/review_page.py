@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, sync_playwright
 from kbq.kb import KnowledgeBase
 from kbq.tables.claims import Alternative, Claim, Source
 from kbq.tables.decisions import read_decisions
-from kbq.tables.review import write_review
+from kbq.tables.outputs import write_review
 
 SENTENCE = "She was born on 7 November 1867 in Warsaw, then in the Russian Empire, to a family of teachers."
 RELATIONS = "place of birth, country, occupation, inception"

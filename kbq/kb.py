@@ -120,7 +120,7 @@ class KnowledgeBase(OpenKnowledgeBase):
 
     def pages(self) -> Iterator[PageName]:
         """Return the ids and titles of the pages that answers may come from, in the order of the corpus."""
-        from kbq.tables.slots import every_page
+        from kbq.tables.fill import every_page
 
         return (PageName(row["page_id"], row["subject"]) for row in every_page(self))
 

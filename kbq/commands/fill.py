@@ -158,7 +158,7 @@ def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
             + (known if counts.asked < counts.queries else ""),
             *_by_relation(filled),
         ]
-    from kbq.tables.checking import VERDICTS
+    from kbq.tables.filling import VERDICTS
 
     verdicts = [row["verdict"] for row in filled.rows]
     found = ", ".join(f"{verdicts.count(verdict):,} {verdict}" for verdict in VERDICTS)

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from kbq.serve.knowledge_bases import ServedKb
     from kbq.tables.claims import Claim
     from kbq.tables.options import FillOptions
-    from kbq.tables.relations import Relation
-    from kbq.tables.slots import Slot
+    from kbq.tables.relations import Relation, Slot
 
 SEARCH = SearchOptions(LOOKS, "phrase")  # as `kbq fill` searches
 TOGETHER = 4  # queries of a table that are asked before other requests have their turn
@@ -111,7 +110,7 @@ class TableFiller:
             filling = await self._batcher.call(
                 lambda: Filling(kb, Table.of(rows), relations_of(wanted), options, SEARCH, {})
             )
-            slots, batches = iter(filling.slots), filling.batches(Kept(kb.shards), TOGETHER)
+            slots, batches = filling.slots, filling.batches(Kept(kb.shards), TOGETHER)
             claims: list[Claim] = []
             while (batch := await self._batcher.call(lambda: next(batches, None), costs=2 * TOGETHER)) is not None:
                 for found in batch:

@@ -19,7 +19,7 @@ from kbq.serve.knowledge_bases import ServedKb
 from kbq.serve.problems import RefusedError, status_of, title_of
 from kbq.serve.services import Services, WithServices
 from kbq.serve.views import HERE, asked_text, level_of, marked_paragraphs, rendered, rows_of, slot_of_text, web_address
-from kbq.tables.review import BROWSER
+from kbq.tables.outputs import BROWSER
 
 ANSWERS, MORE_ANSWERS = 5, 20
 LISTED = 50  # pages

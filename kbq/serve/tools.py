@@ -29,8 +29,7 @@ from kbq.serve.services import Services
 from kbq.serve.views import web_address
 from kbq.tables.cells import subject_of
 from kbq.tables.claims import Claim
-from kbq.tables.relations import relation_named
-from kbq.tables.slots import Slot
+from kbq.tables.relations import Slot, relation_named
 
 MCP = "/mcp"  # the address
 MOST_SUBJECTS, MOST_CELLS = 50, 200  # of a table

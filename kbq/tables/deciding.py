@@ -19,8 +19,7 @@ from kbq.search.units import Sentences
 from kbq.tables.claims import Alternative, Claim, DateValue, NormalForm, QuantityValue
 from kbq.tables.coordination import conjuncts
 from kbq.tables.decisions import Decided
-from kbq.tables.relations import Relation
-from kbq.tables.slots import Slot
+from kbq.tables.relations import Relation, Slot
 from kbq.tables.values import normal_form
 from kbq.text.letters import normalised
 from kbq.text.markers import relation_key

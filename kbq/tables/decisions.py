@@ -9,8 +9,7 @@ from kbq.errors import KbqError
 from kbq.storage.rows import read_rows
 from kbq.tables.cells import subject_of
 from kbq.tables.claims import Alternative, Claim, NormalForm
-from kbq.tables.relations import Relation
-from kbq.tables.slots import Slot
+from kbq.tables.relations import Relation, Slot
 from kbq.text.letters import normalised
 
 Choice = Literal["accept", "reject", "undo"]

@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kbq.answers import LOOKS, SearchOptions
 from kbq.errors import KbqError
 from kbq.storage.files import as_path
@@ -21,7 +23,6 @@ from kbq.tables.options import FillOptions
 from kbq.tables.outputs import format_of, refuse_unfit, write
 from kbq.tables.relations import Relation, relations_of
 from kbq.tables.run import FillRun, Kept
-from kbq.tables.slots import every_page
 from kbq.tables.tables import Row, Table, read_table
 from kbq.tables.wikidata import read_ids
 from kbq.text.letters import normalised
@@ -103,6 +104,19 @@ def best_known(
     means = {relation: sum(found) / len(found) for relation, found in chances.items()}
     ranked = sorted(relations, key=lambda one: (len(likely[one.name]), means.get(one.name, 0.0)), reverse=True)
     return [(one, len(likely[one.name]) / max(1, len(chosen)), len(chosen)) for one in ranked]
+
+
+def every_page(kb: OpenKnowledgeBase, subject: str = "subject") -> list[Row]:
+    """Return a row for each page that may be answered with: its id, and its title as the subject."""
+    rows: list[Row] = []
+    for shard in kb.shards:
+        found = (
+            shard.live_pages()
+            if shard.shown is None
+            else np.bincount(shard.paragraph_pages, shard.shown, len(shard.ids))
+        )
+        rows += [{"page_id": shard.ids[page], subject: shard.titles[page]} for page in np.flatnonzero(found).tolist()]
+    return rows
 
 
 def _table(kb: OpenKnowledgeBase, table: str | Path | Iterable[Row] | None, subject: str) -> Table:

@@ -7,25 +7,26 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import kbq
 from kbq.answers import SearchOptions
 from kbq.dump.manifest import MANIFEST
 from kbq.dump.page_directory import Pages
-from kbq.errors import QueryError
+from kbq.errors import KbqError, QueryError
 from kbq.search.search import BATCH
 from kbq.storage.files import file_digest
+from kbq.storage.rows import empty_markers
 from kbq.tables.cells import is_empty, subject_of, texts_of
-from kbq.tables.checking import verdict_on
 from kbq.tables.claims import Claim, written
 from kbq.tables.deciding import Decider
 from kbq.tables.decisions import Decided, obeyed, without_cell, without_value
 from kbq.tables.options import FillOptions
-from kbq.tables.relations import Relation
+from kbq.tables.relations import Relation, Slot
 from kbq.tables.run import Kept
-from kbq.tables.slots import Slot, Slots
 from kbq.tables.tables import FillCounts, Row, Table
+from kbq.tables.values import agree, is_same
+from kbq.text.letters import normalised
 
 if TYPE_CHECKING:
     from kbq.asking import OpenKnowledgeBase
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 16 * BATCH  # slots with kept answers that are decided between two reports
 WARM_UP, TIMED = 8, 64  # slots that a dry run asks for: before time is taken, and then
+Verdict = Literal["agrees", "also said", "contradicts", "not found"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 EVIDENCE = ("value", "probability", "page_id", "title", "paragraph", "start", "end", "sentence")  # of a verdict
 FillReport = Callable[[int, int, int], None]  # called with the slots that are done, all of them, and those filled
 
@@ -56,27 +59,78 @@ class Filling:
         for relation in relations:
             if relation.min_probability is not None:
                 kb.check(replace(search, min_probability=relation.min_probability))
-        tokenizers = kb.query_tokenizers(search)
-        self.slots = Slots(table, relations, options, lambda text: _problem(text, tokenizers))
+        self._markers = empty_markers(options.empty)
+        self._asked_for: dict[str, tuple[int, ...]] = {}  # numbers of relations, by subject
+        unasked = self._find_slots(kb.query_tokenizers(search))
         asked = [row.get(relation.name) for row in table.rows for relation in relations]
         self.counts = FillCounts(
-            len(table.rows), self.slots.count, sum(len(slot.relation.query) for slot in self.slots),
-            markers=sum(not is_empty(cell) and is_empty(cell, self.slots.markers) for cell in asked),
-            unasked=tuple(self.slots.unasked),
+            len(table.rows), sum(map(len, self._asked_for.values())),
+            sum(len(slot.relation.query) for slot in self.slots),
+            markers=sum(not is_empty(cell) and is_empty(cell, self._markers) for cell in asked),
+            unasked=tuple(unasked),
         )  # fmt: skip
         self._asked = 0  # queries
         self.useless = without_cell(decisions, self.slots)  # decisions that change nothing, as far as is known
+
+    @property
+    def slots(self) -> Iterator[Slot]:
+        """What is asked: each subject, in the order of its first row, with the relations of its cells, each once."""
+        return (Slot(name, self._relations[number]) for name, found in self._asked_for.items() for number in found)
+
+    def _find_slots(self, tokenizers: Sequence[QueryTokenizer]) -> list[str]:
+        """Find the cells that the options ask for; return why those of some rows cannot be asked for.
+
+        Raises:
+            KbqError: the table has no such column of subjects, or no cell to ask for.
+        """
+        subject, relations, options = self._options.subject, self._relations, self._options
+        self._table.refuse_without(subject)
+        if any(relation.name == subject for relation in relations):
+            raise KbqError(
+                f"{subject!r} is the column of subjects, and cannot be filled itself: ask for other relations"
+            )
+        count, unasked = 0, []
+        for place, row in enumerate(self._table.rows, start=1):
+            name = subject_of(row.get(subject))
+            known = self._asked_for.get(name, ())
+            more = [
+                number
+                for number, relation in enumerate(relations)
+                if number not in known and (options.overwrite or self._is_empty(row, relation) != options.check)
+            ]
+            more = more[: options.limit - count] if options.limit else more
+            queries = (query for number in more if name for query in Slot(name, relations[number]).queries)
+            problem = next(filter(None, (_problem(query, tokenizers) for query in queries)), "")
+            if problem:
+                unasked.append(f"row {place}: {problem}")
+            elif name and more:
+                self._asked_for[name] = tuple(sorted((*known, *more)))
+                count += len(more)
+        if unasked and not count:
+            raise KbqError("no subject can be asked for", unasked)
+        if not count:
+            cell, instead = "an empty cell", "--overwrite asks for all cells, and --check compares them"
+            if options.overwrite:
+                cell, instead = "a cell", "give the table some rows"
+            elif options.check:
+                cell, instead = "a cell with a value", "leave out --check"
+            columns = ", ".join(repr(relation.name) for relation in relations)
+            raise KbqError(f"no row has a subject and {cell} in {columns}: {instead}")
+        return unasked
+
+    def _is_empty(self, row: Row, relation: Relation) -> bool:
+        return is_empty(row.get(relation.name), self._markers)
 
     def claims(self, kept: Kept, report: FillReport) -> list[Claim]:
         """Ask for the slots whose answers are not kept; return the claims of all."""
         claims: list[Claim] = []
         done = filled = 0
-        report(done, self.slots.count, filled)
+        report(done, self.counts.cells, filled)
         for batch in self.batches(kept):
             claims += chain.from_iterable(batch)
             done += len(batch)
             filled += sum(any(claim.accepted for claim in found) for found in batch)
-            report(done, self.slots.count, filled)
+            report(done, self.counts.cells, filled)
         return claims
 
     def batches(self, kept: Kept, size: int = BATCH) -> Iterator[list[list[Claim]]]:
@@ -100,7 +154,7 @@ class Filling:
         for slots in (first[:WARM_UP], timed):
             begun = time.monotonic()
             self._decided(slots, [query for slot in slots for query in slot.queries], kept)
-        return (time.monotonic() - begun) / len(timed) * self.slots.count
+        return (time.monotonic() - begun) / len(timed) * self.counts.cells
 
     def _decided(self, slots: Sequence[Slot], missing: Sequence[str], kept: Kept) -> list[list[Claim]]:
         for first in range(0, len(missing), BATCH):
@@ -142,22 +196,44 @@ class Filling:
             subject = subject_of(row.get(self._options.subject))
             for relation in self._relations:
                 said = claims.get((subject, relation.name), ())
-                for present in texts_of(row.get(relation.name), self.slots.markers) if said else ():
-                    verdict, claim = verdict_on(present, relation, said, self._kb.titles, self._texts)
+                for present in texts_of(row.get(relation.name), self._markers) if said else ():
+                    verdict, claim = self._verdict(present, relation, said)
                     judged = {"subject": subject, "relation": relation.name, "present": present, "verdict": verdict}
                     yield judged | {key: getattr(claim, key, None) for key in EVIDENCE}
 
-    def _texts(self, page_id: str) -> list[str]:
-        """Return the paragraphs of a page; none for a value that was typed."""
-        place = self._pages.place(page_id)
-        return [] if place is None else [one.text for one in self._kb.shards[place.shard].page(place.page).paragraphs]
+    def _verdict(self, present: str, relation: Relation, claims: Sequence[Claim]) -> tuple[Verdict, Claim | None]:
+        """Return the verdict on a value, and the claim that it rests on.
+
+        A value on the same page as the one that was found may be as right ("actress and inventor"), so only a value
+        that the page lacks is contradicted; where several values may be right, none contradicts.
+        """
+        titles = self._kb.titles
+        accepted = [claim for claim in claims if claim.accepted]
+        for claim in accepted:
+            if is_same(present, claim, titles):
+                return "agrees", claim
+        for claim in claims:
+            is_found = is_same(present, claim, titles) or any(agree(present, one.value) for one in claim.alternatives)
+            if is_found or (claim.accepted and self._is_on_page(present, claim.page_id)):
+                return "also said", claim
+        if accepted and relation.values == "one":
+            return "contradicts", accepted[0]
+        return "not found", None
+
+    def _is_on_page(self, value: str, page_id: str) -> bool:
+        """Whether a paragraph of a page has the words of a value, one after the other."""
+        words, place = f" {normalised(value)} ", self._pages.place(page_id)
+        if place is None:  # of a value that was typed
+            return False
+        page = self._kb.shards[place.shard].page(place.page)
+        return any(words in f" {normalised(one.text)} " for one in page.paragraphs)
 
     def _filled(self, row: Row, accepted: Mapping[tuple[str, str], Sequence[Claim]]) -> Row:
         name = subject_of(row.get(self._options.subject))
         values: dict[str, Any] = {}
         for relation in self._relations:
             found = accepted.get((name, relation.name))
-            if found and (self._options.overwrite or self.slots.is_empty(row, relation)):
+            if found and (self._options.overwrite or self._is_empty(row, relation)):
                 texts = [written(claim, self._options.dates) for claim in found]
                 values[relation.name] = texts if relation.values == "many" else texts[0]
         return dict(row) | values if values else row

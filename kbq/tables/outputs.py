@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +15,11 @@ from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.storage.parquet import NEEDS_PYARROW
 from kbq.storage.writing import replacing, writing_to
-from kbq.tables.claims import Claim, DateValue, QuantityValue, Source
+from kbq.tables.claims import Claim, DateValue, QuantityValue, Source, write_lines
 from kbq.tables.options import Format, LongFormat, TableFormat
 from kbq.tables.quickstatements import write_quickstatements
-from kbq.tables.rdf import write_ntriples, write_trig
+from kbq.tables.rdf import ntriples, trig
 from kbq.tables.relations import Relation
-from kbq.tables.review import write_review
 from kbq.tables.tables import Table, refuse_unwritable, write_table
 from kbq.text.letters import without_surrogates
 
@@ -29,6 +32,9 @@ COLUMNS = {  # of the long table, with Arrow's types
     "type": "string", "normal": "string", "unit": "string", "page_id": "string", "title": "string",
     "paragraph": "int64", "start": "int64", "end": "int64", "sentence": "string", "says_the_same": "int64",
 }  # fmt: skip
+BROWSER = Path(__file__).with_name("browser")
+SHARED = ("decisions.js", "evidence.js")  # with the page of `kbq serve` on which tables are filled
+_ENDS_A_SCRIPT = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 
 
 def format_of(path: Path, format: Format | None, is_check: bool, has_ids: bool) -> Format:
@@ -70,9 +76,9 @@ def write(
     """
     formulas, counts = 0, table.counts
     if format == "nt":
-        write_ntriples(path, table.claims, relations, ids)
+        write_lines(path, ntriples(table.claims, relations, ids))
     elif format == "trig":
-        write_trig(path, table.claims, source, relations, ids)
+        write_lines(path, trig(table.claims, source, relations, ids))
     elif format == "qs":
         commands, left_out, lacking = write_quickstatements(path, table.claims, source, relations, ids)
         counts = replace(counts, commands=commands, left_out=left_out, lacking=lacking)
@@ -134,3 +140,32 @@ def _row(claim: Claim) -> dict[str, Any]:
         case QuantityValue(number=number, unit=unit):
             return row | {"type": "quantity", "normal": number, "unit": unit or None}
     return row
+
+
+def write_review(path: Path, claims: Iterable[Claim], source: Source, relations: Iterable[Relation] = ()) -> None:
+    """Write the page on which people review all claims, and from which they download a file of decisions.
+
+    The claims are data, not HTML, and the page's policy forbids every script but its own, so that no text of a corpus
+    can do anything.
+
+    Raises:
+        KbqError: it cannot be written.
+    """
+    page = (BROWSER / "review.html").read_text("utf-8")
+    script = "".join((BROWSER / name).read_text("utf-8") for name in (*SHARED, "review.js"))
+    for name, content in (("STYLE", (BROWSER / "review.css").read_text("utf-8")), ("SCRIPT", script)):
+        digest = hashlib.sha256(content.encode()).digest()
+        page = page.replace(f"{name}-HASH", f"sha256-{base64.b64encode(digest).decode()}")
+        page = page.replace(f">{name}<", f">{content}<")
+    before, behind = page.split(">DATA<")
+    write_lines(path, [f"{before}>{described(claims, source, relations)}<{behind}".removesuffix("\n")])
+
+
+def described(claims: Iterable[Claim], source: Source, relations: Iterable[Relation] = ()) -> str:
+    """Return the data of the page: JSON without any character that could end it in HTML."""
+    content = {
+        "source": dataclasses.asdict(source),
+        "relations": {one.name: {"values": one.values} for one in relations},
+        "claims": [{"id": claim.digest} | claim.to_dict() for claim in claims],
+    }
+    return json.dumps(content, ensure_ascii=False).translate(_ENDS_A_SCRIPT)

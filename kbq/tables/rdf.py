@@ -5,13 +5,12 @@ Sources: RDF 1.1 N-Triples and TriG, PROV-O, Web Annotation Vocabulary (W3C).
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from urllib.parse import quote
 
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.storage.records import digest_of_bytes
-from kbq.tables.claims import Claim, DateValue, QuantityValue, Source, write_lines
+from kbq.tables.claims import Claim, DateValue, QuantityValue, Source
 from kbq.tables.dates import gregorian
 from kbq.tables.relations import Relation
 from kbq.tables.wikidata import URL, WIKIDATA, property_iri, subject_number, value_number
@@ -32,29 +31,18 @@ _NOT_IN_LITERALS = re.compile('[\x00-\x1f\x7f"\\\\\ufffe\uffff]')
 _SHORT = {"\b": r"\b", "\t": r"\t", "\n": r"\n", "\f": r"\f", "\r": r"\r", '"': r"\"", "\\": r"\\"}
 
 
-def write_ntriples(path: Path, claims: Iterable[Claim], relations: Iterable[Relation], ids: Mapping[str, str]) -> None:
-    """Write accepted claims as facts, each once.
+def ntriples(claims: Iterable[Claim], relations: Iterable[Relation], ids: Mapping[str, str]) -> Iterable[str]:
+    """Return the lines of an N-Triples file: the accepted claims as facts, each once.
 
     Args:
         relations: one with a property, a P-number of Wikidata or an IRI, is named by it, any other by a URN.
         ids: Q-numbers of Wikidata of subjects, page ids and titles; things without one are named by URNs.
 
     Raises:
-        KbqError: the file cannot be written, or a property is not an IRI.
+        KbqError: a property is not an IRI.
     """
     properties = _properties(relations)
-    facts = (fact(claim, properties, ids) + " ." for claim in claims if claim.accepted)
-    write_lines(path, dict.fromkeys(facts))
-
-
-def write_trig(
-    path: Path, claims: Iterable[Claim], source: Source, relations: Iterable[Relation], ids: Mapping[str, str]
-) -> None:
-    """Write each accepted claim as a named graph, with its provenance in the graph `urn:kbq:provenance`.
-
-    Args and raises: as `write_ntriples`.
-    """
-    write_lines(path, trig(claims, source, _properties(relations), ids))
+    return dict.fromkeys(fact(claim, properties, ids) + " ." for claim in claims if claim.accepted)
 
 
 def _properties(relations: Iterable[Relation]) -> dict[str, str]:
@@ -68,9 +56,13 @@ def fact(claim: Claim, properties: Mapping[str, str], ids: Mapping[str, str]) ->
 
 
 def trig(
-    claims: Iterable[Claim], source: Source, properties: Mapping[str, str], ids: Mapping[str, str]
+    claims: Iterable[Claim], source: Source, relations: Iterable[Relation], ids: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield the parts of a TriG file: what the claims come from, then claim by claim."""
+    """Yield the parts of a TriG file: what the claims come from, then each accepted claim as a named graph.
+
+    Their provenance is in the graph `urn:kbq:provenance`. Args and raises: as `ntriples`.
+    """
+    properties = _properties(relations)
     run = f"urn:kbq:run:{digest_of_bytes(repr(source).encode('utf-8', 'backslashreplace'))}"
     yield f"""{PREFIXES}
 kbq:provenance {{

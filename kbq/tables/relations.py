@@ -54,6 +54,24 @@ class Relation:
     property: str = ""  # P-number of Wikidata, or IRI
 
 
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A subject and a relation: what is asked."""
+
+    subject: str
+    relation: Relation
+
+    @property
+    def cell(self) -> tuple[str, str]:
+        """The names of both."""
+        return self.subject, self.relation.name
+
+    @property
+    def queries(self) -> list[str]:
+        """A query for each wording."""
+        return [f"{self.subject} [SEP] {wording}" for wording in self.relation.query]
+
+
 def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> list[Relation]:
     """Return relations by name, from files (*.toml), presets (@people), known ones (@employer), or as they are.
 

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from importlib.util import find_spec
 from io import StringIO
 from itertools import chain
@@ -85,6 +86,13 @@ class Table:
                 raise KbqError(f"row {number} of the table is {row!r:.60}: give a mapping from columns to values")
             columns |= dict.fromkeys(row)
         return cls(tuple(columns), several)
+
+    def refuse_without(self, subject: str) -> None:
+        """Raise KbqError if there is no such column of subjects."""
+        if subject not in self.columns:
+            near = get_close_matches(subject, self.columns[:1000], 1, 0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(map(repr, self.columns[:20]))}"
+            raise KbqError(f"the table has no column {subject!r} ({hint}): name the column of subjects with --subject")
 
     def is_filled(self, row: int, column: str) -> bool:
         """Whether a cell got its value from the knowledge base."""

@@ -15,7 +15,6 @@ from kbq.errors import EvaluationError
 from kbq.storage.rows import empty_markers
 from kbq.tables.cells import subject_of, texts_of
 from kbq.tables.claims import Claim
-from kbq.tables.slots import refuse_missing
 from kbq.tables.tables import Row, Table, read_table
 from kbq.text.letters import normalised
 from kbq.text.markers import slot_of
@@ -66,7 +65,7 @@ def read_guesses(path: Path) -> Guesses:
 
 
 def _wide(table: Table, subject: str, relations: Sequence[str]) -> Sets:
-    refuse_missing(table, subject)
+    table.refuse_without(subject)
     for row in table.rows:
         for relation in relations or [column for column in table.columns if column != subject]:
             values = texts_of(row.get(relation), MARKERS)

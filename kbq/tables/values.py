@@ -8,8 +8,9 @@ import re
 from decimal import Decimal
 from functools import lru_cache
 
+from kbq.dump.page_directory import PageValue, Titles
 from kbq.tables import dates
-from kbq.tables.claims import DateValue, QuantityValue, ValueType
+from kbq.tables.claims import Claim, DateValue, QuantityValue, ValueType
 from kbq.tables.dates import date_of, date_of_cell
 from kbq.text.letters import normalised, seen
 
@@ -93,6 +94,16 @@ def agree(one: str, other: str) -> bool:
     if words == others or (date and other_date and dates.agree(date, other_date)):
         return True
     return quantity is not None and quantity == other_quantity
+
+
+def is_same(text: str, claim: Claim, titles: Titles) -> bool:
+    """Whether a claim has a value: the same text, page or quantity, or a date that agrees as far as both go."""
+    if agree(text, claim.value):
+        return True
+    if isinstance(claim.normal, DateValue):  # which may rest on the words around the value
+        own = date_of_cell(text)
+        return own is not None and dates.agree(own, claim.normal)
+    return isinstance(claim.normal, PageValue) and titles.page(text) == claim.normal
 
 
 def _quantity(text: str, anything_counts: bool = False) -> QuantityValue | None:

@@ -11,8 +11,7 @@ from kbq.kb import KnowledgeBase
 from kbq.tables.claims import Alternative, Claim, DateValue
 from kbq.tables.deciding import Decider
 from kbq.tables.decisions import Decision
-from kbq.tables.relations import Relation
-from kbq.tables.slots import Slot
+from kbq.tables.relations import Relation, Slot
 
 
 class OneTitle:

@@ -11,8 +11,7 @@ from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.tables.claims import Alternative, Claim
 from kbq.tables.decisions import Decision, decided, disputed, obeyed, read_decisions
-from kbq.tables.relations import Relation
-from kbq.tables.slots import Slot
+from kbq.tables.relations import Relation, Slot
 from kbq.tables.values import normal_form
 from kbq.tuning.triples import read_triples
 

@@ -16,8 +16,7 @@ from kbq.storage.progress import unheard
 from kbq.tables.claims import Claim
 from kbq.tables.deciding import is_no_value
 from kbq.tables.filling import FillReport
-from kbq.tables.relations import Relation
-from kbq.tables.slots import Slot
+from kbq.tables.relations import Relation, Slot
 
 pytestmark = pytest.mark.usefixtures("modest")
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
-from kbq.tables.claims import Claim, DateValue, QuantityValue, Source
-from kbq.tables.rdf import fact, trig, write_ntriples, write_trig
+from kbq.tables.claims import Claim, DateValue, QuantityValue, Source, write_lines
+from kbq.tables.rdf import fact, ntriples, trig
 from kbq.tables.relations import Relation
 from kbq.text.letters import without_surrogates
 
@@ -36,7 +36,7 @@ RELATIONS = [Relation("date of birth", ("born",), property="P569"), Relation("le
 
 
 def triples(path: Path, claims: list[Claim], ids: dict[str, str] | None = None) -> set[tuple[str, str, Any]]:
-    write_ntriples(path, claims, RELATIONS, ids or {})
+    write_lines(path, ntriples(claims, RELATIONS, ids or {}))
     return {(str(s), str(p), o) for s, p, o in rdflib.Graph().parse(data=path.read_bytes(), format="nt")}
 
 
@@ -46,7 +46,9 @@ def saying(value: str, **more: Any) -> Claim:
 
 
 def test_a_fact_in_n_triples(tmp_path: Path) -> None:
-    write_ntriples(tmp_path / "f.nt", [BIRTH, BIRTH, replace(BIRTH, value="1867", accepted=False)], RELATIONS, {})
+    write_lines(
+        tmp_path / "f.nt", ntriples([BIRTH, BIRTH, replace(BIRTH, value="1867", accepted=False)], RELATIONS, {})
+    )
     assert (tmp_path / "f.nt").read_text("utf-8") == (
         f'<urn:kbq:thing:Marie%20Curie> <{WDT}P569> "1867-11-07"^^<{XSD}date> .\n'
     )
@@ -100,7 +102,7 @@ def test_a_page_as_a_value_meets_a_subject_of_its_title(tmp_path: Path) -> None:
     ],
 )
 def test_every_name_of_a_property_of_wikidata(tmp_path: Path, name: str) -> None:
-    write_ntriples(tmp_path / "f.nt", [BIRTH], [Relation("date of birth", ("born",), property=name)], {})
+    write_lines(tmp_path / "f.nt", ntriples([BIRTH], [Relation("date of birth", ("born",), property=name)], {}))
     assert f" <{WDT}P569> " in (tmp_path / "f.nt").read_text("utf-8")
 
 
@@ -109,7 +111,7 @@ def test_every_name_of_a_property_of_wikidata(tmp_path: Path, name: str) -> None
 )
 def test_a_property_that_is_no_iri_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(KbqError, match=r"the property of relation 'date of birth' is .*: write a P-number of Wikidata"):
-        write_ntriples(tmp_path / "f.nt", [BIRTH], [Relation("date of birth", ("born",), property=name)], {})
+        write_lines(tmp_path / "f.nt", ntriples([BIRTH], [Relation("date of birth", ("born",), property=name)], {}))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -125,7 +127,7 @@ def test_sparql_joins_facts_with_probability_and_place(tmp_path: Path) -> None:
         page_id=AWFUL,
     )
     rejected = saying("1868", accepted=False)
-    write_trig(tmp_path / "f.trig", [BIRTH, place, rejected, unknown], SOURCE, RELATIONS, {})
+    write_lines(tmp_path / "f.trig", trig([BIRTH, place, rejected, unknown], SOURCE, RELATIONS, {}))
     found = rdflib.Dataset().parse(data=(tmp_path / "f.trig").read_bytes(), format="trig").query(
         """
         PREFIX kbq: <urn:kbq:> PREFIX oa: <http://www.w3.org/ns/oa#> PREFIX prov: <http://www.w3.org/ns/prov#>
@@ -172,7 +174,7 @@ def test_the_example_of_the_documentation(tmp_path: Path) -> None:
         sentence_start=0,
         metadata={},
     )
-    write_trig(tmp_path / "f.trig", [claim], source, RELATIONS, {"Marie Curie": "Q7186"})
+    write_lines(tmp_path / "f.trig", trig([claim], source, RELATIONS, {"Marie Curie": "Q7186"}))
     formats = (Path(__file__).parents[2] / "docs" / "reference" / "formats.md").read_text("utf-8")
     written = formats.partition("```turtle\n")[2].partition("```")[0]
     assert written == (tmp_path / "f.trig").read_text("utf-8")
@@ -201,7 +203,7 @@ def test_the_example_of_the_documentation(tmp_path: Path) -> None:
     ],
 )
 def test_where_a_page_is(tmp_path: Path, url: object, expected: str) -> None:
-    write_trig(tmp_path / "f.trig", [replace(BIRTH, metadata={"url": url})], SOURCE, RELATIONS, {})
+    write_lines(tmp_path / "f.trig", trig([replace(BIRTH, metadata={"url": url})], SOURCE, RELATIONS, {}))
     data = rdflib.Dataset(default_union=True).parse(data=(tmp_path / "f.trig").read_bytes(), format="trig")
     assert [str(page) for page in data.objects(None, rdflib.URIRef("http://www.w3.org/ns/oa#hasSource"))] == [expected]
 

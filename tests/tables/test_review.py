@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kbq.tables.claims import Alternative, Claim, DateValue, Source
 from kbq.tables.decisions import read_decisions
-from kbq.tables.review import described, write_review
+from kbq.tables.outputs import described, write_review
 from kbq.text.letters import normalised
 from kbq.tuning.triples import read_triples
 

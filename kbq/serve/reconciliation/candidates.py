@@ -15,10 +15,9 @@ from kbq.serve.bounds import LONGEST, MOST_ANSWERS, MOST_ASKED, refuse_more
 from kbq.serve.filling import SlotFiller
 from kbq.serve.matching import NamedPage, TitleWords
 from kbq.tables.cells import is_empty, shown, subject_of
-from kbq.tables.checking import is_same
 from kbq.tables.claims import Claim
-from kbq.tables.relations import relation_named
-from kbq.tables.slots import Slot
+from kbq.tables.relations import Slot, relation_named
+from kbq.tables.values import is_same
 
 LIMIT, MOST = 5, 100  # candidates of a name, by default and at most
 CHECKED = 3  # of them, whose pages are compared with other cells

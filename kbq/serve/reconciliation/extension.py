@@ -15,8 +15,7 @@ from kbq.serve.bounds import refuse_long
 from kbq.serve.filling import SlotFiller
 from kbq.tables.cells import subject_of
 from kbq.tables.claims import Claim, DateValue, written
-from kbq.tables.relations import relation_named
-from kbq.tables.slots import Slot
+from kbq.tables.relations import Slot, relation_named
 
 DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 Content = Literal["value", "probability", "sentence", "place"]
