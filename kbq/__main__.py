@@ -62,7 +62,7 @@ def _status_of(app: Callable[..., int | None]) -> int:
     try:
         status = app(standalone_mode=False) or 0
     except UsageError as error:
-        hint = instead(sys.argv[1:], error.message, error.ctx)
+        hint = instead(error.message, error.ctx)
         error.message = visible(f"{error.message.rstrip('.')}: {hint}" if hint else error.message)
         error.show()
         return 2

@@ -1,16 +1,10 @@
 """Application: help by topic and in whole clauses, and what to type instead of a command line that is wrong."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typer.core import TyperGroup
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-RENAMED = {"--second-look": "--rerank"}  # options: what was typed, and what it is called now, for one version
 ONE_AT_A_TIME = "give one at a time"
 ONE_FOLDER = "put several files into one folder, and give that"
 EXTRA = {  # what to do about an argument too many, by command; a missing option is named anyway
@@ -60,16 +54,10 @@ def summary(text: str, room: int) -> str:
     return sentence[: max((end for end in ends if end <= room), default=ends[0])]
 
 
-def instead(typed: Sequence[str], message: str, context: Any) -> str:
-    """Say what to type instead of a command line that is wrong, if that is known.
-
-    >>> instead(["query", "Marie Curie [SEP] spouse", "--second-look=3"], "No such option: --second-look", None)
-    '--second-look is called --rerank now'
-    """
-    old = dict.fromkeys(word.split("=", 1)[0] for word in typed)
-    renamed = "; ".join(f"{option} is called {RENAMED[option]} now" for option in old if option in RENAMED)
-    if renamed or context is None:
-        return renamed
+def instead(message: str, context: Any) -> str:
+    """Say what to type instead of a command line that is wrong, if that is known."""
+    if context is None:
+        return ""
     if message.startswith("Got unexpected extra argument"):
         return EXTRA.get(_name(context), "")
     is_of_group = context.parent is not None and message.startswith("No such command")

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 import kbq
 from kbq.errors import MOST_PROBLEMS, KbqError
-from kbq.serve import api, decisions, pages, tools
+from kbq.serve import api, decisions, pages, reconciliation, tools
 from kbq.serve.access import is_reconciliation
 from kbq.serve.batcher import Batcher
 from kbq.serve.filling import TableFiller
@@ -22,7 +22,6 @@ from kbq.serve.guard import Guard
 from kbq.serve.knowledge_bases import FIRST, KnowledgeBases
 from kbq.serve.monitoring import Metrics
 from kbq.serve.problems import RefusedError, response_to
-from kbq.serve.reconciliation import routes as reconciliation
 from kbq.serve.services import Services
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.search.verifying import verify
-from kbq.serve.matching import TitleWords
 from kbq.serve.problems import RefusedError, without_paths
-from kbq.serve.titles import PageTitles
+from kbq.serve.titles import PageTitles, TitleWords
 from kbq.storage.machine import give_memory_back
 from kbq.tables.relations import USUAL, preset
 

@@ -1,20 +1,39 @@
-"""Titles: the pages in the order of their titles: those that begin with some letters, or have some metadata."""
+"""Titles: pages are found by how their titles begin, by their metadata, or by a name that their titles are like.
 
+Names are compared by their words, without case, accents and punctuation; a rare word counts more than a common one.
+A word that no title has is read as those that are one typing error away.
+"""
+
+import re
+from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import xxhash
+from numpy.typing import NDArray
 
+from kbq.array_types import Rows
 from kbq.dump.facets import Facets
+from kbq.dump.page_directory import PagePlace, Pages
 from kbq.dump.shards import Shard
 from kbq.errors import KbqError
 from kbq.text.letters import normalised
+from kbq.words.spelling import edits
 
 MOST_FACETED = 200_000  # pages whose metadata are kept in memory, to sort them by
 FIELDS, VALUES = 6, 12  # of metadata that are shown beside a list
+IDENTICAL, SAME_TITLE, SAME_WORDS, SIMILAR = 1.0, 0.99, 0.95, 0.9  # likeness; SIMILAR: at most, with other words
+BY_NUMBER = 0.94  # likeness of a page whose id, a plain number, is the name: it may as well be a year, or a film
+MISTYPED = 0.9  # of the weight of a word that is one typing error away
+MOST_WORDS, MOST_MISTYPED = 32, 8  # of a name that are looked up, and also with typing errors
+LONGEST = 4096  # characters of a name: no title has more
+COMPARED = 64  # titles at least that are compared as a whole
+SIGNS = re.compile(r"[#*%@‰+]+")  # what tells C# from C: such names are candidates of one another, and no match
+_NO_PAGES: Rows = np.empty(0, np.int64)
 
 
 class Title(NamedTuple):
@@ -109,3 +128,134 @@ class PageTitles:
     def _title(self, row: int) -> Title:
         shard, page = self._places[row]
         return Title(self._shards[shard].ids[int(page)], self._shards[shard].titles[int(page)])
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPage:
+    """A page whose title is like a name."""
+
+    page_id: str
+    title: str
+    likeness: float  # from 0 to 1
+
+    @property
+    def has_name(self) -> bool:
+        """Whether the title is the name: the same words and no others, whatever their order."""
+        return self.likeness >= SAME_WORDS
+
+
+class TitleWords:
+    """The words of the titles of all pages that are not deleted; the table is made on first use."""
+
+    def __init__(self, shards: Sequence[Shard], pages: Pages) -> None:
+        """`shards`: of the knowledge base, all of them; `pages`: theirs."""
+        self._shards, self._ids = shards, pages
+
+    def pages(self, name: str, limit: int) -> list[NamedPage]:
+        """Return at most `limit` pages, the most alike first; of those that are equally alike, the corpus's first.
+
+        The id of a page is as good as its title, unless it is a plain number.
+        """
+        if len(name) > LONGEST:
+            return []
+        by_id = self._ids.place(name)
+        found = {} if by_id is None else {by_id: BY_NUMBER if name.isdigit() else IDENTICAL}
+        words = words_of(name)
+        for place, shared in self._table.most_alike(with_bare(words), max(limit, COMPARED)):
+            found[place] = max(found.get(place, 0.0), self._likeness(name, words, place, shared))
+        ranked = sorted(found.items(), key=lambda one: -one[1])[:limit]
+        return [
+            NamedPage(self._shards[place.shard].ids[place.page], self._title(place), round(likeness, 4))
+            for place, likeness in ranked
+        ]
+
+    def _title(self, place: PagePlace) -> str:
+        return self._shards[place.shard].titles[place.page]
+
+    def _likeness(self, name: str, words: list[str], place: PagePlace, shared: float) -> float:
+        title = self._title(place)
+        if title == name:
+            return IDENTICAL
+        theirs = words_of(title)
+        return SAME_TITLE if theirs == words else SAME_WORDS if sorted(theirs) == sorted(words) else SIMILAR * shared
+
+    @cached_property
+    def _table(self) -> "_Table":
+        return _Table(self._shards)
+
+
+class _Table:
+    """The pages that have a word in their titles, and the weight of the word: its inverse frequency, as in BM25."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        numbers = [np.flatnonzero(shard.live_pages()) for shard in shards]
+        self._shards = np.repeat(np.arange(len(numbers)), [len(each) for each in numbers])  # of each page
+        self._numbers = np.concatenate([*numbers, _NO_PAGES])  # of each page, in its shard
+        keys, pages = array("Q"), array("q")
+        for page, (shard, number) in enumerate(zip(self._shards.tolist(), self._numbers.tolist(), strict=True)):
+            for word in dict.fromkeys(with_bare(words_of(shards[shard].titles[number]))):
+                keys.append(_key(word))
+                pages.append(page)
+        order = np.argsort(np.frombuffer(keys, np.uint64), kind="stable")
+        self._keys, self._pages = np.frombuffer(keys, np.uint64)[order], np.frombuffer(pages, np.int64)[order]
+        _, which, counts = np.unique(self._keys, return_inverse=True, return_counts=True)
+        self._totals = np.bincount(self._pages, self._weight(counts)[which], len(self._numbers))
+
+    def most_alike(self, words: Sequence[str], limit: int) -> Iterator[tuple[PagePlace, float]]:
+        """Yield pages that share a word, with the share of both their words that is the same (Dice), by weight."""
+        looked_up = enumerate(dict.fromkeys(words[:MOST_WORDS]))
+        found = [self._pages_with(word, number < MOST_MISTYPED) for number, word in looked_up]
+        unseen = float(self._weight(np.zeros(1))[0])
+        total = sum(float(weights.max(initial=0.0)) or unseen for _, weights in found)
+        pages, which = np.unique(np.concatenate([*(pages for pages, _ in found), _NO_PAGES]), return_inverse=True)
+        shared = np.bincount(which, np.concatenate([*(weights for _, weights in found), np.empty(0)]), len(pages))
+        alike = np.minimum(1.0, 2 * shared / (self._totals[pages] + total))
+        for best in np.argsort(-alike, kind="stable")[:limit].tolist():
+            page = pages[best]
+            yield PagePlace(int(self._shards[page]), int(self._numbers[page])), float(alike[best])
+
+    def _pages_with(self, word: str, may_be_mistyped: bool) -> tuple[Rows, NDArray[np.float64]]:
+        """Return the pages that have a word or, where none has it, a word one edit away, and its weight."""
+        pages, weight = self._postings([word])
+        if may_be_mistyped and not len(pages) and word.isalpha():  # one digit more is another number
+            pages, weight = self._postings(edits(word))
+            weight = MISTYPED * weight
+        pages, which = np.unique(pages, return_inverse=True)
+        best = np.zeros(len(pages))
+        np.maximum.at(best, which, weight)
+        return pages, best
+
+    def _postings(self, words: Collection[str]) -> tuple[Rows, NDArray[np.float64]]:
+        """Return the pages that have one of these words, and its weight. Shapes: (postings,)."""
+        keys = np.fromiter(map(_key, words), np.uint64, len(words))
+        bounds = np.stack([np.searchsorted(self._keys, keys, side) for side in ("left", "right")], axis=1)
+        counts = np.diff(bounds)[:, 0]
+        found = [self._pages[begin:end] for begin, end in bounds[counts > 0].tolist()]
+        return np.concatenate([*found, _NO_PAGES]), np.repeat(self._weight(counts), counts)
+
+    def _weight(self, counts: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the weights of words by how many titles have them."""
+        weights: NDArray[np.float64] = np.log1p((len(self._numbers) - counts + 0.5) / (counts + 0.5))
+        return weights
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name as they are compared.
+
+    >>> words_of("Skłodowska-Curie, Marie")
+    ['sklodowska', 'curie', 'marie']
+    """
+    return normalised(name).split()
+
+
+def with_bare(words: Sequence[str]) -> list[str]:
+    """Return the words, and those with signs without them, too.
+
+    >>> with_bare(["c#", "language"])
+    ['c#', 'c', 'language']
+    """
+    return [form for word in words for form in dict.fromkeys((word, SIGNS.sub("", word))) if form]
+
+
+def _key(word: str) -> int:
+    return xxhash.xxh3_64_intdigest(word.encode("utf-8", "surrogatepass"))

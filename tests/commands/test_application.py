@@ -56,17 +56,6 @@ def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
     assert told.stdout.split() == ["--dates"]
 
 
-@pytest.mark.parametrize("typed", [["--second-look", "3"], ["--second-look=3"]], ids="=".join)
-def test_an_option_that_had_another_name_is_told_the_new_one(
-    typed: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.argv", ["kbq", "query", "Marie Curie [SEP] spouse", *typed])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2
-    assert "--second-look is called --rerank now" in " ".join(capsys.readouterr().err.replace("│", " ").split())
-
-
 @pytest.mark.parametrize(
     ("typed", "said"),
     [

@@ -13,7 +13,7 @@ from kbq.dump.page_directory import Pages
 from kbq.dump.shards import Shard
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.serve.matching import MISTYPED, SIMILAR, TitleWords
+from kbq.serve.titles import MISTYPED, SIMILAR, TitleWords
 from kbq.words.spelling import edits
 
 TITLES = [

@@ -13,7 +13,7 @@ import msgspec
 from kbq.dump.page_directory import PageValue, Titles
 from kbq.serve.bounds import LONGEST, MOST_ANSWERS, MOST_ASKED, refuse_more
 from kbq.serve.filling import SlotFiller
-from kbq.serve.matching import NamedPage, TitleWords
+from kbq.serve.titles import NamedPage, TitleWords
 from kbq.tables.cells import is_empty, shown, subject_of
 from kbq.tables.claims import Claim
 from kbq.tables.relations import Slot, relation_named

@@ -1,39 +1,91 @@
-"""Routes: the addresses of the Reconciliation Service API 0.2, as OpenRefine asks them.
+"""Reconciliation: the names in a table are matched with pages, and its columns filled, as OpenRefine asks for it.
 
     /reconcile                  the manifest; with `queries` candidates, with `extend` cells of new columns
     /reconcile/suggest/entity   pages by the beginning of their title; also /property and /type
     /reconcile/properties       relations that could be asked for
     /reconcile/preview          a page as HTML, for a frame; /flyout the same in JSON
 
-The same behind /reconcile/kb/NAME for the knowledge base of that name. Source: reconciliation-api.github.io/specs/0.2.
+The same behind /reconcile/kb/NAME for the knowledge base of that name. Source: Reconciliation Service API 0.2
+(reconciliation-api.github.io/specs/0.2).
 """
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from textwrap import shorten
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from fastapi import APIRouter, Request, Response
+from msgspec import Meta
 
 import kbq
+from kbq.dump.page_directory import PageValue
+from kbq.errors import KbqError
 from kbq.serve.access import RECONCILE, refuse_foreign
-from kbq.serve.bounds import MOST_ASKED, refuse_more
+from kbq.serve.bounds import MOST_ASKED, refuse_long, refuse_more
+from kbq.serve.candidates import Candidate, candidates, is_match, name_of
 from kbq.serve.filling import SlotFiller
 from kbq.serve.problems import RefusedError
-from kbq.serve.reconciliation.candidates import Candidate, candidates, is_match, name_of
-from kbq.serve.reconciliation.extension import Extension, described_settings, extended
 from kbq.serve.services import Services, WithServices
 from kbq.serve.views import rendered
+from kbq.tables.cells import subject_of
+from kbq.tables.claims import Claim, DateValue, written
+from kbq.tables.relations import Slot, relation_named
 
-T = TypeVar("T", dict[str, Any], Extension)
 TYPE = {"id": "page", "name": "Page"}
 MOST_NAMES = 25  # of one request
 SUGGESTIONS = 20
 DESCRIPTION = 160  # characters
 WIDTH, HEIGHT = 430, 300  # of a preview, in pixels
 FRAMED = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; sandbox"}
+DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+Content = Literal["value", "probability", "sentence", "place"]
+CONTENTS: dict[Content, str] = {
+    "value": "Value",
+    "probability": "Probability",
+    "sentence": "Sentence",
+    "place": "Page, paragraph, characters",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of a column; OpenRefine may send numbers as texts. `_described_settings` says what they mean."""
+
+    limit: Annotated[int, Meta(ge=0)] = 1
+    probability: Annotated[float, Meta(ge=0, le=1)] | None = None
+    content: Content = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A relation that becomes a column."""
+
+    id: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def chosen(self) -> Settings:
+        """The settings; a field that was left empty has its default. Raises KbqError if one has no meaning."""
+        given = {name: value for name, value in self.settings.items() if value not in ("", None)}
+        try:
+            return msgspec.convert(given, Settings, strict=False)
+        except msgspec.ValidationError as error:
+            raise KbqError(f"the settings of {self.id!r:.80} have no meaning: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """A request of the protocol: which columns to add to which pages."""
+
+    ids: list[str]
+    properties: list[Column] = field(default_factory=list)
+
+
+T = TypeVar("T", dict[str, Any], Extension)
 
 
 class _Asked:
@@ -92,7 +144,7 @@ class _Asked:
             "suggest": suggest,
             "extend": {
                 "propose_properties": {"service_url": root, "service_path": f"{path}/properties"},
-                "property_settings": described_settings(self._filler.min_probability),
+                "property_settings": _described_settings(self._filler.min_probability),
             },
         }
         if key:
@@ -124,10 +176,25 @@ class _Asked:
         return {"id": page.id, "name": page.title, "description": shorten(first, DESCRIPTION, placeholder=" …")}
 
     async def _extension(self, request: Extension) -> Response:
+        """Give the cells of new columns: every id has each, an empty list where nothing is likely enough."""
         refuse_more("cells", len(request.ids) * len(request.properties), MOST_ASKED)
         refuse_more("rows and columns", max(len(request.ids), len(request.properties)), MOST_ASKED)
         pages = [self._served.page(page_id) for page_id in dict.fromkeys(request.ids) if self._served.has_page(page_id)]
-        return _json(await extended(request, pages, self._filler))
+        columns = []
+        for one in request.properties:
+            chosen = one.chosen
+            named = relation_named(one.id, "one" if chosen.limit == 1 else "many")
+            columns.append((one.id, replace(named, min_probability=chosen.probability), chosen))
+        asked = [(page, *column) for page in pages for column in columns]
+        refuse_long([page.title for page in pages], [one.id for one in request.properties])
+        claims = await self._filler.claims([Slot(subject_of(page.title), relation) for page, _, relation, _ in asked])
+        rows: dict[str, dict[str, list[dict[str, Any]]]] = {
+            page_id: {column: [] for column, _, _ in columns} for page_id in request.ids
+        }
+        for (page, column, _, chosen), said in zip(asked, claims, strict=True):
+            accepted = [claim for claim in said if claim.accepted][: chosen.limit or None]
+            rows[page.id][column] = [_cell(claim, chosen.content) for claim in accepted]
+        return _json({"meta": [{"id": column, "name": column} for column, _, _ in columns], "rows": rows})
 
     async def suggested_pages(self) -> Response:
         """Suggest pages whose title begins with the prefix, and the page that has it for its id."""
@@ -167,6 +234,35 @@ class _Asked:
 
     def _field(self, name: str) -> str:
         return str(self._fields.get(name, ""))
+
+
+def _described_settings(min_probability: float) -> list[dict[str, Any]]:
+    """Describe `Settings` as the protocol does; below `min_probability`, a cell stays empty by default."""
+    names = "name", "label", "type", "default", "help_text"
+    probability = "From 0 to 1: cells whose values are less likely right stay empty"
+    settings: list[tuple[Any, ...]] = [
+        ("limit", "Values", "number", 1, "How many values a cell has at most; 0 for all that are likely enough"),
+        ("probability", "Probability", "number", min_probability, probability),
+        ("content", "Content", "select", "value", "The value, or what is known of it"),
+    ]
+    described = [dict(zip(names, one, strict=True)) for one in settings]
+    described[-1]["choices"] = [{"value": value, "name": name} for value, name in CONTENTS.items()]
+    return described
+
+
+def _cell(claim: Claim, content: Content) -> dict[str, Any]:
+    """Return a value, or its evidence or probability, in the form of the protocol."""
+    if content == "sentence":
+        return {"str": claim.sentence}
+    if content == "place":
+        return {"str": f"{claim.page_id}, paragraph {claim.paragraph}, characters {claim.start}-{claim.end}"}
+    if content == "probability":
+        return {} if claim.probability is None else {"float": claim.probability}
+    if isinstance(claim.normal, PageValue):
+        return {"id": claim.normal.page_id, "name": claim.normal.title}
+    # A date of OpenRefine is a moment: a day is, a year or a Julian date would become one that nobody has said.
+    iso = written(claim, "iso")
+    return {"date": f"{iso}T00:00:00Z"} if isinstance(claim.normal, DateValue) and DAY.fullmatch(iso) else {"str": iso}
 
 
 def _properties(names: Iterable[str]) -> list[dict[str, str]]:
