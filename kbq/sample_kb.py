@@ -33,9 +33,6 @@ def sample_folder(build: Callable[..., object], building: Building = quietly) ->
     """Return the folder of the sample knowledge base, built by `build(corpus, folder, report=…)` on first use.
 
     It is built beside its place and moved there: two first uses at the same time do no harm.
-
-    Raises:
-        KnowledgeBaseError: the cache folder cannot be written.
     """
     folder = cache_folder() / f"sample-{kbq.__version__}-{_digest()}"
     _remove_left(folder.parent)

@@ -72,8 +72,7 @@ def refuse_idle(context: typer.Context, backend: Backend, reader: str | None) ->
 def read_queries(texts: Sequence[str], source: str | None) -> list[tuple[str, str]]:
     """Return the queries that are given, with an empty place, and those of a file, with "file:line".
 
-    Raises:
-        QueryError: there is none, or some are malformed (all of them are named).
+    Raises QueryError if there is none, or names each one that is malformed.
     """
     from kbq.dump.manifest import MANIFEST
     from kbq.model.queries import refuse_unreadable

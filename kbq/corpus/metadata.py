@@ -20,8 +20,7 @@ _WANTED = "write text, a finite number, true, false, null, a list or an object"
 def clean_metadata(fields: Mapping[str, object]) -> dict[str, object]:
     """Return the fields with clean texts and names, inside lists and objects, too.
 
-    Raises:
-        CorpusError: a value is not JSON, or too deep, or two names are the same once they are clean.
+    Raises CorpusError if a value is not JSON, or too deep, or two names are the same once they are clean.
 
     >>> clean_metadata({"url": "https://a.org/Cafe\u0301", "years": [1815, None]})
     {'url': 'https://a.org/Café', 'years': [1815, None]}

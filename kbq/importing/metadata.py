@@ -72,8 +72,7 @@ def _numbers(facts: dict[str, Any], name: str) -> Rows:
 def decompressed(chunk: bytes) -> bytes:
     """Return the bytes that a chunk holds; no size in it is believed before it is compared with the others.
 
-    Raises:
-        ValueError: it is not such a chunk, or is damaged.
+    Raises ValueError if it is not such a chunk, or is damaged.
 
     >>> decompressed(HEADER.pack(2, 1, RAW, 1, 3, 3, 19) + b"abc")
     b'abc'

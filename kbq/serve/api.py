@@ -43,11 +43,7 @@ KbName = Annotated[str | None, Field(max_length=64, description="a name; by defa
 
 
 async def json_only(request: Request) -> None:
-    """Refuse a body that is not declared as JSON: a form of another site can send anything else.
-
-    Raises:
-        RefusedError: of another type.
-    """
+    """Refuse a body that is not declared as JSON: a form of another site can send anything else."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.method == "POST" and given != "application/json":
         raise RefusedError(415, f"the content type is {given!r:.60}: send application/json")
@@ -104,8 +100,7 @@ async def answered(
 ) -> Response:  # fmt: skip
     """Answer queries from the knowledge base of this name.
 
-    Raises:
-        KbqError: they cannot be asked, take too long, or have answers that are too long.
+    Raises KbqError if they cannot be asked, take too long, or have answers that are too long.
     """
     served = services.kbs.named(kb)
     refuse_costly(len(texts), options)

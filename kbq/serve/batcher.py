@@ -137,10 +137,7 @@ class Batcher:
         """Refuse more queries where too many of large requests wait, or of others.
 
         A request alone is never too many. Clients that have none in the queue are refused where there are twice as
-        many, so that no other keeps them out.
-
-        Raises:
-            OverloadedError: says when to try again.
+        many, so that no other keeps them out. The OverloadedError says when to try again.
         """
         waiting = sum(count for (of_large, _), count in self._queries.items() if of_large == is_large)
         most = self._most if self._queries[is_large, CLIENT.get()] else 2 * self._most

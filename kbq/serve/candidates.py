@@ -79,8 +79,7 @@ def name_of(query: object) -> Name:
 async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Candidate]]:
     """Find the candidates of each name, best first.
 
-    Raises:
-        KbqError: a property is not a relation that can be asked for, or there are too many.
+    Raises KbqError if a property is not a relation that can be asked for, or there are too many.
     """
     refuse_more("properties of candidates", CHECKED * sum(len(name.properties) for name in names), MOST_ASKED)
     values = (len(one.v) for name in names for one in name.properties if isinstance(one.v, list))

@@ -48,11 +48,7 @@ class Folder:
     ray: str | None = None  # the address of a Ray cluster that searches it
 
     def opened(self, others: Iterable[ServedKb]) -> KnowledgeBase:
-        """Open the knowledge base as it is now, with the encoders of one of the others where they are the same.
-
-        Raises:
-            KbqError: it cannot be opened.
-        """
+        """Open the knowledge base as it is now, with the encoders of one of the others where they are the same."""
         manifest = read_manifest(self.path)
         wanted = self.model or manifest.model, manifest.model_fingerprint
         models = (one.kb.model for one in others)
@@ -202,8 +198,7 @@ class KnowledgeBases:
 def open_knowledge_bases(folders: Mapping[str, Folder]) -> KnowledgeBases:
     """Open knowledge bases by name; those with the same encoders share them.
 
-    Raises:
-        KbqError: one cannot be opened, or a name cannot be part of an address.
+    Raises KbqError if one cannot be opened, or a name cannot be part of an address.
     """
     served: list[ServedKb] = []
     for name, folder in folders.items():

@@ -91,8 +91,7 @@ class Server(uvicorn.Server):
 def listen(settings: ServeSettings) -> socket.socket:
     """Open a socket that listens at the address of the settings.
 
-    Raises:
-        KbqError: it is taken, or not an address of this machine.
+    Raises KbqError if it is taken, or not an address of this machine.
     """
     try:
         family = socket.getaddrinfo(settings.host or None, settings.port, flags=socket.AI_PASSIVE)[0][0]

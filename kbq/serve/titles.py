@@ -86,10 +86,8 @@ class PageTitles:
     def listed(self, prefix: str, where: Sequence[str], first: int, count: int) -> PageList:
         """Return pages whose titles begin with a prefix and that have some metadata, each `field=value`.
 
-        It takes seconds where the metadata of many pages are asked for the first time.
-
-        Raises:
-            KbqError: no page has such a field, or there are too many pages to sort.
+        It takes seconds where the metadata of many pages are asked for the first time. Raises KbqError if no page has
+        such a field, or there are too many pages to sort.
         """
         rows = self._rows_of(prefix)
         if len(self._places) > MOST_FACETED:

@@ -104,8 +104,7 @@ def as_arrow(values: Sequence[Any], kind: Any) -> Any:
 def _of_type(value: Any, kind: Any) -> Any:
     """Return a value as an Arrow type has it: a text that was filled in becomes a number, a day, or a list.
 
-    Raises:
-        ValueError: it does not fit the type.
+    Raises ValueError if it does not fit the type.
     """
     from pyarrow import types
 

@@ -109,8 +109,7 @@ class Claim:
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Return the claim that `to_dict` gave.
 
-        Raises:
-            ValueError: a field is missing, unknown or of another type, or the value is not at its place.
+        Raises ValueError if a field is missing, unknown or of another type, or the value is not at its place.
         """
         unknown = [name for name in fields if name not in cls.__slots__]
         if unknown:
@@ -146,20 +145,12 @@ def written(claim: Claim, dates: Dates) -> str:
 
 
 def write_claims(path: Path, claims: Iterable[Claim]) -> None:
-    """Replace a file of claims atomically.
-
-    Raises:
-        KbqError: it cannot be written.
-    """
+    """Replace a file of claims atomically."""
     write_lines(path, (json.dumps(claim.to_dict(), ensure_ascii=False) for claim in claims))
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    r"""Replace a text file atomically. Lone surrogates, which UTF-8 cannot encode, become the escapes \ud800.
-
-    Raises:
-        KbqError: it cannot be written.
-    """
+    r"""Replace a text file atomically. Lone surrogates, which UTF-8 cannot encode, become the escapes \ud800."""
     with (
         writing_to(path, KbqError),
         replacing(path) as partial,

@@ -41,8 +41,7 @@ Decided: TypeAlias = Mapping[Cell, Mapping[str, Decision]]  # by value, as value
 def decision_of(fields: Mapping[str, object]) -> Decision:
     """Return the decision in a JSON object, whose other fields are ignored.
 
-    Raises:
-        KbqError: why there is none.
+    Raises KbqError, which says why, if there is none.
     """
     texts = [fields.get(name) for name in ("subject", "relation", "value", "decision")]
     more = [fields.get(name, "") for name in ("reviewer", "time")]
@@ -60,8 +59,7 @@ def decision_of(fields: Mapping[str, object]) -> Decision:
 def read_decisions(path: Path) -> dict[Cell, dict[str, Decision]]:
     """Return the decisions in a file of JSON lines that count.
 
-    Raises:
-        KbqError: it cannot be read, or some lines are not decisions; each of them is named.
+    Raises KbqError if it cannot be read, or names each line that is not a decision.
     """
     decisions: list[Decision] = []
     problems: list[str] = []

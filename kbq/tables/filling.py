@@ -80,8 +80,7 @@ class Filling:
     def _find_slots(self, tokenizers: Sequence[QueryTokenizer]) -> list[str]:
         """Find the cells that the options ask for; return why those of some rows cannot be asked for.
 
-        Raises:
-            KbqError: the table has no such column of subjects, or no cell to ask for.
+        Raises KbqError if the table has no such column of subjects, or no cell to ask for.
         """
         subject, relations, options = self._options.subject, self._relations, self._options
         self._table.refuse_without(subject)

@@ -68,8 +68,7 @@ class FillOptions:
     def threshold(self, kb: OpenKnowledgeBase, search: SearchOptions) -> float:
         """Return the probability from which on an answer fills a cell.
 
-        Raises:
-            QueryError: answers have no probability here, or the precision cannot be promised.
+        Raises QueryError if answers have no probability here, or the precision cannot be promised.
         """
         if self.precision is None:
             least = MIN_PROBABILITY if self.min_probability is None else self.min_probability
@@ -114,8 +113,7 @@ class FillWords(RankWords, total=False):
 def fill_options(words: FillWords) -> tuple[FillOptions, dict[str, Any]]:
     """Divide the options of `KnowledgeBase.fill` into its own and those of the search; paths may be texts.
 
-    Raises:
-        KbqError: a value has no meaning, or two exclude each other.
+    Raises KbqError if a value has no meaning, or two exclude each other.
     """
     left: dict[str, Any] = dict(words)
     given = chosen(left, FillOptions)

@@ -40,8 +40,7 @@ _ENDS_A_SCRIPT = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\
 def format_of(path: Path, format: Format | None, is_check: bool, has_ids: bool) -> Format:
     """Return the format to write: the one that is asked for, or that of the suffix.
 
-    Raises:
-        KbqError: the suffix is unknown, or the format cannot express what is asked for.
+    Raises KbqError if the suffix is unknown, or the format cannot express what is asked for.
     """
     tables, every = get_args(TableFormat), get_args(Format)
     found: Format | None = format or next((end for end in every[::-1] if path.name.lower().endswith(f".{end}")), None)
@@ -55,11 +54,7 @@ def format_of(path: Path, format: Format | None, is_check: bool, has_ids: bool) 
 
 
 def refuse_unfit(table: Table, format: Format) -> None:
-    """Refuse a table that cannot be written in a format, before work is spent on it.
-
-    Raises:
-        KbqError: why it cannot.
-    """
+    """Refuse a table that cannot be written in a format, before work is spent on it."""
     if format in get_args(TableFormat):
         refuse_unwritable(table, format)  # type: ignore[arg-type]
     elif format in ("long.parquet", "long.xlsx"):
@@ -69,11 +64,7 @@ def refuse_unfit(table: Table, format: Format) -> None:
 def write(
     table: Table, path: Path, format: Format, source: Source, relations: Sequence[Relation], ids: Mapping[str, str]
 ) -> Table:
-    """Replace a file by a filled table; return the table with the counts of what could not be written as it is.
-
-    Raises:
-        KbqError: the file cannot be written.
-    """
+    """Replace a file by a filled table; return the table with the counts of what could not be written as it is."""
     formulas, counts = 0, table.counts
     if format == "nt":
         write_lines(path, ntriples(table.claims, relations, ids))
@@ -99,8 +90,7 @@ def long_table(claims: Iterable[Claim]) -> Table:
 def write_long(path: Path, claims: Iterable[Claim], format: TableFormat) -> int:
     """Replace a file by the long table; return how many texts got an apostrophe, as `write_table` does.
 
-    Raises:
-        KbqError: it cannot be written, or pyarrow is missing.
+    Raises KbqError if it cannot be written, or pyarrow is missing.
     """
     if format != "parquet":
         return write_table(long_table(claims), path, format)
@@ -147,9 +137,6 @@ def write_review(path: Path, claims: Iterable[Claim], source: Source, relations:
 
     The claims are data, not HTML, and the page's policy forbids every script but its own, so that no text of a corpus
     can do anything.
-
-    Raises:
-        KbqError: it cannot be written.
     """
     page = (BROWSER / "review.html").read_text("utf-8")
     script = "".join((BROWSER / name).read_text("utf-8") for name in (*SHARED, "review.js"))

@@ -72,11 +72,7 @@ def _lacking(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) ->
 
 
 def command(claim: Claim, source: Source, relation: Relation | None, ids: Mapping[str, str]) -> str:
-    """Return the line of a claim.
-
-    Raises:
-        KbqError: why it cannot be written.
-    """
+    """Return the line of a claim. Raises KbqError, which says why, if it cannot be written."""
     subject = subject_number(claim, ids)
     if not subject:
         raise NoNumberError(f"subject {claim.subject!r:.80}", claim.subject)

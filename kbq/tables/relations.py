@@ -104,11 +104,7 @@ def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> li
 
 
 def relation_named(name: str, values: Values = "one") -> Relation:
-    """Return the relation of this name, with no type and no property.
-
-    Raises:
-        KbqError: it cannot be asked.
-    """
+    """Return the relation of this name, with no type and no property. Raises KbqError if it cannot be asked."""
     relation = _from_table(clean_text(name).strip(), {"values": values})
     _refuse_unaskable(relation)
     return relation
@@ -125,11 +121,10 @@ def known_relations() -> dict[Relation, tuple[str, ...]]:
 def preset(name: str) -> list[Relation]:
     """Return the relations of a preset, or the known relation of this name, with or without "@"; of "", all.
 
+    Raises KbqError if there is none.
+
     >>> [relation.property for relation in preset("@place of birth")], len(preset("usual"))
     (['P19'], 29)
-
-    Raises:
-        KbqError: there is none.
     """
     mark, wanted, known = name[: name.startswith(MARK)], name.removeprefix(MARK).strip(), known_relations()
     of_preset = [relation for relation, presets in known.items() if not wanted or wanted in presets]
@@ -172,8 +167,7 @@ def _quoted(text: str) -> str:
 def read_relations(path: Path) -> list[Relation]:
     """Return the relations of a file, in its order.
 
-    Raises:
-        KbqError: it cannot be read, a key is unknown, or a value has no meaning: file, line and key are named.
+    Raises KbqError if it cannot be read, a key is unknown, or a value has no meaning: file, line and key are named.
     """
     text = re.sub("\r\n?", "\n", read_text(str(path), LONGEST))
     try:

@@ -181,8 +181,7 @@ class FillRun:
     def answers(self, shards: Sequence[Shard]) -> Iterator[Kept]:
         """Yield the answers that are kept, to be added to; meanwhile no other process adds to them, or writes a view.
 
-        Raises:
-            KbqError: another process is at work, or a file cannot be written or is damaged.
+        Raises KbqError if another process is at work, or a file cannot be written or is damaged.
         """
         with writing_to(self.out.parent, KbqError, "choose another --out"):
             make_folders(self.out.parent)

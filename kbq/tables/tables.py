@@ -165,8 +165,7 @@ class Table:
 def read_table(path: str | Path) -> Table:
     """Read a table in any form that `read_rows` reads.
 
-    Raises:
-        KbqError: the file cannot be read, is empty, has two columns of one name, or rows that do not fit.
+    Raises KbqError if the file cannot be read, is empty, has two columns of one name, or rows that do not fit.
     """
     rows = read_rows(str(path), is_bounded=True)
     table = Table.of(row for _, row in rows.numbered)
@@ -178,11 +177,8 @@ def read_table(path: str | Path) -> Table:
 def write_table(table: Table, path: Path, format: RowFormat) -> int:
     """Replace a file by the table, in the dialect that it was read in; return how many values got an apostrophe.
 
-    In CSV and TSV, values from the knowledge base and names of new columns get one if a spreadsheet would compute
-    them. All other cells stay as they were.
-
-    Raises:
-        KbqError: it cannot be written.
+    In CSV and TSV, values from the knowledge base and names of new columns get one if a spreadsheet would compute them.
+    All other cells stay as they were.
     """
     read = (table.before or table).dialect
     with writing_to(path, KbqError, goes_on=True), replacing(path) as partial:
@@ -218,11 +214,7 @@ def _write_separated(table: Table, path: Path, dialect: Dialect) -> int:
 
 
 def refuse_unwritable(table: Table, format: RowFormat) -> None:
-    """Refuse a table that a format cannot hold, before work is spent on it.
-
-    Raises:
-        KbqError: why it cannot, or which library is missing.
-    """
+    """Refuse a table that a format cannot hold, before work is spent on it."""
     if format == "parquet":
         try:
             import pyarrow  # noqa: F401

@@ -74,10 +74,8 @@ def read_ids(path: Path) -> dict[str, str]:
     """Read Q-numbers by what has them: a subject, a value, a page id or title, a unit.
 
     A column with a Q-number has those of the names to its left or else to its right. So a table with several such
-    columns, as OpenRefine exports it, can be read; names that have none yet are left out.
-
-    Raises:
-        KbqError: the file cannot be read, has no Q-number, something else in their column, or two for one name.
+    columns, as OpenRefine exports it, can be read; names that have none yet are left out. Raises KbqError if the file
+    cannot be read, has no Q-number, something else in their column, or two for one name.
     """
     rows, problems = list[tuple[int, list[str]]](), list[str]()
     for number, read in read_rows(str(path), has_header=False, is_bounded=True).numbered:

@@ -215,8 +215,7 @@ class SpartaModel:
     def new(cls, checkpoint: str, config: SpartaConfig) -> Self:
         """Return an untrained model from any BERT-like checkpoint with segments.
 
-        Raises:
-            ModelError: there is no such checkpoint, or it has no segments.
+        Raises ModelError if there is no such checkpoint, or it has no segments.
         """
         network = Sparta(pretrained_backbone(checkpoint))
         if getattr(network.backbone.config, "type_vocab_size", 0) < 2:
