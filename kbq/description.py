@@ -125,9 +125,7 @@ def index_speeds(folder: Path, opened: "Callable[[IndexKind], OpenKnowledgeBase]
     """Time each index of a knowledge base, the one that answers first, with slots of its own pages.
 
     Exact search comes last where it was not built but memory, and the device's, too, has room for all vectors.
-
-    Args:
-        opened: gives the knowledge base with an index of this kind.
+    `opened`: gives the knowledge base with an index of this kind.
     """
     manifest = read_manifest(folder)
     for entry in manifest.entries:

@@ -73,11 +73,8 @@ _ALIKE: set[str] = set()  # nodes that have been looked at; those of another clu
 def connect(address: str, alike: bool = True) -> Cluster:
     """Connect to the cluster at this address, `HOST:PORT` of its head or `local`, and look at its nodes.
 
-    Args:
-        alike: refuse nodes that compute otherwise than this machine.
-
-    Raises:
-        ClusterError: there is none, or a node computes otherwise.
+    `alike`: refuse nodes that compute otherwise than this machine. Raises ClusterError if there is no cluster, or it
+    refuses a node.
     """
     if address != LOCAL:
         _refuse_deaf(address)

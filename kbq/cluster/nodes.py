@@ -63,9 +63,8 @@ class ClusterReport:
 def check(address: str, kb: Path | None = None, index: IndexKind | None = None) -> ClusterReport:
     """Look at all nodes of a cluster and, if a knowledge base is given, open it on those that compute alike.
 
-    Raises:
-        ClusterError: there is no cluster at this address.
-        KnowledgeBaseError: there is no knowledge base in the folder, or none with this index.
+    Raises ClusterError if there is no cluster at this address, KnowledgeBaseError if there is no knowledge base in the
+    folder, or none with this index.
     """
     manifest = None if kb is None else read_manifest(kb)
     cluster = connect(address, alike=False)
@@ -107,12 +106,8 @@ class GroupCopy:
 def place(address: str, kb: Path, to: Path, report: Report = silent) -> list[GroupCopy]:
     """Copy the shards of each group to a folder of the node that searches them on this cluster; searches use it then.
 
-    Args:
-        to: the folder, on each node; copies of one knowledge base have a folder in it.
-
-    Raises:
-        ClusterError: there is no cluster at this address, or shards were not copied; the others were.
-        KnowledgeBaseError: there is no knowledge base in the folder, it is damaged, or it cannot be written.
+    `to`: the folder, on each node; copies of one knowledge base have a folder in it. Raises ClusterError if shards were
+    not copied, KnowledgeBaseError if the knowledge base is missing or damaged, or cannot be written.
     """
     manifest, kb = read_manifest(kb), kb.resolve()
     manifest.refuse_codes(kb)

@@ -174,11 +174,8 @@ def open_searcher(
 ) -> "RaySearcher":
     """Open a knowledge base on the cluster at this address, in as many groups as can be searched side by side.
 
-    Args:
-        shown: of each shard, the pages that may be answered with; none: all. Shapes: (pages,).
-
-    Raises:
-        ClusterError: the cluster cannot be used, or a node cannot open its shards.
+    `shown`: of each shard, the pages that may be answered with; none: all. Shapes: (pages,). Raises ClusterError if the
+    cluster cannot be used, or a node cannot open its shards.
     """
     cluster = connect(address)
     groups = divided(folder, manifest, index, shards, cluster.cpus, shown, length_penalty)

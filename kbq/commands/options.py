@@ -50,12 +50,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="Page ids must be integer
 
 
 def takes(record: Any, *names: str, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Any]:
-    """Give a command the options of a record, in place of its parameter of that type.
-
-    Args:
-        names: the options; by default all.
-        without: options that the command lacks.
-    """
+    """Give a command the options of a record, in place of its parameter of that type: all, or `names`, `without` some."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         parameters = inspect.signature(command).parameters.values()

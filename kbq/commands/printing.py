@@ -36,8 +36,7 @@ NAMED = 3  # names shown of a longer list
 def answer_lines(rank: int, hit: Answer, beside_judged: bool = False) -> list[Line]:
     """Show an answer with its place, and the text around it.
 
-    Args:
-        beside_judged: other answers have probabilities, beside which a score would mislead.
+    `beside_judged`: other answers have probabilities, beside which a score would mislead.
     """
     value = "not judged" if beside_judged and hit.probability is None else worth(hit)
     place = f"page {hit.page_id}, paragraph {hit.paragraph}, characters {hit.start}-{hit.end}"

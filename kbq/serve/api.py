@@ -54,11 +54,7 @@ health = APIRouter()
 
 
 def http_fields(record: Any, *names: str, **changes: Any) -> Any:
-    """Make a base for requests over HTTP, with these options of a record.
-
-    Args:
-        changes: (type, narrower limits) of some of them.
-    """
+    """Make a base for requests over HTTP, with these options of a record; `changes`: (type, narrower limits) of some."""
     fields: dict[str, Any] = {}
     for one in declared(record):
         if one.name in names:

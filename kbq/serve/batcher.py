@@ -46,12 +46,7 @@ class Batcher:
     """The queue and the one thread that searches, which runs within `async with`."""
 
     def __init__(self, queue: int = QUEUE, seconds: float = SECONDS, metrics: Metrics | None = None) -> None:
-        """A batcher that is not running yet.
-
-        Args:
-            queue: how many queries wait at most.
-            seconds: after which a request is given up, unless its caller names another deadline.
-        """
+        """`queue`: queries that wait at most. `seconds`: until a request is given up, unless its caller says otherwise."""
         self._most, self._seconds, self._metrics = queue, seconds, metrics or Metrics()
         self._queue: list[Waiting] = []
         self._queries: Counter[tuple[bool, str]] = Counter()  # in the queue, as plain ones: of large requests or not
@@ -94,10 +89,8 @@ class Batcher:
     async def ask(self, kb: ServedKb, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
         """Return the answers to each text, as `KnowledgeBase.query` gives them.
 
-        Raises:
-            QueryError: a text cannot be asked, or the options do not fit.
-            OverloadedError: too many queries wait.
-            LateError: there was no answer in time.
+        Raises QueryError if a text cannot be asked or the options do not fit, OverloadedError if too many queries wait, and
+        LateError if there was no answer in time.
         """
         return [one.likely for one in await self._results(kb.kb, texts, options, spell=False)]
 
@@ -148,12 +141,7 @@ class Batcher:
     async def call(self, work: Callable[[], T], deadline: float | None = None, costs: float = SMALL) -> T:
         """Return what other work returns, done by the thread that searches: nothing else may use an encoder meanwhile.
 
-        Args:
-            deadline: of `time.monotonic`.
-            costs: about as much as so many plain queries.
-
-        Raises:
-            LateError: the deadline has passed before.
+        `deadline`: of `time.monotonic`; LateError says that it has passed. `costs`: about as much as so many plain queries.
         """
         future = asyncio.get_running_loop().create_future()
         outcome: T = await self._outcome(Work(outcome=future, work=work, cost=costs), deadline)

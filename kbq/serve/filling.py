@@ -52,10 +52,8 @@ class SlotFiller:
     async def claims(self, slots: Sequence[Slot], pages: Sequence[str] = ()) -> list[list[Claim]]:
         """Return the accepted claims of each slot or, where there is none, the best guess, if any.
 
-        Args:
-            slots: those that the encoder cannot read have no claims. Relations have thresholds of their own, or
-                `min_probability`.
-            pages: for each slot, the id of the page that alone is listened to; none: all pages are.
+        Slots that the encoder cannot read have no claims. Relations have thresholds of their own, or `min_probability`.
+        `pages`: for each slot, the id of the page that alone is listened to; none: all pages are.
         """
         accepts = self.served.kb.model.query_tokenizer.accepts
         queries = await asyncio.to_thread(lambda: [[text for text in slot.queries if accepts(text)] for slot in slots])
@@ -91,11 +89,8 @@ class TableFiller:
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Yield a line for each empty cell, with its claims and these as N-Triples, and in the end one with the table.
 
-        Cells of rows with one subject are one: its line has the numbers of the rows, and of the relation.
-
-        Raises:
-            KbqError: nothing can be asked.
-            OverloadedError: too many tables are being filled.
+        Cells of rows with one subject are one: its line has the numbers of the rows, and of the relation. Raises KbqError
+        if nothing can be asked, OverloadedError if too many tables are being filled.
         """
         kb = served.kb  # the whole table is filled from one, even if it is replaced meanwhile
         client = CLIENT.get()

@@ -79,11 +79,7 @@ class ServedKb:
     """A named knowledge base, which is opened again when its folder has changed."""
 
     def __init__(self, name: str, folder: Folder, others: Iterable[ServedKb] = ()) -> None:
-        """Open a knowledge base; raises KbqError where it cannot be.
-
-        Args:
-            others: that may have the same encoders.
-        """
+        """Open a knowledge base, with the encoders of one of the others if they are the same."""
         self.name = name
         self.problem = ""  # why the present content of the folder is not served
         self._folder, self._seen = folder, folder.stamp

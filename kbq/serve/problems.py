@@ -68,8 +68,7 @@ def status_of(error: KbqError) -> int:
 def document(error: KbqError, hidden: Callable[[str], str]) -> dict[str, object]:
     """Make the problem document of an error: its sentence and, where there are several, all problems and their fields.
 
-    Args:
-        hidden: gives a text without the places on this machine that are in it.
+    `hidden`: gives a text without the places on this machine that are in it.
     """
     status = status_of(error)
     found: dict[str, object] = {"title": title_of(status), "status": status, "detail": hidden(str(error))}

@@ -66,8 +66,7 @@ class Decider:
     def claims(self, slot: Slot, answers: Iterable[Sequence[Answer]]) -> list[Claim]:
         """Return the claims that are accepted or, if none is, the best guess; none if nothing was found.
 
-        Args:
-            answers: to each wording, best first.
+        `answers`: to each wording, best first.
         """
         relation = slot.relation
         decided = {value: one.choice for value, one in self._decisions.get(slot.cell, {}).items()}

@@ -87,8 +87,7 @@ def decided(decisions: Iterable[Decision]) -> dict[Cell, dict[str, Decision]]:
 def disputed(decisions: Decided, many: Collection[str]) -> list[tuple[Decision, Decision]]:
     """Return the last two values accepted for a cell, where reviewers differ; the last of them counts.
 
-    Args:
-        many: relations whose cells take several values, so that reviewers may differ.
+    `many`: relations whose cells take several values, so that reviewers may differ.
     """
     disputes = []
     for (_, relation), values in decisions.items():
@@ -106,9 +105,7 @@ def obeyed(
 ) -> list[Claim]:
     """Return the claims of a cell as people decided: with what they accepted, whether it was found or not.
 
-    Args:
-        claims: without the values that were rejected.
-        normal: gives the normal form of a value of a relation.
+    `claims`: without the values that were rejected. `normal`: gives the normal form of a value of a relation.
     """
     wanted = [decision for decision in decisions.values() if decision.choice == "accept"]
     if wanted and not wanted[-1].value:

@@ -86,11 +86,7 @@ def best_known(
 ) -> list[tuple[Relation, float, int]]:
     """Ask for relations of some pages from all over a knowledge base; those that are answered best come first.
 
-    Returns:
-        Each relation with the share of the pages that have a likely value, and the number of pages asked for.
-
-    Raises:
-        KbqError: answers have no probability here.
+    Each comes with the share of the pages that have a likely value, and the number of pages asked for.
     """
     rows = every_page(kb)
     chosen = rows[:: max(1, len(rows) // pages)][:pages]

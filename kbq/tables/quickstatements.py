@@ -26,19 +26,10 @@ CIRCUMSTANCES = {"~": ("P1480", "Q5727902"), "?": ("P1480", "Q18122778")}
 def write_quickstatements(
     path: Path, claims: Iterable[Claim], source: Source, relations: Iterable[Relation], ids: Mapping[str, str]
 ) -> tuple[int, int, int]:
-    """Write a command for each accepted claim.
+    """Write a command for each accepted claim; count commands, claims left out, and names without a Q-number.
 
     Claims that cannot be written go to PATH.left-out.jsonl, with a `reason` each. Names that lack a Q-number go to
-    PATH.ids-todo.tsv, those of most claims first: with its column `id` filled in, it is a file of ids.
-
-    Args:
-        ids: Q-numbers of Wikidata of subjects, page ids, titles and units; see `read_ids`.
-
-    Returns:
-        How many commands were written, claims left out, and names without a Q-number.
-
-    Raises:
-        KbqError: a file cannot be written.
+    PATH.ids-todo.tsv, those of most claims first: with its column `id` filled in, it is a file of ids (see `read_ids`).
     """
     by_name = {relation.name: relation for relation in relations}
     commands: dict[str, None] = {}  # in order, each once

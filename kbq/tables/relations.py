@@ -75,11 +75,8 @@ class Slot:
 def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> list[Relation]:
     """Return relations by name, from files (*.toml), presets (@people), known ones (@employer), or as they are.
 
-    Args:
-        values: of relations that are given by name.
-
-    Raises:
-        KbqError: there is none, two have one name, or one cannot be asked.
+    `values`: of relations that are given by name. Raises KbqError if there is none, two have one name, or one cannot be
+    asked.
     """
     relations: list[Relation] = []
     for one in given(wanted, KbqError, "the relations are", "a list of names, or of files"):

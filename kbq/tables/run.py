@@ -44,12 +44,8 @@ class Kept:
     def __init__(self, shards: Sequence[Shard], file: IO[bytes] | None = None, name: str = "answers") -> None:
         """Read the file; an unfinished last line, left by a killed run, is cut off.
 
-        Args:
-            file: to read and to append to; None: memory.
-            name: of the file, for messages.
-
-        Raises:
-            KbqError: a line of the file is damaged.
+        `file`: to read and to append to; None: memory. `name`: of the file, for messages. Raises KbqError if a line is
+        damaged.
         """
         self._file: IO[bytes] = BytesIO() if file is None else file
         self._name, self._pages = name, Pages(shards)
@@ -120,8 +116,7 @@ class FillRun:
             description: what decides the answers, by the words in which a difference is told.
             force: overwrite what others have made, and ask again if the answers are not to this run's questions.
 
-        Raises:
-            KbqError: `out` is not a file, or there is a file that this run has not made.
+        Raises KbqError if `out` is not a file, or there is a file that this run has not made.
         """
         self.out, self._command = out, command
         stem, names = out.stem.removesuffix(".long"), ("run.json", "answers.jsonl", "claims.jsonl")

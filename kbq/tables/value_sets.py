@@ -31,13 +31,8 @@ CLAIM_COLUMNS = {"subject", "relation", "value", "accepted"}
 def read_value_sets(path: Path, subject: str = "subject", relations: Sequence[str] = ()) -> ValueSets:
     """Read the values of a file, by subject and relation.
 
-    Args:
-        subject: the column of subjects in a wide table.
-        relations: the columns of values in a wide table; none: all others.
-
-    Raises:
-        KbqError: the file cannot be read.
-        EvaluationError: it has a line that does not fit the others.
+    `subject` and `relations`: the columns of a wide table, by default all others. Raises EvaluationError if a line does
+    not fit the others.
     """
     table = read_table(path)
     columns = set(table.columns)

@@ -43,15 +43,10 @@ def add_sparta(
     k: int = TERMS,
     report: Report = silent,
 ) -> Manifest:
-    """Index all shards, and write the tokenizer; returns the new manifest, which the caller writes.
+    """Index all shards, and write the tokenizer; return the new manifest, which the caller writes.
 
-    A run that was killed is resumed; shards that have these impacts already are skipped.
-
-    Args:
-        k: number of impacts to keep for each sentence, the strongest.
-
-    Raises:
-        KnowledgeBaseError: k is below 1.
+    A run that was killed is resumed; shards that have these impacts already are skipped. `k`: impacts kept of each
+    sentence, the strongest.
     """
     if k < 1:
         raise KnowledgeBaseError(f"terms is {k}, must be at least 1: choose a larger --terms")
@@ -84,12 +79,7 @@ def remove_other_impacts(folder: Path, manifest: Manifest) -> None:
 
 
 def write_sentence_impacts(folder: Path, shard: Shard, model: SpartaModel, k: int, stage: Stage) -> None:
-    """Write the index of a shard, resuming at the first missing block.
-
-    Args:
-        k: number of impacts to keep for each sentence, the strongest.
-        stage: counts paragraphs, block by block.
-    """
+    """Write the index of a shard, resuming at the first missing block; `stage` counts paragraphs."""
     blocks_folder = folder.with_name(folder.name + ".blocks")
     make_folder(blocks_folder)
     blocks = []
@@ -178,18 +168,10 @@ def compact_sparta(folder: Path, manifest: Manifest, new: Sequence[ShardEntry], 
 def index_sparta(
     folder: Path, model: str | Path, terms: int = TERMS, device: str = "auto", report: Report = silent
 ) -> int:
-    """Add the impacts that a SPARTA model has learned to a published knowledge base, or make them anew.
+    """Add the impacts of a SPARTA model to a published knowledge base, or make them anew; return the bytes of all.
 
-    Args:
-        model: folder of the model.
-        terms: impacts kept of each sentence, the strongest.
-
-    Returns:
-        The bytes of all impacts.
-
-    Raises:
-        KnowledgeBaseError: there is no knowledge base, or the folder cannot be written.
-        ModelError: there is no such model.
+    `terms`: impacts kept of each sentence, the strongest. Raises KnowledgeBaseError if there is no knowledge base or it
+    cannot be written, ModelError if there is no such model.
     """
     with changing(folder) as before:
         opened = SpartaModel.open(as_path(model, "a SPARTA model"), device)
