@@ -50,7 +50,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="Page ids must be integer
 
 
 def takes(record: Any, *names: str, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Any]:
-    """Give a command the options of a record, in place of its parameter of that type: all, or `names`, `without` some."""
+    """Replace a command's parameter of this type by the options of the record: all, or `names`, `without` some."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         parameters = inspect.signature(command).parameters.values()

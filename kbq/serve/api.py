@@ -54,7 +54,7 @@ health = APIRouter()
 
 
 def http_fields(record: Any, *names: str, **changes: Any) -> Any:
-    """Make a base for requests over HTTP, with these options of a record; `changes`: (type, narrower limits) of some."""
+    """Make a base for requests over HTTP, with these options of a record; `changes`: (type, narrower limits)."""
     fields: dict[str, Any] = {}
     for one in declared(record):
         if one.name in names:

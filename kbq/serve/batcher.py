@@ -46,7 +46,7 @@ class Batcher:
     """The queue and the one thread that searches, which runs within `async with`."""
 
     def __init__(self, queue: int = QUEUE, seconds: float = SECONDS, metrics: Metrics | None = None) -> None:
-        """`queue`: queries that wait at most. `seconds`: until a request is given up, unless its caller says otherwise."""
+        """`queue`: queries that wait at most. `seconds`: for a request, unless its caller names another deadline."""
         self._most, self._seconds, self._metrics = queue, seconds, metrics or Metrics()
         self._queue: list[Waiting] = []
         self._queries: Counter[tuple[bool, str]] = Counter()  # in the queue, as plain ones: of large requests or not
