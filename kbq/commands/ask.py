@@ -22,7 +22,7 @@ from kbq.commands.options import (
     refuse_given,
     takes,
 )
-from kbq.commands.progress import build_progress
+from kbq.commands.progress import Bar
 from kbq.commands.terminal import Styled, note, print_answers_json, print_error, show, tell
 from kbq.dump.options import BuildOptions
 from kbq.errors import KbqError
@@ -66,9 +66,9 @@ def build(
     from kbq.kb import KnowledgeBase
     from kbq.storage.files import folder_bytes
 
-    with build_progress(f"building {kb}") as (report, report_stage):
+    with Bar(f"building {kb}") as bar:
         built = KnowledgeBase.build(
-            corpus, kb, model, ray=ray, device=device, report=report, report_stage=report_stage, note=note,
+            corpus, kb, model, ray=ray, device=device, report=bar.pages, report_stage=bar.stage, note=note,
             **fields_of(options) | {"columns": columns},
         )  # fmt: skip
     counts, size = built.counts, folder_bytes(kb)

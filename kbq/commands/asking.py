@@ -12,7 +12,7 @@ import typer
 from kbq.answers import WORDS_ALONE, Backend
 from kbq.commands import printing
 from kbq.commands.options import Device, IndexName, Ray, TunedModel, refuse_given
-from kbq.commands.progress import build_progress
+from kbq.commands.progress import Bar
 from kbq.commands.terminal import Styled, note, show
 from kbq.errors import QueryError
 
@@ -57,8 +57,8 @@ class AskedKb:
 @contextmanager
 def _building(folder: Path) -> "Iterator[Callable[[Counts], None]]":
     note(f"building the sample knowledge base, once, in {folder}")
-    with build_progress("building") as (report, _):
-        yield report
+    with Bar("building") as bar:
+        yield bar.pages
 
 
 def refuse_idle(context: typer.Context, backend: Backend, reader: str | None) -> None:

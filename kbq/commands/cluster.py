@@ -8,7 +8,7 @@ import typer
 
 from kbq.commands.application import Commands
 from kbq.commands.options import MAINTAIN, IndexName, Json, Kb
-from kbq.commands.progress import stage_progress
+from kbq.commands.progress import Bar
 from kbq.commands.terminal import tell
 from kbq.errors import ClusterError
 
@@ -62,7 +62,7 @@ def place(
     """
     from kbq.cluster.nodes import place
 
-    with stage_progress("placing") as report:
-        copies = place(ray, kb, to, report)
+    with Bar("placing") as bar:
+        copies = place(ray, kb, to, bar.stage)
     lines = [f"{copy.shards} on node {copy.node}: {copy.bytes:,} bytes copied to {copy.folder}" for copy in copies]
     tell({"groups": [dataclasses.asdict(copy) for copy in copies]}, as_json, *lines)

@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 from kbq.answers import RankWords, SearchOptions
 from kbq.commands.asking import AskedKb
 from kbq.commands.options import FILL, Device, Json, TunedModel, fields_of, output_path, refuse_given, takes
-from kbq.commands.progress import filling_progress
+from kbq.commands.progress import Bar
 from kbq.commands.terminal import note, print_file, tell, typed_command
 from kbq.tables.options import FillOptions
 
@@ -117,11 +117,11 @@ def fill(
         options = replace(options, empty=tuple(filter(None, (text.strip() for text in empty.split(",")))))
     asked.note_sample()
     kb, verb = asked.open(), "checking" if options.check else "filling"
-    with TemporaryDirectory() as folder, filling_progress(f"{verb} {table or kb.folder}") as report:
+    with TemporaryDirectory() as folder, Bar(f"{verb} {table or kb.folder}") as bar:
         written = Path(folder, f"table.{options.format or 'csv'}") if str(out) == PRINTED else out
         words = {name: getattr(search, name) for name in RANKING}
         filled = kb.fill(
-            table, relations or (), written, command=typed_command(), note=note, report=report,
+            table, relations or (), written, command=typed_command(), note=note, report=bar.cells,
             **fields_of(options), **words,
         )  # fmt: skip
         printed = written.read_bytes() if written and written != out else None
@@ -235,8 +235,8 @@ def list_relations(
     if kb is not None:
         from kbq.tables.fill import best_known
 
-        with filling_progress(f"asking {kb}") as report:
-            ranked = best_known(AskedKb(kb, model=model, device=device).open(), found, pages, report)
+        with Bar(f"asking {kb}") as bar:
+            ranked = best_known(AskedKb(kb, model=model, device=device).open(), found, pages, bar.cells)
         found = [relation for relation, _, _ in ranked]
         comments = [f"{likely:.0%} of {asked} pages have a likely value" for _, likely, asked in ranked]
     rows = [dataclasses.asdict(relation) | {"groups": known_relations()[relation]} for relation in found]

@@ -9,7 +9,7 @@ import typer
 from kbq.commands import printing
 from kbq.commands.application import Commands
 from kbq.commands.options import MAINTAIN, Device, Json, output_path
-from kbq.commands.progress import build_progress
+from kbq.commands.progress import Bar
 from kbq.commands.terminal import note, tell, typed_command
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def dump(
     """Make a knowledge base of a phrase dump. Its vectors stay as they are. A killed run resumes."""
     from kbq.importing.dump import import_dump
 
-    with build_progress(f"importing {kb}") as (report, report_stage):
+    with Bar(f"importing {kb}") as bar:
         imported = import_dump(
-            dump, kb, model, bm25=bm25, device=device, report=report, report_stage=report_stage, note=note
+            dump, kb, model, bm25=bm25, device=device, report=bar.pages, report_stage=bar.stage, note=note
         )
     _tell(imported, as_json)
 
@@ -77,9 +77,9 @@ def index(
     """Make a knowledge base of an index alone. Its codes stay where they are. A killed run resumes."""
     from kbq.importing.index import import_index
 
-    with build_progress(f"importing {kb}") as (report, report_stage):
+    with Bar(f"importing {kb}") as bar:
         imported = import_index(
-            dump, kb, model, name, bm25=bm25, device=device, report=report, report_stage=report_stage, note=note
+            dump, kb, model, name, bm25=bm25, device=device, report=bar.pages, report_stage=bar.stage, note=note
         )
     _tell(imported, as_json)
 

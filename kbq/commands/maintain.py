@@ -24,7 +24,7 @@ from kbq.commands.options import (
     refuse_given,
     takes,
 )
-from kbq.commands.progress import build_progress, stage_progress
+from kbq.commands.progress import Bar
 from kbq.commands.terminal import note, tell
 from kbq.dump.options import TERMS, BuildOptions
 from kbq.errors import KbqError
@@ -79,11 +79,11 @@ def _update(wanted: Update, options: BuildOptions, delete_missing: bool) -> None
 
     kb, dry_run = wanted.kb, wanted.dry_run
     manifest, start_encoders = read_manifest(kb), processes(options.workers)
-    with build_progress(f"updating {kb}") as (report, report_stage):
+    with Bar(f"updating {kb}") as bar:
         after, changes, bad_lines = update(
             wanted.corpus, kb, lambda: model_of(kb, manifest.model, wanted.model, wanted.device), options,
-            delete_missing=delete_missing, dry_run=dry_run, start_encoders=start_encoders, report=report,
-            report_stage=report_stage, note=note,
+            delete_missing=delete_missing, dry_run=dry_run, start_encoders=start_encoders, report=bar.pages,
+            report_stage=bar.stage, note=note,
         )  # fmt: skip
     would = "would be " if dry_run else ""
     tell(
@@ -135,8 +135,8 @@ def compact(
     from kbq.storage.files import folder_bytes
 
     before, size = read_manifest(kb), folder_bytes(kb)
-    with stage_progress(f"compacting {kb}") as report:
-        manifest = compact(kb, lambda: model_of(kb, before.model, model, device), threshold, report)
+    with Bar(f"compacting {kb}") as bar:
+        manifest = compact(kb, lambda: model_of(kb, before.model, model, device), threshold, bar.stage)
     left = folder_bytes(kb)
     sizes = {"bytes": left, "bytes_before": size, "shards": len(manifest.shards)}
     removed = before.size.pages - manifest.size.pages
@@ -158,8 +158,8 @@ def verify(
     """Compare each file with its digest, and name damaged ones."""
     from kbq.search.verifying import verify
 
-    with stage_progress(f"verifying {folder}") as report:
-        found = verify(folder, repair, model=model, device=device, report=report)
+    with Bar(f"verifying {folder}") as bar:
+        found = verify(folder, repair, model=model, device=device, report=bar.stage)
     lines = [f"{folder}: {found.files:,} files, {printing.size(found.bytes)}"]
     lines += [f"built again: {part}" for part in found.repaired] or ["all as they were written"] * bool(found)
     tell(asdict(found) | {"folder": str(found.folder), "whole": bool(found)}, as_json, *lines)
@@ -220,9 +220,9 @@ def index_vectors(
         from kbq.cluster.tasks import building_on
 
         build = building_on(ray)
-    with stage_progress(f"indexing {kb}") as report:
+    with Bar(f"indexing {kb}") as bar:
         spec = IndexSpec(kind, recall, texts, filter)
-        manifest = add_index(kb, model_of(kb, manifest.model, model, device), spec, report, build)
+        manifest = add_index(kb, model_of(kb, manifest.model, model, device), spec, bar.stage, build)
     facts = index_facts(kb, manifest, manifest.index)
     tell({"kb": str(kb), **asdict(facts)}, as_json, f"{kb}: {printing.index_line(facts)}")
     if facts.recall < facts.target:
@@ -236,8 +236,8 @@ def bm25(kb: Kb, as_json: Json = False) -> None:
     """Index the words, for the backends bm25 and hybrid."""
     from kbq.words.bm25 import index_bm25
 
-    with stage_progress(f"indexing {kb}") as report:
-        size = index_bm25(kb, report)
+    with Bar(f"indexing {kb}") as bar:
+        size = index_bm25(kb, bar.stage)
     tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: a BM25 index of {printing.size(size)}")
 
 
@@ -252,8 +252,8 @@ def sparta(
     """Index the word weights of a SPARTA model, for the backends sparta and hybrid."""
     from kbq.words.sparta import index_sparta
 
-    with stage_progress(f"indexing {kb}") as report:
-        size = index_sparta(kb, model, terms, device, report)
+    with Bar(f"indexing {kb}") as bar:
+        size = index_sparta(kb, model, terms, device, bar.stage)
     tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: learned impacts of {printing.size(size)}")
 
 
@@ -267,8 +267,8 @@ def merge_kb(
     from kbq.dump.manifest import read_manifest
     from kbq.dump.merging import merge
 
-    with stage_progress(f"merging {out}") as report:
-        manifest = merge(out, kbs, report)
+    with Bar(f"merging {out}") as bar:
+        manifest = merge(out, kbs, bar.stage)
     counts = manifest.counts
     tell(
         {"kb": str(out), **counts.facts, "shards": len(manifest.shards)},

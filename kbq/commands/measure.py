@@ -22,7 +22,7 @@ from kbq.commands.options import (
     output_path,
     takes,
 )
-from kbq.commands.progress import counting_progress
+from kbq.commands.progress import Bar
 from kbq.commands.terminal import note, print_json, show, tell
 from kbq.errors import MOST_PROBLEMS
 
@@ -58,9 +58,9 @@ def predict(
     if options.backend in WORDS_ALONE and options.reader is None and chosen.answer == "phrase":
         note(f"with --backend {options.backend} answers are whole paragraphs: --reader reads phrases in them")
     kb = asked.open()
-    with counting_progress(f"predicting {out}") as report:
+    with Bar(f"predicting {out}") as bar:
         words = {name: value for name, value in fields_of(options).items() if name not in OF_THE_TASK}
-        outcome = kb.predict(inputs, chosen, out, top_pages=top_pages, with_text=with_text, report=report, **words)
+        outcome = kb.predict(inputs, chosen, out, top_pages=top_pages, with_text=with_text, report=bar.count, **words)
     note_untuned(outcome.untuned_relations)
     tell(
         dataclasses.asdict(outcome) | {"out": str(out)},

@@ -22,7 +22,7 @@ from kbq.commands.options import (
     refuse_given,
     takes,
 )
-from kbq.commands.progress import augmenting_progress, counting_progress, training_progress
+from kbq.commands.progress import Bar
 from kbq.commands.terminal import note, tell, typed_command
 from kbq.training.settings import GeneratorSettings, ReaderSettings, RunSettings, TrainingSettings
 from kbq.tuning.settings import FinetuningSettings
@@ -82,10 +82,10 @@ def finetune(
     from kbq.tuning import finetune as tuning
 
     opened = KnowledgeBase.open(kb, model, device=device)
-    with training_progress(f"tuning {out}") as (report, _):
+    with Bar(f"tuning {out}") as bar:
         outcome = tuning.finetune(
             opened, triples, out, settings, task=task, dev=dev, examples=examples, command=typed_command(), note=note,
-            report=report,
+            report=bar.step,
         )  # fmt: skip
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.finetuning_lines(outcome))
 
@@ -111,9 +111,9 @@ def calibrate(
     from kbq.kb import KnowledgeBase
 
     opened = KnowledgeBase.open(kb, model, device=device)
-    with counting_progress(f"calibrating {out}") as report:
+    with Bar(f"calibrating {out}") as bar:
         words = {name: getattr(options, name) for name in RANKING}
-        outcome = opened.calibrate(triples, out, hidden=hidden, command=typed_command(), report=report, **words)
+        outcome = opened.calibrate(triples, out, hidden=hidden, command=typed_command(), report=bar.count, **words)
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.calibration_lines(outcome))
 
 
@@ -226,11 +226,11 @@ def _train(
 ) -> None:
     """Train a network and print what `lines` says of the outcome."""
     out, device = training.out, training.device
-    with training_progress(f"training {out}") as (on_step, on_reading):
+    with Bar(f"training {out}") as bar:
         if "distill" in more:
-            more["on_reading"] = on_reading
+            more["on_reading"] = bar.reading
         outcome = train(
-            training.examples, out, init, settings=settings, device=device, command=typed_command(), on_step=on_step,
+            training.examples, out, init, settings=settings, device=device, command=typed_command(), on_step=bar.step,
             **more,
         )  # fmt: skip
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, training.as_json, *lines(out, outcome))
@@ -279,11 +279,11 @@ def augment(
     from kbq.augmentation import augment as augmentation
     from kbq.training.generator import PROMPT
 
-    with augmenting_progress(f"reading {corpus}") as report:
+    with Bar(f"reading {corpus}", is_counted=False) as bar:
         outcome = augmentation.augment(
             corpus, out, format=format, generator=generator, reader=reader, triples=triples, entities=entities,
             prompt=prompt or PROMPT, beams=beams, each=each, depth=depth, backend=backend, seed=seed, device=device,
-            report=report,
+            report=bar.questions,
         )  # fmt: skip
     tell(
         dataclasses.asdict(outcome) | {"out": str(out)},

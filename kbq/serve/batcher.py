@@ -89,8 +89,8 @@ class Batcher:
     async def ask(self, kb: ServedKb, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
         """Return the answers to each text, as `KnowledgeBase.query` gives them.
 
-        Raises QueryError if a text cannot be asked or the options do not fit, OverloadedError if too many queries wait, and
-        LateError if there was no answer in time.
+        Raises QueryError if a text cannot be asked or the options do not fit, OverloadedError if too many queries wait,
+        and LateError if there was no answer in time.
         """
         return [one.likely for one in await self._results(kb.kb, texts, options, spell=False)]
 
@@ -141,7 +141,7 @@ class Batcher:
     async def call(self, work: Callable[[], T], deadline: float | None = None, costs: float = SMALL) -> T:
         """Return what other work returns, done by the thread that searches: nothing else may use an encoder meanwhile.
 
-        `deadline`: of `time.monotonic`; LateError says that it has passed. `costs`: about as much as so many plain queries.
+        `deadline`: of `time.monotonic`; LateError says that it has passed. `costs`: as much as so many plain queries.
         """
         future = asyncio.get_running_loop().create_future()
         outcome: T = await self._outcome(Work(outcome=future, work=work, cost=costs), deadline)

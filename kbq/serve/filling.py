@@ -89,8 +89,8 @@ class TableFiller:
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Yield a line for each empty cell, with its claims and these as N-Triples, and in the end one with the table.
 
-        Cells of rows with one subject are one: its line has the numbers of the rows, and of the relation. Raises KbqError
-        if nothing can be asked, OverloadedError if too many tables are being filled.
+        Cells of rows with one subject are one: its line has the numbers of the rows, and of the relation. Raises
+        KbqError if nothing can be asked, OverloadedError if too many tables are being filled.
         """
         kb = served.kb  # the whole table is filled from one, even if it is replaced meanwhile
         client = CLIENT.get()

@@ -36,8 +36,8 @@ KEPT = 75  # seconds for which an idle connection stays open: longer than proxie
 def serve(served: KnowledgeBases, settings: ServeSettings, started: Callable[[str], None]) -> None:
     """Serve knowledge bases until SIGTERM or Ctrl-C; requests that have been accepted are answered first.
 
-    `started`: called with the address when the service answers. Raises KbqError if the port is taken, the address is not
-    one of this machine, or too few files may be open.
+    `started`: called with the address when the service answers. Raises KbqError if the port is taken, the address is
+    not one of this machine, or too few files may be open.
     """
     listening = listen(settings)
     log_as_json()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kbq.commands import progress
+from kbq.commands.progress import Bar
 from kbq.dump.shards import Counts
 from kbq.training.engine import StepReport
 
@@ -23,39 +24,39 @@ class Stream(io.StringIO):
 
 
 def build() -> None:
-    with progress.build_progress("t") as (report, report_stage):
-        report(Counts(1, 1, 1_000, 400))  # of an earlier run
-        report(Counts(3, 9, 5_000, 2_000))
-        report_stage("words indexed, paragraphs", 4, 9)
+    with Bar("t") as bar:
+        bar.pages(Counts(1, 1, 1_000, 400))  # of an earlier run
+        bar.pages(Counts(3, 9, 5_000, 2_000))
+        bar.stage("words indexed, paragraphs", 4, 9)
 
 
 def stages() -> None:
-    with progress.stage_progress("t") as report:
-        report("shards", 1, 2_000)
-        report("queries", 64, 200)
+    with Bar("t") as bar:
+        bar.stage("shards", 1, 2_000)
+        bar.stage("queries", 64, 200)
 
 
 def train() -> None:
-    with progress.training_progress("t") as (report, report_reading):
-        report_reading(1_000, 2_000)
-        report(StepReport(1, 20, {"single": 2.0}, 4_000))
-        report(StepReport(2, 20, {"single": 1.0}, 4_000))
+    with Bar("t") as bar:
+        bar.reading(1_000, 2_000)
+        bar.step(StepReport(1, 20, {"single": 2.0}, 4_000))
+        bar.step(StepReport(2, 20, {"single": 1.0}, 4_000))
 
 
 def finetune() -> None:
-    with progress.training_progress("t") as (report, _):
-        report(StepReport(1, 20, {"loss": 2.0, "found": 0.5}, 400, 0.25))
-        report(StepReport(2, 20, {"loss": 1.0, "found": 1.0}, 400, 0.25))
+    with Bar("t") as bar:
+        bar.step(StepReport(1, 20, {"loss": 2.0, "found": 0.5}, 400, 0.25))
+        bar.step(StepReport(2, 20, {"loss": 1.0, "found": 1.0}, 400, 0.25))
 
 
 def augment() -> None:
-    with progress.augmenting_progress("t") as report:
-        report(1_000, 70)
+    with Bar("t", is_counted=False) as bar:
+        bar.questions(1_000, 70)
 
 
 def count() -> None:
-    with progress.counting_progress("t") as report:
-        report(5, 1_000)
+    with Bar("t") as bar:
+        bar.count(5, 1_000)
 
 
 CASES: list[tuple[Callable[[], None], list[str]]] = [

@@ -278,8 +278,8 @@ def test_a_bar_shows_names_as_they_are(is_terminal: bool, monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(progress, "LINE_SECONDS", -1.0)
     monkeypatch.setenv("COLUMNS", "2000")
-    with progress.stage_progress(f"building {BAD}") as report:
-        report(f"{BAD} stage", 1, 2)
+    with progress.Bar(f"building {BAD}") as bar:
+        bar.stage(f"{BAD} stage", 1, 2)
     assert found_in(screen.text) == []
     assert "[red]e[/red] stage: 1 of 2" in screen.text
     assert r"\u202e" in screen.text
