@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from kbq.corpus.metadata import check_metadata
+from kbq.corpus.metadata import check_metadata, encodable
 from kbq.corpus.pages import Page, PageIds, Paragraph, refuse_long_names
 from kbq.errors import MOST_PROBLEMS, CorpusError, KbqError
 from kbq.storage.lines import source_name
@@ -89,7 +89,8 @@ def checked_pages(pages: Iterable[Page], known_ids: Iterable[str] = ()) -> Itera
         refuse_long_names(page)
         if not known.add(page.id):
             raise CorpusError(f"page id {page.id!r} is taken by an earlier page: give every page its own id")
-        _refuse_surrogates(page)
+        for text in (page.id, page.title, *(one.text for one in page.paragraphs)):
+            encodable(text, f"page {page.id!r}")
         try:
             check_metadata(page.metadata)
         except CorpusError as error:
@@ -103,28 +104,16 @@ def _is_paragraph(one: object) -> bool:
     return isinstance(one, Paragraph) and isinstance(one.text, str) and isinstance(one.number, int) and one.number >= 0
 
 
-def _refuse_surrogates(page: Page) -> None:
-    """Refuse half a surrogate pair, which is not text: neither a tokenizer nor a file takes it."""
-    for text in (page.id, page.title, *(one.text for one in page.paragraphs)):
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            found = text[error.start]
-            raise CorpusError(f"page {page.id!r} contains {found!r}, half of a character: leave it out") from None
-
-
 def noting_language(pages: Iterable[Page], note: Note) -> Iterator[Page]:
     """Yield the same pages; note once enough text has passed, or at the end, if it does not look like English."""
     words: list[str] = []
-    is_open = True
     for page in pages:
-        if is_open:
+        if len(words) < WORDS:
             words += [word for one in page.paragraphs for word in _WORD.findall(one.text)]
             if len(words) >= WORDS:
-                is_open = False
                 _say(words, note)
         yield page
-    if is_open:
+    if len(words) < WORDS:
         _say(words, note)
 
 

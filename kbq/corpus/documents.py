@@ -57,26 +57,13 @@ class Document:
         return stem if " " in stem else stem.replace("-", " ").strip() or stem
 
 
-def _plain_parts(document: Document) -> Parts:
-    return Parts("", blocks(document.text))
-
-
-def _markdown_parts(document: Document) -> Parts:
-    return markdown_parts(document.lines)
-
-
-def _web_parts(document: Document) -> Parts:
-    return web_parts(document.text)
-
-
-def _word_parts(document: Document) -> Parts:
-    return word_parts(document.content)
-
-
 READERS: dict[str, Callable[[Document], Parts]] = {
-    ".txt": _plain_parts, ".text": _plain_parts, ".md": _markdown_parts, ".markdown": _markdown_parts,
-    ".html": _web_parts, ".htm": _web_parts, ".xhtml": _web_parts, ".docx": _word_parts,
-}  # fmt: skip
+    ".txt": lambda document: Parts("", blocks(document.text)),
+    ".md": lambda document: markdown_parts(document.lines),
+    ".html": lambda document: web_parts(document.text),
+    ".docx": lambda document: word_parts(document.content),
+}
+READERS |= {".text": READERS[".txt"], ".markdown": READERS[".md"]} | dict.fromkeys((".htm", ".xhtml"), READERS[".html"])
 
 
 def is_document(path: PurePath) -> bool:

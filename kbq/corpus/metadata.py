@@ -48,7 +48,7 @@ def jsonable(fields: Mapping[Any, Any]) -> dict[str, object]:
 
 def check_metadata(fields: Mapping[str, object]) -> None:
     """Refuse what `clean_metadata` refuses, and half of a character, in fields that are to be kept as they are."""
-    _object(fields, "", _whole)
+    _object(fields, "", encodable)
 
 
 def stored_metadata(written: str) -> Mapping[str, Any]:
@@ -117,10 +117,11 @@ def _value(value: object, name: str, clean: Callable[[str], str], depth: int) ->
     raise CorpusError(f"{name} is {shown}: {_WANTED}")
 
 
-def _whole(text: str) -> str:
+def encodable(text: str, where: str = "metadata") -> str:
+    """Return a text; refuse half of a surrogate pair in it, which neither a tokenizer nor a file takes."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         found = text[error.start]
-        raise CorpusError(f"metadata contains {found!r}, half of a character: leave it out") from None
+        raise CorpusError(f"{where} contains {found!r}, half of a character: leave it out") from None
     return text

@@ -1,11 +1,9 @@
 """App: knowledge bases become a web application: its API, its pages, and how they refuse."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -15,7 +13,7 @@ from starlette.responses import Response
 import kbq
 from kbq.errors import MOST_PROBLEMS, KbqError
 from kbq.serve import api, decisions, pages, reconciliation, tools
-from kbq.serve.access import is_reconciliation
+from kbq.serve.access import ServeSettings, is_reconciliation
 from kbq.serve.batcher import Batcher
 from kbq.serve.filling import TableFiller
 from kbq.serve.guard import Guard
@@ -23,9 +21,6 @@ from kbq.serve.knowledge_bases import FIRST, KnowledgeBases
 from kbq.serve.monitoring import Metrics
 from kbq.serve.problems import RefusedError, response_to
 from kbq.serve.services import Services
-
-if TYPE_CHECKING:
-    from kbq.serve.access import ServeSettings
 
 
 def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:

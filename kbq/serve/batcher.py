@@ -5,32 +5,27 @@ The answers to a query are the same whatever is searched beside it, so nobody no
 or small requests, large ones are searched in small parts, so that nobody waits for long; see `turns`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
+from kbq.answers import Answer, Result, SearchOptions
+from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
 from kbq.serve.access import QUEUE, SECONDS
 from kbq.serve.bounds import MOST_SUGGESTIONS, SUGGESTING, cost
+from kbq.serve.knowledge_bases import ServedKb
 from kbq.serve.monitoring import Metrics
 from kbq.serve.problems import LateError, OverloadedError
 from kbq.serve.turns import CLIENT, SMALL, Queries, Turns, Waiting, Work
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kbq.answers import Answer, Result, SearchOptions
-    from kbq.kb import KnowledgeBase
-    from kbq.serve.knowledge_bases import ServedKb
 
 T = TypeVar("T")
 LONGEST_WAIT = 60  # seconds that a client is told to wait at most

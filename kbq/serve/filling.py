@@ -3,35 +3,28 @@
 The claims are those of `kbq fill`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kbq.answers import LOOKS, TOP, Answer, SearchOptions
 from kbq.search.search import BATCH
+from kbq.serve.batcher import Batcher
+from kbq.serve.knowledge_bases import ServedKb
 from kbq.serve.problems import OverloadedError
 from kbq.serve.turns import CLIENT
 from kbq.tables.cells import subject_of
+from kbq.tables.claims import Claim
 from kbq.tables.deciding import Decider
 from kbq.tables.filling import Filling
-from kbq.tables.options import MIN_PROBABILITY
+from kbq.tables.options import MIN_PROBABILITY, FillOptions
 from kbq.tables.rdf import fact
-from kbq.tables.relations import relations_of
+from kbq.tables.relations import Relation, Slot, relations_of
 from kbq.tables.run import Kept
 from kbq.tables.tables import Row, Table
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
-
-    from kbq.serve.batcher import Batcher
-    from kbq.serve.knowledge_bases import ServedKb
-    from kbq.tables.claims import Claim
-    from kbq.tables.options import FillOptions
-    from kbq.tables.relations import Relation, Slot
 
 SEARCH = SearchOptions(LOOKS, "phrase")  # as `kbq fill` searches
 TOGETHER = 4  # queries of a table that are asked before other requests have their turn

@@ -11,22 +11,20 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kbq.answers import IndexKind
+from kbq.corpus.pages import Page
 from kbq.dump.manifest import MANIFEST, read_manifest
 from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.search.verifying import verify
+from kbq.serve.monitoring import Metrics
 from kbq.serve.problems import RefusedError, without_paths
 from kbq.serve.titles import PageTitles, TitleWords
 from kbq.storage.machine import give_memory_back
 from kbq.tables.relations import USUAL, preset
-
-if TYPE_CHECKING:
-    from kbq.answers import IndexKind
-    from kbq.corpus.pages import Page
-    from kbq.serve.monitoring import Metrics
 
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 EVERY = 1.0  # seconds between two looks at a folder

@@ -1,7 +1,5 @@
 """Running: a service listens, or speaks over standard input and output, until it is told to end."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os
@@ -10,23 +8,18 @@ import socket
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import uvicorn
+from fastapi import FastAPI
 
 from kbq.errors import KbqError
 from kbq.serve.access import EVERYWHERE, ServeSettings
 from kbq.serve.app import create_app
 from kbq.serve.batcher import Batcher
 from kbq.serve.connections import AT_ONCE, PatientProtocol, most_connections
-from kbq.serve.knowledge_bases import KnowledgeBases
+from kbq.serve.knowledge_bases import KnowledgeBases, ServedKb
 from kbq.serve.monitoring import Metrics, log_as_json
 from kbq.serve.tools import server
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-    from kbq.serve.knowledge_bases import ServedKb
 
 BACKLOG = 2048  # connections that wait to be accepted
 SWITCHES = 0.0005  # seconds after which the event loop lets the search go on: each of its steps waits for it

@@ -11,17 +11,14 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import time
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kbq.answers import Result, SearchOptions
+from kbq.kb import KnowledgeBase
 from kbq.serve.bounds import cost, weight
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kbq.answers import Result, SearchOptions
-    from kbq.kb import KnowledgeBase
 
 CLIENT: ContextVar[str] = ContextVar("client", default="")  # who asks, see `client_of`
 QUICK, SMALL = 0.5, 4.0  # cost of a quick request, and of a small one, at most, in plain queries

@@ -1,24 +1,19 @@
 """Views: answers, pages and texts of forms become the parts of a page, which templates show."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import kbq
-from kbq.answers import CONTEXT, percentage
+from kbq.answers import CONTEXT, Answer, percentage
 from kbq.corpus.metadata import SAFE
+from kbq.corpus.pages import Page
 from kbq.text.letters import without_surrogates
 from kbq.text.markers import SEPARATOR
-
-if TYPE_CHECKING:
-    from kbq.answers import Answer
-    from kbq.corpus.pages import Page
 
 SURE, LIKELY = 0.75, 0.5  # probabilities from which an answer has a colour
 HERE = Path(__file__).parent

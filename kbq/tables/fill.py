@@ -1,17 +1,16 @@
 """Fill: a table and relations become a filled or checked table with its claims, in memory or in files. `kbq fill`."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kbq.answers import LOOKS, SearchOptions
+from kbq.asking import OpenKnowledgeBase
 from kbq.errors import KbqError
 from kbq.storage.files import as_path
 from kbq.storage.progress import Note, unheard
@@ -26,9 +25,6 @@ from kbq.tables.run import FillRun, Kept
 from kbq.tables.tables import Row, Table, read_table
 from kbq.tables.wikidata import read_ids
 from kbq.text.letters import normalised
-
-if TYPE_CHECKING:
-    from kbq.asking import OpenKnowledgeBase
 
 NAMED = 10  # decisions without effect
 HINTS, COMPARED = 20, 1000  # relations that are looked at, and columns that each is compared with

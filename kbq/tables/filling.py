@@ -1,19 +1,19 @@
 """Filling: slots are asked for, batch by batch; their claims become the values of the cells, or verdicts on them."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import kbq
 from kbq.answers import SearchOptions
+from kbq.asking import OpenKnowledgeBase
 from kbq.dump.manifest import MANIFEST
 from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError, QueryError
+from kbq.model.queries import QueryTokenizer
 from kbq.search.search import BATCH
 from kbq.storage.files import file_digest
 from kbq.storage.rows import empty_markers
@@ -27,10 +27,6 @@ from kbq.tables.run import Kept
 from kbq.tables.tables import FillCounts, Row, Table
 from kbq.tables.values import agree, is_same
 from kbq.text.letters import normalised
-
-if TYPE_CHECKING:
-    from kbq.asking import OpenKnowledgeBase
-    from kbq.model.queries import QueryTokenizer
 
 MOST_KEPT = 16 * BATCH  # slots with kept answers that are decided between two reports
 WARM_UP, TIMED = 8, 64  # slots that a dry run asks for: before time is taken, and then
