@@ -202,7 +202,7 @@ async def titles(
 ) -> dict[str, Any]:
     """Give pages whose titles begin with some letters, whatever their case and accents."""
     found = services.kbs.named(kb).titles.beginning_with(prefix, limit)
-    return {"titles": [{"id": page_id, "title": title} for page_id, title in found]}
+    return {"titles": [one._asdict() for one in found]}
 
 
 @router.get("/kbs", response_model=None, responses=schemas.described(schemas.Served))

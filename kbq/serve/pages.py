@@ -115,7 +115,7 @@ async def pages_json(services: WithServices, form: Annotated[PagesForm, Query()]
     return {
         "count": found.count,
         "first": found.first,
-        "pages": [one._asdict() for one in found.pages],
+        "pages": [{"page_id": one.id, "title": one.title} for one in found.pages],
         "facets": {one.field: dict(one.values) for one in found.facets},
     }
 

@@ -200,7 +200,7 @@ class _Asked:
         """Suggest pages whose title begins with the prefix, and the page that has it for its id."""
         prefix = self._field("prefix")
         ids = [prefix] if self._served.has_page(prefix) else []
-        ids += [title.page_id for title in self._served.titles.beginning_with(prefix, SUGGESTIONS)]
+        ids += [one.id for one in self._served.titles.beginning_with(prefix, SUGGESTIONS)]
         return _json({"result": [self._named(page_id) | {"notable": [TYPE]} for page_id in dict.fromkeys(ids)]})
 
     async def suggested_relations(self) -> Response:

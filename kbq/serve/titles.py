@@ -10,12 +10,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from kbq.answers import PageName
 from kbq.array_types import Rows
 from kbq.dump.facets import Facets
 from kbq.dump.page_directory import PagePlace, Pages
@@ -36,13 +37,6 @@ SIGNS = re.compile(r"[#*%@‰+]+")  # what tells C# from C: such names are candi
 _NO_PAGES: Rows = np.empty(0, np.int64)
 
 
-class Title(NamedTuple):
-    """A page by its title."""
-
-    page_id: str
-    title: str
-
-
 @dataclass(frozen=True, slots=True)
 class Facet:
     """A field of metadata: its values, those of most pages first, with how many of the pages have them."""
@@ -56,7 +50,7 @@ class Facet:
 class PageList:
     """Some of the pages that were found, and the metadata of all of them."""
 
-    pages: list[Title]
+    pages: list[PageName]
     first: int  # the number of the first of them, from 0
     count: int  # of all that were found
     facets: list[Facet]
@@ -74,11 +68,11 @@ class PageTitles:
         places.sort(key=lambda place: normalised(shards[place[0]].titles[place[1]]))
         self._places = np.array(places, np.int32).reshape(-1, 2)
 
-    def beginning_with(self, prefix: str, limit: int = 10) -> list[Title]:
+    def beginning_with(self, prefix: str, limit: int = 10) -> list[PageName]:
         """Return the first titles that begin with a prefix, whatever its case and accents."""
         return self._titles(self._rows_of(prefix)[:limit])
 
-    def spread(self, count: int) -> list[Title]:
+    def spread(self, count: int) -> list[PageName]:
         """Return as many titles from all over the alphabet, always the same ones; all, where there are fewer."""
         most = len(self._places)
         return self._titles(dict.fromkeys(np.linspace(0, max(0, most - 1), min(count, most)).astype(int).tolist()))
@@ -120,12 +114,12 @@ class PageTitles:
 
         return range(bisect_left(rows, wanted, key=beginning), bisect_right(rows, wanted, key=beginning))
 
-    def _titles(self, rows: Iterable[int]) -> list[Title]:
+    def _titles(self, rows: Iterable[int]) -> list[PageName]:
         return [self._title(row) for row in rows]
 
-    def _title(self, row: int) -> Title:
+    def _title(self, row: int) -> PageName:
         shard, page = self._places[row]
-        return Title(self._shards[shard].ids[int(page)], self._shards[shard].titles[int(page)])
+        return PageName(self._shards[shard].ids[int(page)], self._shards[shard].titles[int(page)])
 
 
 @dataclass(frozen=True, slots=True)
