@@ -63,9 +63,10 @@ def describe(folder: Path) -> dict[str, object]:
     """
     if not folder.exists():
         folder = local_folder(folder)
-    if not is_knowledge_base(folder):
-        refuse_damage(folder)
-    if (folder / CONFIG).exists() and not is_knowledge_base(folder):
+    if is_knowledge_base(folder):
+        return _knowledge_base(folder)
+    refuse_damage(folder)
+    if (folder / CONFIG).exists():
         config = read_config(folder)
         if config.base:
             try:
@@ -81,11 +82,15 @@ def describe(folder: Path) -> dict[str, object]:
             "calibration": (folder / CALIBRATION).is_file(),
         }
         return {"kind": "model", "bytes": folder_bytes(folder), **brings, **fields, **thresholds}
-    if (folder / SPARTA).exists() and not is_knowledge_base(folder):
+    if (folder / SPARTA).exists():
         facts = dataclasses.asdict(read_record_of(folder).config)
         return {"kind": "SPARTA model", "bytes": folder_bytes(folder), **facts}
-    if (folder / "config.json").exists() and not is_knowledge_base(folder):
+    if (folder / "config.json").exists():
         return _network(folder)
+    return _knowledge_base(folder)  # which says why it is none
+
+
+def _knowledge_base(folder: Path) -> dict[str, object]:
     manifest = read_manifest(folder)
     manifest.open_shards(folder)  # raises where one is missing or damaged
     total = folder_bytes(folder)

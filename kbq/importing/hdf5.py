@@ -148,17 +148,12 @@ def encoded(pages: Sequence[DocumentPage]) -> list[list[EncodedParagraph]]:
     """
     paragraphs: list[list[EncodedParagraph]] = []
     for path, of_file in itertools.groupby(pages, key=lambda page: page.document.source):
-        filters = filter_file(path)
+        filters = path.parents[1] / "filter" / path.name
         with opened(path) as file, opened(filters) if filters.is_file() else nullcontext() as logits:
             for page in of_file:
                 rows = values(dataset(group(file, page.id), ROWS, np.int8, 2))
                 paragraphs.append(page.encoded(rows, _logits(logits, page)))
     return paragraphs
-
-
-def filter_file(path: Path) -> Path:
-    """Return where the logits of the filter for a file of vectors are, if they were written."""
-    return path.parents[1] / "filter" / path.name
 
 
 def _logits(file: Any, page: DocumentPage) -> Floats:

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
 
 import kbq
 from kbq.errors import MOST_PROBLEMS, KbqError
@@ -21,6 +22,8 @@ from kbq.serve.knowledge_bases import FIRST, KnowledgeBases
 from kbq.serve.monitoring import Metrics
 from kbq.serve.problems import RefusedError, response_to
 from kbq.serve.services import Services
+from kbq.serve.views import HERE
+from kbq.tables.outputs import BROWSER
 
 
 def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
@@ -38,8 +41,8 @@ def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
     app.add_exception_handler(HTTPException, _http)
     for router in (api.health, api.router, pages.router, reconciliation.router, decisions.router):
         app.include_router(router)
-    app.mount("/static", pages.static_files(), name="static")
-    app.mount("/shared", pages.shared_files(), name="shared")
+    app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
+    app.mount("/shared", StaticFiles(directory=BROWSER), name="shared")  # with the page that `kbq fill` writes
     app.state.mcp = tools.applications(app.state.services)
     app.router.routes.extend(route for one in app.state.mcp for route in one.routes)
     return app

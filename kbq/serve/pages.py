@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.staticfiles import StaticFiles
 
 from kbq.answers import SearchOptions
 from kbq.corpus.pages import Page
@@ -18,8 +17,7 @@ from kbq.serve.bounds import LONGEST, MOST_CELLS, MOST_RELATIONS, refuse_more
 from kbq.serve.knowledge_bases import ServedKb
 from kbq.serve.problems import RefusedError, status_of, title_of
 from kbq.serve.services import Services, WithServices
-from kbq.serve.views import HERE, asked_text, level_of, marked_paragraphs, rendered, rows_of, slot_of_text, web_address
-from kbq.tables.outputs import BROWSER
+from kbq.serve.views import asked_text, level_of, marked_paragraphs, rendered, rows_of, slot_of_text, web_address
 
 ANSWERS, MORE_ANSWERS = 5, 20
 LISTED = 50  # pages
@@ -29,16 +27,6 @@ router = APIRouter(include_in_schema=False)
 Words = Annotated[str, Field(max_length=LONGEST)]
 Names = Annotated[list[str], Field(max_length=MOST_RELATIONS)]
 Number = Annotated[int | None, Query(ge=0)]
-
-
-def static_files() -> StaticFiles:
-    """Serve the style sheet, the scripts and the icon."""
-    return StaticFiles(directory=HERE / "static")
-
-
-def shared_files() -> StaticFiles:
-    """Serve the scripts that the page has in common with the file that `kbq fill` writes for review."""
-    return StaticFiles(directory=BROWSER)
 
 
 class QueryForm(BaseModel):

@@ -69,9 +69,9 @@ def command(claim: Claim, source: Source, relation: Relation | None, ids: Mappin
         raise NoNumberError(f"subject {claim.subject!r:.80}", claim.subject)
     number = p_number(relation.property) if relation else ""
     if not relation or not number:
-        raise KbqError(
-            f"relation {claim.relation!r} has no P-number: write it as property of the relation{_or_known(claim)}"
-        )
+        is_known = any(claim.relation == known.name for known in known_relations())
+        advice = f"property of the relation{f', or ask for @{claim.relation}' if is_known else ''}"
+        raise KbqError(f"relation {claim.relation!r} has no P-number: write it as {advice}")
     fields = [subject, number, _value(claim, relation, ids)]
     if isinstance(claim.normal, DateValue):
         fields += CIRCUMSTANCES.get(claim.normal.edtf[-1], ())
@@ -81,12 +81,6 @@ def command(claim: Claim, source: Source, relation: Relation | None, ids: Mappin
     if isinstance(url, str) and re.fullmatch(r"https?://[^\s/][^\s\"]*", url):
         fields += ["S854", f'"{url}"', "S813", f"+{source.time[:10]}T00:00:00Z/11"]
     return "\t".join([*fields, "S1683", f'{LANGUAGE}:"{_quotation(claim)}"'])
-
-
-def _or_known(claim: Claim) -> str:
-    """Advise to take the known relation of the same name, if there is one."""
-    is_known = any(claim.relation == relation.name for relation in known_relations())
-    return f", or ask for @{claim.relation}" if is_known else ""
 
 
 def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:

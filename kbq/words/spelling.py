@@ -6,7 +6,7 @@ Source: Damerau, 1964, doi:10.1145/363958.363994.
 """
 
 import string
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,22 @@ def written_here(word: str, shards: Sequence[Shard], indexes: Sequence[Postings]
     Words with the same first letter are preferred to all others. `indexes`: the BM25 index of each shard.
     """
     word = folded(word)
-    return _commonest(word, edits(word), shards, indexes)
+    wanted = edits(word)
+    near, stems = stems_of(list(wanted))
+    terms = sorted(set(stems))
+    by_shard = [index.passages_of(terms) for index in indexes]  # few of thousands occur
+    counts: dict[str, int] = {}
+    for found in by_shard:
+        for stem, numbers in found.items():
+            counts[stem] = counts.get(stem, 0) + len(numbers)
+    alike = {  # first letters are seldom mistyped
+        stem for other, stem in zip(near, stems, strict=True) if stem in counts and other[0] == word[0]
+    }
+    for stem in sorted(counts, key=lambda stem: (stem in alike, counts[stem], stem), reverse=True):
+        for form in _forms(shards, [found.get(stem, NOWHERE) for found in by_shard]):
+            if folded(form) in wanted:
+                return form
+    return None
 
 
 def common_word(word: str, numbers_of: Callable[[Sequence[str]], Sequence[int | None]]) -> str | None:
@@ -39,25 +54,6 @@ def common_word(word: str, numbers_of: Callable[[Sequence[str]], Sequence[int | 
     others = list(edits(word))
     numbers = {other: found for other, found in zip(others, numbers_of(others), strict=True) if found is not None}
     return min(numbers, key=lambda other: (numbers[other], other), default=None)
-
-
-def _commonest(word: str, others: Collection[str], shards: Sequence[Shard], indexes: Sequence[Postings]) -> str | None:
-    near, stems = stems_of(list(others))
-    terms = sorted(set(stems))
-    by_shard = [index.passages_of(terms) for index in indexes]  # few of thousands occur
-    counts: dict[str, int] = {}
-    for found in by_shard:
-        for stem, numbers in found.items():
-            counts[stem] = counts.get(stem, 0) + len(numbers)
-    alike = {  # first letters are seldom mistyped
-        stem for other, stem in zip(near, stems, strict=True) if stem in counts and other[0] == word[0]
-    }
-    wanted = set(others)
-    for stem in sorted(counts, key=lambda stem: (stem in alike, counts[stem], stem), reverse=True):
-        for form in _forms(shards, [found.get(stem, NOWHERE) for found in by_shard]):
-            if folded(form) in wanted:
-                return form
-    return None
 
 
 def _forms(shards: Sequence[Shard], paragraphs: Sequence[NDArray[np.int32]]) -> Iterator[str]:
