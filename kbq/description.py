@@ -190,5 +190,5 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _finite(number: float) -> float | None:
-    """JSON knows no infinity: a filter that keeps everything has no threshold."""
+    """Return a threshold; None for infinity, which JSON lacks: that filter keeps everything."""
     return number if math.isfinite(number) else None

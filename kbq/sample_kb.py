@@ -77,6 +77,6 @@ def _remove_left(parent: Path) -> None:
 
 
 def _digest() -> str:
-    """A digest of all that decides what is built: the format, that of words, the articles, and the model's settings."""
+    """Return a digest of all that decides what is built: formats, articles, and the model's settings."""
     parts = bytes([FORMAT]), FOLDED.encode(), ARTICLES.read_bytes(), (DEFAULT_MODEL / CONFIG).read_bytes()
     return hashlib.sha256(b"".join(parts)).hexdigest()[:8]

@@ -142,7 +142,7 @@ def place(address: str, kb: Path, to: Path, report: Report = silent) -> list[Gro
 
 
 def _copy(folder: Path, manifest: Manifest, groups: Sequence[ActorGroup]) -> list[tuple[int, str]]:
-    """On a node: copy groups of shards, after copies of other shards are removed; return bytes and problem of each."""
+    """Copy groups of shards on a node, after removing copies of other shards; return bytes and problem of each."""
     forget_others(folder, manifest)
     outcomes = []
     for group in groups:

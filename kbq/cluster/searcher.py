@@ -202,7 +202,7 @@ class RaySearcher:
     def search_several(
         self, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores] = ()
     ) -> list[list[list[Answer]]]:
-        """See `kbq.search.search.search_several`. Raises ClusterError, naming shards that cannot be searched."""
+        """Search as `search_several` on one machine. Raises ClusterError, naming shards that cannot be searched."""
         words = [scores.queries for scores in lexical]
         given = ray.put(queries) if queries.nbytes > SENT_ALONG else queries  # else it is stored for each actor
         found = self._answers(lambda actor: actor.handle.search.remote(given, wanted, words), SEARCH_SECONDS)

@@ -100,8 +100,9 @@ async def answered(
     """
     served = services.kbs.named(kb)
     refuse_costly(len(texts), options)
+    request.state.queries = list(texts)  # for the log
     results, size = [], 0
-    for found in await services.found(request, served, texts, options):
+    for found in await services.batcher.found(served, texts, options):
         results.append(found.to_dict(context))
         size += sum(len(answer["context"]) for answer in results[-1]["answers"])
         if size > MOST_ANSWERED:

@@ -96,6 +96,8 @@ class Batcher:
         """
         opened = kb.kb  # another may take its place meanwhile
         found = await self._results(opened, texts, options, spell=True)
+        for one in found:
+            self._metrics.answers.labels(kb.name, "answered" if one.likely else "none").inc()
         unknown = [one for one in found if one.unknown_words]
         if not unknown:
             return found
@@ -251,7 +253,7 @@ def _outcomes(batch: Sequence[Waiting]) -> list[Any]:
 
 
 def _searched(batch: Sequence[Queries]) -> list[Any]:
-    """`_outcomes` of queries: those that can be asked are searched together."""
+    """Search queries together, those that can be asked; return the outcome of each."""
     kb, options = batch[0].kb, batch[0].options
     problems = [_outcome_of(partial(_refuse, request)) for request in batch]
     texts = [text for request, problem in zip(batch, problems, strict=True) if not problem for text in request.part]

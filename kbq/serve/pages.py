@@ -54,7 +54,8 @@ async def ask(request: Request, services: WithServices, form: Annotated[QueryFor
         problem = "Write a subject." if form.relation.strip() else ""
         view |= {"relation": form.relation, "problem": problem, "answers": None, "examples": served.titles.spread(6)}
         return _page("ask.html", request, services, served, view)
-    (found,) = await services.found(request, served, [text], SearchOptions(form.k))
+    request.state.queries = [text]  # for the log
+    (found,) = await services.batcher.found(served, [text], SearchOptions(form.k))
     levels = [level_of(answer.probability) for answer in found.answers]
     is_sure = bool(levels) and levels[0] not in ("unlikely", "unknown")
     shown = sum(level != "unlikely" for level in levels) if is_sure else len(levels)
@@ -214,6 +215,6 @@ def error_page(request: Request, error: KbqError) -> Response:
 
 
 def _page(name: str, request: Request, services: Services, served: ServedKb, view: Mapping[str, Any]) -> Response:
-    """Render a template with what all of them show."""
+    """Answer with a template, given what all of them show."""
     common = {"kb": served, "kbs": list(services.kbs), "path": request.url.path, "query": request.url.query}
     return HTMLResponse(rendered(name, common | dict(view)))

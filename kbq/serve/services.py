@@ -1,16 +1,14 @@
 """Services: the objects that every route needs, made once for the application."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
 
-from kbq.answers import Result, SearchOptions
 from kbq.serve.access import ServeSettings
 from kbq.serve.batcher import Batcher
 from kbq.serve.filling import TableFiller
-from kbq.serve.knowledge_bases import KnowledgeBases, ServedKb
+from kbq.serve.knowledge_bases import KnowledgeBases
 from kbq.serve.monitoring import Metrics
 
 
@@ -23,14 +21,6 @@ class Services:
     filler: TableFiller
     settings: ServeSettings
     metrics: Metrics
-
-    async def found(self, request: Request, kb: ServedKb, texts: Sequence[str], options: SearchOptions) -> list[Result]:
-        """Search for the queries of a request, count them, and tell its log."""
-        request.state.queries = list(texts)
-        found = await self.batcher.found(kb, texts, options)
-        for one in found:
-            self.metrics.answers.labels(kb.name, "answered" if one.likely else "none").inc()
-        return found
 
     def address(self, request: Request) -> str:
         """Return the address of the service, without a slash at the end."""

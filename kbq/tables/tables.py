@@ -255,7 +255,7 @@ def _line(texts: Sequence[str], dialect: Dialect) -> str:
 
 
 def _of_header(columns: Sequence[str], dialect: Dialect) -> Dialect:
-    """Quote all names if one of them holds what may separate names."""
+    """Return the dialect of a header: it quotes all names if one of them has what may separate names."""
     is_plain = dialect.format == "tsv" or not any(re.search(r"[;\t|]|^ ", name) for name in columns)
     return dialect if is_plain else replace(dialect, quotes_all=True)
 

@@ -89,7 +89,7 @@ def _kilt(rows: Sequence[Row]) -> Sets:
 
 
 def _lm_kbc(rows: Sequence[Row]) -> Sets:
-    """The objects are names, lists of names that are as good as one another (2022, 2026), or Q-numbers (2023, 2024)."""
+    """Read objects that are names, lists of equally good names (2022, 2026), or Q-numbers (2023, 2024)."""
     for row in rows:
         names, ids = row.get("ObjectEntities"), row.get("ObjectEntitiesID")
         several = [one for one in (names, ids) if isinstance(one, list)]
@@ -104,7 +104,7 @@ def _names(one: object) -> list[str]:
 
 
 def _knowledgenet(rows: Sequence[Row]) -> Sets:
-    """The longest name of a subject in its document stands for all; objects with one URI are one value."""
+    """Read facts; the longest name of a subject in a document stands for all, objects with one URI are one value."""
     for row in rows:
         passages: Sequence[Mapping[str, Any]] = row["passages"]
         relations = {

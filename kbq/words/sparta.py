@@ -203,7 +203,7 @@ class SentenceImpacts:
         return best
 
     def statistics(self, terms: Iterable[str]) -> None:
-        """None: scores depend on nothing outside this shard."""
+        """Return None, as scores depend on nothing outside this shard."""
 
     def parts(self, terms: Sequence[str], paragraph: int) -> dict[str, float]:
         """Return the share of each term in the score of a paragraph, which is that of its best sentence."""

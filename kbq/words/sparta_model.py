@@ -96,7 +96,7 @@ def around(first: int, stop: int, tokens: int, room: int) -> tuple[int, int]:
 
 
 def _sentences(text: str, tokens: Tokens, room: int) -> Iterator[tuple[int, int]]:
-    """(first token, token after the last) of each sentence that has tokens, or of its parts that fit."""
+    """Yield (first token, token after the last) of each sentence that has tokens, or of its parts that fit."""
     for bounds in sentence_bounds(text):
         first, stop = np.searchsorted(tokens.starts, bounds).tolist()
         for begin in range(first, stop, room):
@@ -155,7 +155,7 @@ class Sparta(nn.Module):
         return states.flatten(0, 1)[windows.tokens]
 
     def impacts(self, best_products: Tensor) -> Tensor:
-        """log(1 + ReLU(y + b)), elementwise."""
+        """Return log(1 + ReLU(y + b)), elementwise."""
         return torch.relu(best_products.float() + self.bias).log1p()
 
 
