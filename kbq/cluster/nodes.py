@@ -9,7 +9,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from kbq.answers import IndexKind
-from kbq.cluster.connection import connect, differences, on_node, own_software, software_of
+from kbq.cluster.connection import Software, connect, differences, on_node, own_software, software_of
 from kbq.cluster.copies import copy_shards, forget_others, own_folder, remember_copies
 from kbq.cluster.searcher import ActorGroup, RaySearcher, divided, spread
 from kbq.dump.manifest import Manifest, read_manifest
@@ -69,15 +69,11 @@ def check(address: str, kb: Path | None = None, index: IndexKind | None = None) 
     manifest = None if kb is None else read_manifest(kb)
     cluster = connect(address, alike=False)
     try:
-        software, own = software_of(cluster.nodes), own_software()
-        reports = []
-        for node in cluster.nodes:
-            facts = software[node]
-            if isinstance(facts, str):
-                reports.append(NodeReport(node.address, node.cpus, "", "", "", facts))
-            else:
-                problem = "; ".join(differences(facts, own))
-                reports.append(NodeReport(node.address, node.cpus, facts.kbq, facts.torch, facts.cpu, problem))
+        own, reports = own_software(), []
+        for node, said in software_of(cluster.nodes).items():
+            facts = Software("", "", "") if isinstance(said, str) else said
+            problem = said if isinstance(said, str) else "; ".join(differences(said, own))
+            reports.append(NodeReport(node.address, node.cpus, facts.kbq, facts.torch, facts.cpu, problem))
         usable = [node for node, report in zip(cluster.nodes, reports, strict=True) if not report.problem]
         groups: list[GroupReport] = []
         cpus = sum(node.cpus for node in usable)

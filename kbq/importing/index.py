@@ -53,18 +53,12 @@ def import_index(
 
     The codes stay where they are: the knowledge base has a link to them.
 
-    Args:
+    Args: as `import_dump`, and
         dump: the folder that has `meta_compressed.pkl`.
-        folder: of the new knowledge base.
-        model: the checkpoint that the index was made with, or the model that was made of it.
         name: the folder of the index within `dump`, such as start/1048576_flat_OPQ96.
-        bm25: index the words, too.
-        note: called if vectors, texts and model do not seem to fit.
 
-    Raises:
-        CorpusError: a file is missing, damaged, or of another dump, or is not an index that can be read.
-        ModelError: see `opened_model`.
-        KnowledgeBaseError: the folder is in use, not writable, or holds something else; or faiss is not installed.
+    Raises: as `import_dump`, and
+        KnowledgeBaseError: faiss is not installed.
     """
     source, out = as_path(dump, "a dump"), as_path(folder, "the folder of a knowledge base")
     load_h5py(), load_faiss()

@@ -16,19 +16,8 @@ from kbq.answers import CONTEXT, SearchOptions
 from kbq.corpus.pages import Page
 from kbq.errors import KbqError
 from kbq.options import declared
-from kbq.serve import schemas
+from kbq.serve import bounds, schemas
 from kbq.serve.access import refuse_host, refuse_key
-from kbq.serve.bounds import (
-    LONGEST,
-    MOST_ANSWERED,
-    MOST_ANSWERS,
-    MOST_CELLS,
-    MOST_QUERIES,
-    MOST_RELATIONS,
-    refuse_costly,
-    refuse_long,
-    refuse_more,
-)
 from kbq.serve.problems import DESCRIBED, RefusedError, document
 from kbq.serve.services import Services, WithServices
 from kbq.tables.cells import subject_of
@@ -38,7 +27,7 @@ from kbq.text.letters import without_surrogates
 
 LINES = "application/x-ndjson"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-Text = Annotated[str, Field(min_length=1, max_length=LONGEST)]
+Text = Annotated[str, Field(min_length=1, max_length=bounds.LONGEST)]
 KbName = Annotated[str | None, Field(max_length=64, description="a name; by default the first that is served")]
 
 
@@ -64,7 +53,7 @@ def http_fields(record: Any, *names: str, **changes: Any) -> Any:
     return create_model(f"{record.__name__}OverHttp", __config__=ConfigDict(extra="forbid", strict=True), **fields)
 
 
-MOST: Any = {"le": MOST_ANSWERS}
+MOST: Any = {"le": bounds.MOST_ANSWERS}
 ASKED: Any = http_fields(
     SearchOptions, "k", "unit", "backend", "reader", "rerank", "min_probability",
     k=(int, MOST), rerank=(int | None, MOST), reader=(Literal["default"] | None, {}),
@@ -74,7 +63,7 @@ ASKED: Any = http_fields(
 class AskedQueries(ASKED):  # type: ignore[misc]
     """Queries with their options, as `kbq query` takes them."""
 
-    queries: Annotated[list[Text], Field(min_length=1, max_length=MOST_QUERIES)]
+    queries: Annotated[list[Text], Field(min_length=1, max_length=bounds.MOST_QUERIES)]
     context: Annotated[int, Field(ge=0, le=100_000)] = CONTEXT
     kb: KbName = None
 
@@ -99,14 +88,16 @@ async def answered(
     Raises KbqError if they cannot be asked, take too long, or have answers that are too long.
     """
     served = services.kbs.named(kb)
-    refuse_costly(len(texts), options)
+    bounds.refuse_costly(len(texts), options)
     request.state.queries = list(texts)  # for the log
     results, size = [], 0
     for found in await services.batcher.found(served, texts, options):
         results.append(found.to_dict(context))
         size += sum(len(answer["context"]) for answer in results[-1]["answers"])
-        if size > MOST_ANSWERED:
-            raise RefusedError(422, f"the answer has more than {MOST_ANSWERED:,} characters: ask for a smaller context")
+        if size > bounds.MOST_ANSWERED:
+            raise RefusedError(
+                422, f"the answer has more than {bounds.MOST_ANSWERED:,} characters: ask for a smaller context"
+            )
     return JSONResponse({"kb": served.name, "results": results})
 
 
@@ -137,10 +128,10 @@ FILLED: Any = http_fields(
 class AskedTable(FILLED):  # type: ignore[misc]
     """A table to fill: each subject with each relation is a cell."""
 
-    subjects: Annotated[list[Text], Field(max_length=MOST_CELLS, description="or `rows`")] = []  # noqa: RUF012
-    rows: Annotated[list[dict[str, Any]], Field(max_length=MOST_CELLS, description="filled where empty")] = []  # noqa: RUF012
+    subjects: Annotated[list[Text], Field(max_length=bounds.MOST_CELLS, description="or `rows`")] = []  # noqa: RUF012
+    rows: Annotated[list[dict[str, Any]], Field(max_length=bounds.MOST_CELLS, description="filled where empty")] = []  # noqa: RUF012
     subject: Annotated[Text, Field(description="the column of `rows` that has the subjects")] = "subject"
-    relations: Annotated[list[Text | WantedRelation], Field(min_length=1, max_length=MOST_RELATIONS)]
+    relations: Annotated[list[Text | WantedRelation], Field(min_length=1, max_length=bounds.MOST_RELATIONS)]
     kb: KbName = None
 
 
@@ -161,12 +152,12 @@ async def filled(table: AskedTable, services: Services) -> AsyncIterator[dict[st
     if bool(table.subjects) == bool(table.rows):
         raise RefusedError(422, "the table has no subjects: give either subjects or rows", fields={"subjects": "none"})
     rows = table.rows or [{"subject": subject} for subject in dict.fromkeys(table.subjects)]
-    refuse_more("cells", len(rows) * len(table.relations), MOST_CELLS, 422)
+    bounds.refuse_more("cells", len(rows) * len(table.relations), bounds.MOST_CELLS, 422)
     subject = table.subject if table.rows else "subject"
     options = FillOptions(subject, table.values, table.min_probability, top=table.top)
     relations = [relation_named(one, table.values) if isinstance(one, str) else one.relation for one in table.relations]
     wordings = [words for one in relations for words in one.query]
-    refuse_long([subject_of(row.get(subject)) for row in rows], wordings)
+    bounds.refuse_long([subject_of(row.get(subject)) for row in rows], wordings)
     lines = services.filler.lines(services.kbs.named(table.kb), rows, relations, options)
     first = await anext(lines)
 
@@ -197,7 +188,7 @@ def page_document(page: Page) -> dict[str, Any]:
 @router.get("/titles", response_model=None, responses=schemas.described(schemas.NamedPages))
 async def titles(
     services: WithServices,
-    prefix: Annotated[str, Query(max_length=LONGEST)] = "",
+    prefix: Annotated[str, Query(max_length=bounds.LONGEST)] = "",
     limit: Annotated[int, Query(ge=1, le=50)] = 10,
     kb: str | None = None,
 ) -> dict[str, Any]:
