@@ -10,18 +10,7 @@ import typer
 from kbq.answers import CONTEXT, WORDS_ALONE, CorpusColumns, SearchOptions, WordBackend
 from kbq.commands import printing
 from kbq.commands.asking import AskedKb, note_unknown, note_untuned, read_queries, refuse_idle, typed_lines
-from kbq.commands.options import (
-    ASK,
-    Device,
-    Evidence,
-    Json,
-    MovedModel,
-    Ray,
-    fields_of,
-    output_path,
-    refuse_given,
-    takes,
-)
+from kbq.commands.options import ASK, Device, Json, MovedModel, Ray, fields_of, output_path, refuse_given, takes
 from kbq.commands.progress import Bar
 from kbq.commands.terminal import Styled, note, print_answers_json, print_error, show, tell
 from kbq.dump.options import BuildOptions
@@ -35,6 +24,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 BUILD, COLUMNS, SEARCH, KB = BuildOptions(), CorpusColumns(), SearchOptions(), AskedKb()
+Evidence = Annotated[
+    int, typer.Option(min=0, help="With --json: characters of the paragraph on either side of an answer.")
+]
 
 
 @app.command(rich_help_panel=ASK)

@@ -9,19 +9,7 @@ import typer
 from kbq.answers import TOP_PAGES, WORDS_ALONE, SearchOptions
 from kbq.commands import printing
 from kbq.commands.asking import AskedKb, note_untuned, refuse_idle
-from kbq.commands.options import (
-    MEASURE,
-    Gold,
-    Guess,
-    Json,
-    PagesOf,
-    Strict,
-    TaskName,
-    fields_of,
-    numbers,
-    output_path,
-    takes,
-)
+from kbq.commands.options import MEASURE, Json, fields_of, output_path, takes
 from kbq.commands.progress import Bar
 from kbq.commands.terminal import note, print_json, show, tell
 from kbq.errors import MOST_PROBLEMS
@@ -33,6 +21,13 @@ if TYPE_CHECKING:
 app = typer.Typer()
 SEARCH, KB = SearchOptions(), AskedKb()
 OF_THE_TASK = ("k", "unit")
+Guess = Annotated[Path, typer.Argument(metavar="FILE", help="KILT predictions, plain or compressed.")]
+Gold = Annotated[Path, typer.Argument(metavar="GOLD", help="The KILT file with the answers, plain or compressed.")]
+TaskName = Annotated[
+    str | None, typer.Option("--task", help="trex, nq, aidayago2…, a family (slot_filling…), or a task file.")
+]
+PagesOf = Annotated[Path | None, typer.Option("--kb", help="The knowledge base that the pages come from.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Page ids must be integers, as on the leaderboard.")]
 
 
 @app.command(rich_help_panel=MEASURE)
@@ -128,7 +123,7 @@ def evaluate(
     try:
         evaluation = evaluate_predictions(
             file, gold, task, by=by, ci=ci, compare=compare, diagnosis=diagnosis, calibration=calibration, plots=plots,
-            per_item=per_item, ks=numbers(ks, "--ks"), rank_keys=rank_keys, missing=missing,
+            per_item=per_item, ks=_numbers(ks, "--ks"), rank_keys=rank_keys, missing=missing,
             empty_provenance=empty_provenance, coupled=coupled, top_1=top_1, rouge=not no_rouge, measures=measures,
             trec_run=trec_run, trec_qrels=trec_qrels,
         )  # fmt: skip
@@ -237,7 +232,7 @@ def passages(
     """Score retrieved passages by whether they contain an answer: top-k accuracy, MRR@20, P@20."""
     from kbq.kilt.passages import evaluate_passages
 
-    scores = evaluate_passages(file, gold, numbers(ks, "--ks"), export)
+    scores = evaluate_passages(file, gold, _numbers(ks, "--ks"), export)
     tell(scores.to_dict(), as_json, *scores.table().markdown().removesuffix("\n").split("\n"))
 
 
@@ -267,6 +262,17 @@ def submit(
         *(f"{out / e.file}: {e.lines:,} lines, {printing.size(e.bytes)}, sha256 {e.sha256}" for e in entries),
         f"how to upload: {out / 'UPLOAD.md'}",
     )
+
+
+def _numbers(text: str, option: str) -> tuple[int, ...]:
+    """Read a list of numbers such as 1,5,20."""
+    try:
+        found = tuple(int(number) for number in text.split(","))
+        if min(found) < 1:
+            raise ValueError
+        return found
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a list of numbers like 1,5,20", param_hint=option) from None
 
 
 def _task(name: str | None) -> "Task | None":

@@ -26,11 +26,7 @@ def output_path(path: Path | None) -> Path | None:
     return path
 
 
-Evidence = Annotated[
-    int, typer.Option(min=0, help="With --json: characters of the paragraph on either side of an answer.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
-A_READER = "`default`, or a question-answering checkpoint (folder or hub name)"
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:n.")]
 Ray = Annotated[
     str | None,
@@ -39,14 +35,7 @@ Ray = Annotated[
 Kb = Annotated[Path, typer.Argument(help="A knowledge base.")]
 TunedModel = Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")]
 MovedModel = Annotated[str | None, typer.Option(help="The knowledge base's model, if it has moved.")]
-Guess = Annotated[Path, typer.Argument(metavar="FILE", help="KILT predictions, plain or compressed.")]
-Gold = Annotated[Path, typer.Argument(metavar="GOLD", help="The KILT file with the answers, plain or compressed.")]
-TaskName = Annotated[
-    str | None, typer.Option("--task", help="trex, nq, aidayago2…, a family (slot_filling…), or a task file.")
-]
-PagesOf = Annotated[Path | None, typer.Option("--kb", help="The knowledge base that the pages come from.")]
 IndexName = Annotated[IndexKind | None, typer.Option(help="The index to search; by default the one built last.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Page ids must be integers, as on the leaderboard.")]
 
 
 def takes(record: Any, *names: str, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Any]:
@@ -113,17 +102,6 @@ def fields_of(record: Any) -> dict[str, Any]:
 def option_of(record: Any, name: str) -> Any:
     """Return the type of a command's parameter for one option of a record."""
     return next(typer_option(one) for one in declared(record) if one.name == name)
-
-
-def numbers(text: str, option: str) -> tuple[int, ...]:
-    """Read a list of numbers such as 1,5,20."""
-    try:
-        found = tuple(int(number) for number in text.split(","))
-        if min(found) < 1:
-            raise ValueError
-        return found
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a list of numbers like 1,5,20", param_hint=option) from None
 
 
 def refuse_given(context: typer.Context, option: str, others: Sequence[str]) -> None:

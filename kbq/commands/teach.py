@@ -11,22 +11,13 @@ import typer
 from kbq.answers import CorpusFormat, RankWords, SearchOptions, WeightType
 from kbq.commands import printing
 from kbq.commands.application import Commands
-from kbq.commands.options import (
-    A_READER,
-    TEACH,
-    Device,
-    Json,
-    TunedModel,
-    option_of,
-    output_path,
-    refuse_given,
-    takes,
-)
+from kbq.commands.options import TEACH, Device, Json, TunedModel, option_of, output_path, refuse_given, takes
 from kbq.commands.progress import Bar
 from kbq.commands.terminal import note, tell, typed_command
 from kbq.training.settings import GeneratorSettings, ReaderSettings, RunSettings, TrainingSettings
 from kbq.tuning.settings import FinetuningSettings
 
+A_READER = "`default`, or a question-answering checkpoint (folder or hub name)"
 RANKING = ("backend", *RankWords.__annotations__)  # options of a search that calibrating has, too
 app = typer.Typer()
 FINETUNING, SEARCH = FinetuningSettings(), SearchOptions()
