@@ -1,4 +1,4 @@
-"""Witness: a process that says why another one has ended, where that one is not given the time to say it itself.
+"""Witness: a process that says why another one has ended, if that one had no time to say it itself.
 
 python -I witness.py HOST:PORT    waits for its standard input to end; it runs alone, as Ray is slow to load
 """

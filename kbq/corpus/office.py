@@ -97,7 +97,7 @@ def pdf_pages(content: bytes) -> Iterator[tuple[int, Parts]]:
     """
     import pypdf
 
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what it repairs is no news
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # its repairs are no news
     try:
         with warnings.catch_warnings(action="ignore"):
             reader = pypdf.PdfReader(io.BytesIO(content))

@@ -88,7 +88,7 @@ class _Reader:
         rotation = self._array(4, dim * dim)
         (biases,) = self._numbers("<Q")
         if has_bias or biases:
-            raise ValueError("its rotation has a bias, which that of an official index has not")
+            raise ValueError("its rotation has a bias, that of an official index has none")
         self._same("dimensions", self._numbers("<ii?")[:2], (dim, dim))
         return rotation
 

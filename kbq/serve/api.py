@@ -217,7 +217,7 @@ async def healthz() -> dict[str, str]:
 async def readyz(request: Request, services: WithServices) -> dict[str, Any]:
     """Say whether queries are answered; `problem` says why a changed knowledge base is not served, but the one before.
 
-    Who does not know a name of the service, or has no key where one is needed, is not told of knowledge bases.
+    A client that names another Host, or lacks a key where one is needed, is not told of knowledge bases.
     """
     if services.batcher.problem:
         raise RefusedError(503, f"{services.batcher.problem}: start the service again if this goes on")

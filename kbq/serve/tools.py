@@ -41,7 +41,7 @@ INSTRUCTIONS = """\
 Facts from the knowledge base {name}, which has {pages:,} pages, such as {titles}.
 Every answer is a phrase of these pages, with its sentence, its place, and the probability that it is right.
 Ask fill_slot for one property of one thing, fill_table for several; search finds pages, fetch reads one.
-Where there are no answers, the pages do not say it: tell so, and do not guess."""
+Where there are no answers, the pages do not say it: say so, and do not guess."""
 UNLIKELY = "The pages do not say this clearly enough: best_guess is unlikely to be right. Do not state it as a fact."
 NOTHING = "The pages do not say this."
 

@@ -1,4 +1,4 @@
-"""Turns: which request the thread that searches takes next, so that nobody takes the time of the others.
+"""Turns: the search thread takes requests in an order that keeps no client from its share of the time.
 
 Each client has a queue for each kind of request: quick, small and large ones. A request enters behind what its queue
 has had, by its cost; the queue that would then have had least is next, and its oldest request with it (self-clocked

@@ -31,7 +31,7 @@ WORDS_BEFORE = re.compile(rf"(?:{WORD}[ \u00a0])*{WORD}\Z")
 
 
 def conjuncts(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """Return characters [start, end) of all items of the list that a phrase is, or is in; of no list, its own.
+    """Return characters [start, end) of all items of the list that a phrase is or belongs to; without a list, its own.
 
     >>> text = "She was an actress, inventor and film producer."
     >>> [text[slice(*place)] for place in conjuncts(text, 11, 18)]
