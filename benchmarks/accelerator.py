@@ -43,7 +43,7 @@ from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.readers import read_corpus
 from kbq.dump import building, workers
 from kbq.dump.page_encoder import PageEncoder, encode_pages
-from kbq.dump.shard_writer import EncodedParagraph, Progress, ShardWriter, page_digest
+from kbq.dump.shard_writer import EncodedParagraphs, Progress, ShardWriter, page_digest
 from kbq.dump.shards import Shard
 from kbq.index import exact, gpu_rows
 from kbq.index.exact import ExactIndex
@@ -200,12 +200,12 @@ def random_shard(folder: Path, rows: int) -> Shard:
     vectors = np.concatenate([quarter * source.choice(np.array([-1, 1], np.int8), DIM) for _ in range(4)])
     edges = source.choice(np.array([0, 1, 2, 3], np.uint8), (count, 60), p=[0.05, 0.15, 0.15, 0.65])
     text, starts, places = " ".join(["word"] * 60), np.arange(60, dtype=np.uint32) * 5, np.arange(60, dtype=np.uint32)
+    pages = [Page(str(number), "Title", (Paragraph(0, text),)) for number in range(count)]
+    sizes, logits = np.full(count, 60), np.zeros(60 * count, np.float32)
+    columns = (np.tile(column, count) for column in (places, starts, starts + 4))
     writer = ShardWriter(folder, DIM, Progress())
-    for number, own in enumerate(np.split(vectors[: 60 * count], count)):
-        page = Page(str(number), "Title", (Paragraph(0, text),))
-        logits = np.zeros(60, np.float32)
-        paragraph = EncodedParagraph(0, text, 60, own, logits, edges[number], places, starts, starts + 4)
-        writer.append(page, page_digest(page), [paragraph])
+    encoded = EncodedParagraphs(sizes, sizes, vectors[: 60 * count], logits, edges.ravel(), *columns)
+    writer.append(pages, list(map(page_digest, pages)), encoded)
     writer.close()
     return Shard(folder)
 
@@ -393,7 +393,7 @@ def encoded(run: Run, found: dict[str, Any]) -> None:
         return [block for _, block in workers.encode_blocks(model, blocks, lambda block: block)]
 
     begun = time.monotonic()
-    tokens = sum(one.tokens for block in encode() for page in block for one in page)
+    tokens = sum(int(block.tokens.sum()) for block in encode())
     taken = time.monotonic() - begun
     found |= {"tokens": tokens, "one process, tokens per second": round(tokens / taken)}
     found["profile of one block"] = profile(lambda: encode_pages(model, blocks[0]))
@@ -411,10 +411,7 @@ def encoded(run: Run, found: dict[str, Any]) -> None:
         found["build, one process, tokens per second"] = round(kb.counts.tokens / (time.monotonic() - begun))
     few = articles(1)[:20]
     on_device, on_cpu = (without_filter(Model.open("default", device)) for device in (str(run.device), "cpu"))
-    one, other = (
-        np.concatenate([part.vectors for page in encode_pages(each, few) for part in page]).astype(np.float32)
-        for each in (on_device, on_cpu)
-    )
+    one, other = (encode_pages(each, few).vectors.astype(np.float32) for each in (on_device, on_cpu))
     cosines = (one * other).sum(axis=1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
     found |= {"mean cosine to the CPU's": float(cosines.mean()), "least cosine": float(cosines.min())}
     taken = wall_seconds(lambda: encode_pages(on_cpu, few), 2)

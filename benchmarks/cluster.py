@@ -36,7 +36,7 @@ from kbq.cluster.searcher import RaySearcher, divided
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.dump import building
-from kbq.dump.page_encoder import Encoded
+from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.dump.workers import encode_blocks
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
@@ -187,9 +187,9 @@ class Recorded:
         future.set_result(next(self._results))
         return future
 
-    def result(self, future: Future[bytes]) -> Encoded:
+    def result(self, future: Future[bytes]) -> EncodedParagraphs:
         """Unpickle the result."""
-        encoded: Encoded = pickle.loads(future.result())
+        encoded: EncodedParagraphs = pickle.loads(future.result())
         return encoded
 
     def dismiss(self) -> None:

@@ -29,7 +29,8 @@ hypothesis.settings.register_profile("kbq", deadline=None)  # no test depends on
 hypothesis.settings.load_profile("kbq")
 
 if TYPE_CHECKING:
-    from kbq.dump.shard_writer import EncodedParagraph
+    from paragraphs import EncodedParagraph
+
     from kbq.dump.shards import Shard
     from kbq.kb import KnowledgeBase
     from kbq.model.model import Model
@@ -435,8 +436,8 @@ def codes_do_not_err(monkeypatch: pytest.MonkeyPatch) -> None:
 def encoded() -> Callable[..., "EncodedParagraph"]:
     """Makes a paragraph `w0 w1 w2 …` of which the words at `positions` were kept with these vectors."""
     import numpy as np
+    from paragraphs import EncodedParagraph
 
-    from kbq.dump.shard_writer import EncodedParagraph
     from kbq.dump.shards import CLOSES, OPENS
 
     def make(
@@ -472,16 +473,11 @@ def modest(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def make_shard(tmp_path: Path) -> Callable[..., "Shard"]:
     """Writes a shard; each argument is a page: the list of its encoded paragraphs."""
-    from kbq.dump.shard_writer import Progress, ShardWriter, page_digest
-    from kbq.dump.shards import Shard
+    from paragraphs import write_shard
 
     def make(*pages: Sequence["EncodedParagraph"], dim: int = 2, name: str = "shard") -> "Shard":
-        writer = ShardWriter(tmp_path / name, dim, Progress())
-        for number, paragraphs in enumerate(pages):
-            page = Page(f"{name}-{number}", f"Page {number}", ())
-            writer.append(page, page_digest(page), paragraphs)
-        writer.close()
-        return Shard(tmp_path / name)
+        named = [(f"{name}-{number}", f"Page {number}", page) for number, page in enumerate(pages)]
+        return write_shard(tmp_path / name, named, dim)
 
     return make
 

@@ -16,7 +16,7 @@ from kbq.array_types import Floats
 from kbq.cluster.connection import Cluster, connect
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import IndexEntry
-from kbq.dump.page_encoder import Encoded
+from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.dump.shards import Shard
 from kbq.dump.worker_pool import DEATHS
 from kbq.dump.workers import StartEncoders, Workers, encoder, packed
@@ -46,16 +46,16 @@ class RayWorkers:
         self._cluster = cluster
         self._model = ray.put(packed(model))
         self._encode = ray.remote(_encode).options(num_cpus=1, max_retries=DEATHS)
-        self._tasks: dict[Future[Encoded], ObjectRef[Encoded]] = {}
+        self._tasks: dict[Future[EncodedParagraphs], ObjectRef[EncodedParagraphs]] = {}
 
-    def submit(self, task: Sequence[Page]) -> Future[Encoded]:
+    def submit(self, task: Sequence[Page]) -> Future[EncodedParagraphs]:
         """Have the pages of a block encoded."""
         reference = self._encode.remote([self._model], list(task))
-        future: Future[Encoded] = reference.future()
+        future: Future[EncodedParagraphs] = reference.future()
         self._tasks[future] = reference
         return future
 
-    def result(self, future: Future[Encoded]) -> Encoded:
+    def result(self, future: Future[EncodedParagraphs]) -> EncodedParagraphs:
         """Wait for the pages of a block. Raises ClusterError if workers died again and again, or one has stopped."""
         try:
             encoded = future.result(BLOCK_SECONDS)
@@ -81,13 +81,13 @@ class RayWorkers:
         self._cluster.close()
 
 
-def _encode(model: Sequence[ObjectRef[bytes]], pages: Sequence[Page]) -> Encoded:
+def _encode(model: Sequence[ObjectRef[bytes]], pages: Sequence[Page]) -> EncodedParagraphs:
     """Encode in a process of a node. A reference in a list stands for itself: only who lacks the model fetches it."""
     return _encoder_of(model[0])(pages)
 
 
 @lru_cache(1)
-def _encoder_of(model: ObjectRef[bytes]) -> Callable[[Sequence[Page]], Encoded]:
+def _encoder_of(model: ObjectRef[bytes]) -> Callable[[Sequence[Page]], EncodedParagraphs]:
     return encoder(ray.get(model), "cpu")
 
 

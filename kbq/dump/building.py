@@ -13,8 +13,7 @@ from typing import Any
 
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import FORMAT, STATE, Manifest, is_knowledge_base, read_manifest, refuse_other_model
-from kbq.dump.page_encoder import Encoded
-from kbq.dump.shard_writer import Progress, ShardWriter, page_digest
+from kbq.dump.shard_writer import EncodedParagraphs, Progress, ShardWriter, page_digest
 from kbq.dump.shards import Counts, ShardEntry, shard_name
 from kbq.dump.workers import StartEncoders, encode_blocks
 from kbq.errors import KbqError, KnowledgeBaseError
@@ -84,7 +83,7 @@ def build_shards(
     first_shard: int,
     report: Callable[[Counts], None],
     start_encoders: StartEncoders | None = None,
-    encode: Callable[[Sequence[Any]], Encoded] | None = None,
+    encode: Callable[[Sequence[Any]], EncodedParagraphs] | None = None,
     with_vectors: bool = True,
 ) -> tuple[list[ShardEntry], str]:
     """Write the shards, or those that are missing; return them and a digest of the corpus.
@@ -120,8 +119,7 @@ def build_shards(
             if writer.counts.rows >= SHARD_ROWS:
                 state = replace(state, finished=(*state.finished, writer.close()), current=Progress())
                 writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), dim, state.current)
-            for page, digest, paragraphs in zip(block.pages, block.digests, encoded, strict=True):
-                writer.append(page, digest, paragraphs)
+            writer.append(block.pages, block.digests, encoded)
             state = replace(state, pages=block.consumed, corpus=block.digest, current=writer.sync())
             write_record(folder / STATE, state, FORMAT)
             report(_total(state))

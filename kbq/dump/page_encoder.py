@@ -5,7 +5,7 @@ back in one transfer for each batch of windows.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,14 +14,13 @@ from torch import Tensor
 
 from kbq.array_types import Rows
 from kbq.corpus.pages import Page, Paragraph
-from kbq.dump.shard_writer import EncodedParagraph
+from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.dump.shards import CLOSES, OPENS
 from kbq.model.devices import fast_copy
 from kbq.model.model import Model
 from kbq.model.phrases import EncodedBatch, encode_batches
 from kbq.model.windows import Tokens, Window, tokenize, windows
 
-Encoded = list[list[EncodedParagraph]]
 KEPT = 4  # beside OPENS and CLOSES
 EXTRA = 5  # bytes of a token behind its vector: a logit, and these three flags
 
@@ -35,11 +34,11 @@ class PageEncoder:
         self._chooses_first = model.device.type == "cpu"  # a GPU would wait to learn how many tokens are kept
         self._scale = torch.from_numpy(model.scale).to(model.device)
 
-    def __call__(self, block: Sequence[Page]) -> Encoded:
-        """Encode all paragraphs of a block of pages together; one item per page."""
+    def __call__(self, block: Sequence[Page]) -> EncodedParagraphs:
+        """Encode all paragraphs of a block of pages together."""
         return self.start(block)()
 
-    def start(self, block: Sequence[Page]) -> Callable[[], Encoded]:
+    def start(self, block: Sequence[Page]) -> Callable[[], EncodedParagraphs]:
         """Begin to encode a block, and return a function that waits for it. A CPU has finished by then."""
         model = self._model
         titles = tokenize(model.tokenizer, [page.title for page in block])
@@ -58,12 +57,10 @@ class PageEncoder:
         if done is not None:
             done.record(torch.cuda.current_stream(model.device))
 
-        def finish() -> Encoded:
+        def finish() -> EncodedParagraphs:
             if done is not None:
                 done.synchronize()
-            kept = _in_order(parts, flat, model.dim)
-            encoded = iter(_paragraphs(paragraphs, texts, [len(of_paragraph) for of_paragraph in cut], kept))
-            return [[next(encoded) for _ in page.paragraphs] for page in block]
+            return _in_order(parts, cut, paragraphs, texts, model.dim)
 
         return finish
 
@@ -104,57 +101,44 @@ class _Batch(NamedTuple):
 
 
 def _in_order(
-    parts: Sequence[_Batch], flat: Sequence[Window], dim: int
-) -> tuple[NDArray[np.int8], NDArray[np.uint32], Rows]:
-    """Return the bytes and the positions of all kept tokens, window after window, and how many each window has.
-
-    Shapes: (kept, dim + EXTRA), (kept,), (windows,).
-    """
-    found = [part.kept() for part in parts]
-    owners = np.concatenate([np.empty(0, np.int64), *(members for members, _, _ in found)])
-    rows = np.empty(len(owners), np.int64)
-    rows[np.argsort(owners, kind="stable")] = np.arange(len(owners))  # the tokens of a window are in order already
-    tokens, positions = np.empty((len(owners), dim + EXTRA), np.int8), np.empty(len(owners), np.uint32)
-    before = np.array([window.position - window.first for window in flat], np.int64)
-    first = 0
-    for members, place, of_part in found:
-        own = rows[first : first + len(members)]
-        tokens[own], positions[own] = of_part, place + before[members]
-        first += len(members)
-    return tokens, positions, np.bincount(owners, minlength=len(flat))
-
-
-def _paragraphs(
+    parts: Sequence[_Batch],
+    cut: Sequence[Sequence[Window]],
     paragraphs: Sequence[Paragraph],
     texts: Sequence[Tokens],
-    windows_of: Sequence[int],
-    kept: tuple[NDArray[np.int8], NDArray[np.uint32], Rows],
-) -> list[EncodedParagraph]:
-    """Return each paragraph with its kept tokens, from `_in_order`; `windows_of`: how many windows it has."""
-    tokens, positions, counts = kept
-    dim = tokens.shape[1] - EXTRA
+    dim: int,
+) -> EncodedParagraphs:
+    """Return paragraphs with the kept tokens of their windows; `cut`: the windows of each, `texts`: its tokens."""
+    flat = [window for of_paragraph in cut for window in of_paragraph]
+    found = [part.kept() for part in parts]
+    owners = np.concatenate([np.empty(0, np.int64), *(members for members, _, _ in found)])
+    order = np.argsort(owners, kind="stable")  # the tokens of a window are in order already
+    rows = np.empty(len(order), np.int64)
+    rows[order] = np.arange(len(order))
+    vectors, rest = np.empty((len(order), dim), np.int8), np.empty((len(order), EXTRA), np.int8)
+    positions = np.empty(len(order), np.uint32)
+    before = np.array([window.position - window.first for window in flat], np.int64)
+    first = 0
+    for members, place, tokens in found:
+        own = rows[first : first + len(members)]
+        vectors[own], rest[own], positions[own] = tokens[:, :dim], tokens[:, dim:], place + before[members]
+        first += len(members)
+    paragraph = np.repeat(np.arange(len(cut)), [len(of_paragraph) for of_paragraph in cut])[owners[order]]
     sizes = np.array([len(text.ids) for text in texts], np.int64)
-    window_bounds = np.concatenate([[0], np.cumsum(counts)])
-    bounds = window_bounds[np.concatenate([[0], np.cumsum(windows_of, dtype=np.int64)])]
-    owner = np.repeat(np.arange(len(paragraphs)), np.diff(bounds))
-    places = (np.cumsum(sizes) - sizes)[owner] + positions
-    begins = np.array([paragraph.begin for paragraph in paragraphs], np.uint32)[owner]
+    places = (np.cumsum(sizes) - sizes)[paragraph] + positions
+    begins = np.array([each.begin for each in paragraphs], np.uint32)[paragraph]
     nothing = np.empty(0, np.uint32)
     starts, ends = (
         np.concatenate([nothing, *sides])[places] + begins
         for sides in ([text.starts for text in texts], [text.ends for text in texts])
     )
-    logits = np.ascontiguousarray(tokens[:, dim : dim + 4]).view(np.float32)[:, 0]
-    edges = (tokens[:, -1] & (OPENS | CLOSES)).view(np.uint8)
-    columns: tuple[NDArray[Any], ...] = (tokens[:, :dim], logits, edges, positions, starts, ends)
-    return [
-        EncodedParagraph(paragraph.number, paragraph.text, size, *(column[first:stop] for column in columns))
-        for paragraph, size, first, stop in zip(paragraphs, sizes.tolist(), bounds[:-1], bounds[1:], strict=True)
-    ]
+    logits = np.ascontiguousarray(rest[:, :4]).view(np.float32)[:, 0]
+    edges = (rest[:, -1] & (OPENS | CLOSES)).view(np.uint8)
+    kept = np.bincount(paragraph, minlength=len(cut))
+    return EncodedParagraphs(sizes, kept, vectors, logits, edges, positions, starts, ends)
 
 
-def encode_pages(model: Model, block: Sequence[Page]) -> Encoded:
-    """Encode all paragraphs of a block of pages together; one item per page."""
+def encode_pages(model: Model, block: Sequence[Page]) -> EncodedParagraphs:
+    """Encode all paragraphs of a block of pages together."""
     return PageEncoder(model)(block)
 
 

@@ -21,13 +21,15 @@ Only the list of deleted pages comes later, from `changes.py`; everything else s
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kbq.array_types import Rows
 from kbq.corpus.pages import Page
 from kbq.dump.arrays import GrowingArray, GrowingTexts
 from kbq.dump.shards import DIGEST_BYTES, LOGIT_STEPS, PER_PARAGRAPH, PER_ROW, TEXTS, Counts, ShardEntry
@@ -37,19 +39,25 @@ from kbq.storage.seals import seal_folder
 from kbq.storage.writing import sync
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedParagraph:
-    """The kept tokens of a paragraph. Shapes: vectors (kept, dim), other arrays (kept,)."""
+class EncodedParagraphs(NamedTuple):
+    """Paragraphs, one after another, with their kept tokens.
 
-    number: int
-    text: str
-    tokens: int  # before the filter
+    Shapes: tokens and sizes (paragraphs,), vectors (kept, dim), other arrays (kept,).
+    """
+
+    tokens: Rows  # of each paragraph, before the filter
+    sizes: Rows  # of each paragraph, after it
     vectors: NDArray[np.int8]
     logits: NDArray[np.float32]  # the higher one of the filter's two
     edges: NDArray[np.uint8]  # OPENS, CLOSES, or both
     positions: NDArray[np.uint32]
     starts: NDArray[np.uint32]
     ends: NDArray[np.uint32]
+
+    @classmethod
+    def joined(cls, parts: Iterable["EncodedParagraphs"]) -> "EncodedParagraphs":
+        """Return the paragraphs of all parts, one after another."""
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,6 @@ class ShardWriter:
         }
         self.page_digests = GrowingArray(folder / "page_digests.npy", np.uint8, DIGEST_BYTES)
         self.texts = {name: GrowingTexts(folder, name) for name in TEXTS}
-        self._appended: list[tuple[Page, bytes, Sequence[EncodedParagraph]]] = []
         for array in self._arrays():
             left, size = len(array), progress.sizes.get(array.path.name, 0)
             if left < size:
@@ -91,42 +98,28 @@ class ShardWriter:
                 raise ValueError(f"{array.path} has {left:,} entries, {size:,} were written")
             array.truncate(size)
 
-    def append(self, page: Page, digest: bytes, paragraphs: Sequence[EncodedParagraph]) -> None:
-        """Add a page, its `page_digest`, and its encoded paragraphs; they are written together with others."""
-        self._appended.append((page, digest, paragraphs))
-        tokens, rows = sum(one.tokens for one in paragraphs), sum(len(one.positions) for one in paragraphs)
-        self.counts += Counts(1, len(paragraphs), tokens, rows)
-
-    def _write(self) -> None:
-        """Write what has been appended, if anything has."""
-        if not self._appended:
-            return
-        pages, digests, of_pages = zip(*self._appended, strict=True)
-        self._appended = []
+    def append(self, pages: Sequence[Page], digests: Sequence[bytes], encoded: EncodedParagraphs) -> None:
+        """Add pages, the `page_digest` of each, and their encoded paragraphs."""
+        paragraphs = [paragraph for page in pages for paragraph in page.paragraphs]
         self.texts["ids"].append([page.id for page in pages])
         self.texts["titles"].append([page.title for page in pages])
         self.texts["metadata"].append(
             [json.dumps(dict(page.metadata), ensure_ascii=False) if page.metadata else "" for page in pages]
         )
-        self.page_digests.append(np.frombuffer(b"".join(digests), np.uint8).reshape(len(pages), -1))
-        paragraphs = [paragraph for of_page in of_pages for paragraph in of_page]
-        if not paragraphs:
-            return
-        sizes = np.array([len(paragraph.positions) for paragraph in paragraphs])
-        first = len(self.page_digests) - len(pages)
-        numbers = np.repeat(np.arange(first, first + len(pages)), [len(of_page) for of_page in of_pages])
-        self.per_paragraph["rows"].append(len(self.per_row["positions"]) + np.cumsum(sizes))
-        self.per_paragraph["numbers"].append(np.array([paragraph.number for paragraph in paragraphs]))
-        self.per_paragraph["pages"].append(numbers)
-        self.per_paragraph["tokens"].append(np.array([paragraph.tokens for paragraph in paragraphs]))
         self.texts["texts"].append([paragraph.text for paragraph in paragraphs])
+        self.page_digests.append(np.frombuffer(b"".join(digests), np.uint8))
+        numbers = np.arange(self.counts.pages, self.counts.pages + len(pages))
+        self.per_paragraph["rows"].append(self.counts.rows + np.cumsum(encoded.sizes))
+        self.per_paragraph["numbers"].append(np.array([paragraph.number for paragraph in paragraphs]))
+        self.per_paragraph["pages"].append(np.repeat(numbers, [len(page.paragraphs) for page in pages]))
+        self.per_paragraph["tokens"].append(encoded.tokens)
         for name, array in self.per_row.items():
-            column = np.concatenate([getattr(paragraph, name) for paragraph in paragraphs])
+            column = getattr(encoded, name)
             array.append(np.clip(np.rint(column * LOGIT_STEPS), -127, 127) if name == "logits" else column)
+        self.counts += Counts(len(pages), len(paragraphs), int(encoded.tokens.sum()), len(encoded.positions))
 
     def sync(self) -> Progress:
         """Write everything appended so far to the disk."""
-        self._write()
         for array in self._arrays():
             array.sync()
         sync(self.folder)
@@ -134,7 +127,6 @@ class ShardWriter:
 
     def close(self) -> ShardEntry:
         """Finish and seal the shard."""
-        self._write()
         for array in self._arrays():
             array.close()
         return ShardEntry(self.folder.name, seal_folder(self.folder).digest, self.counts, self.counts)

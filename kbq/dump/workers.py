@@ -15,7 +15,8 @@ from typing import Protocol, TypeVar
 import torch
 
 from kbq.corpus.pages import Page
-from kbq.dump.page_encoder import Encoded, PageEncoder
+from kbq.dump.page_encoder import PageEncoder
+from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.dump.worker_pool import WorkerPool
 from kbq.model.model import Model
 
@@ -31,10 +32,10 @@ class Workers(Protocol):
     def count(self) -> int:
         """How many blocks are encoded at a time."""
 
-    def submit(self, task: Sequence[Page], /) -> Future[Encoded]:
+    def submit(self, task: Sequence[Page], /) -> Future[EncodedParagraphs]:
         """Have the pages of a block encoded."""
 
-    def result(self, future: Future[Encoded], /) -> Encoded:
+    def result(self, future: Future[EncodedParagraphs], /) -> EncodedParagraphs:
         """Wait for the pages of a block. Raises KnowledgeBaseError if workers died again and again."""
 
     def dismiss(self) -> None:
@@ -49,7 +50,7 @@ def encode_blocks(
     blocks: Iterable[Block],
     pages_of: Callable[[Block], Sequence[Page]],
     start_encoders: StartEncoders | None = None,
-) -> Iterator[tuple[Block, Encoded]]:
+) -> Iterator[tuple[Block, EncodedParagraphs]]:
     """Yield each block with the encoded paragraphs of its pages, in order; without workers, encode in this process.
 
     Raises KnowledgeBaseError if workers died again and again.
@@ -106,7 +107,7 @@ def device_of(number: int, device: torch.device, gpus: int) -> str:
     return f"cuda:{((device.index or 0) + number) % gpus}" if device.type == "cuda" else str(device)
 
 
-def encoder(packed: bytes, device: str) -> Callable[[Sequence[Page]], Encoded]:
+def encoder(packed: bytes, device: str) -> Callable[[Sequence[Page]], EncodedParagraphs]:
     """In a worker process: return what encodes the pages of a block."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)

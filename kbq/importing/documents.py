@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kbq.array_types import Bools, Floats, Rows
 from kbq.corpus.pages import Page, PageIds, Paragraph
-from kbq.dump.shard_writer import EncodedParagraph
+from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.dump.shards import CLOSES, OPENS, PhraseLimit
 from kbq.errors import CorpusError
 
@@ -72,30 +72,23 @@ class DocumentPage(Page):
         for name, value in (("document", document), ("paragraph_of", in_order), ("misfits", misfits)):
             object.__setattr__(self, name, value)
 
-    def encoded(self, vectors: NDArray[np.int8], logits: Floats) -> list[EncodedParagraph]:
+    def encoded(self, vectors: NDArray[np.int8], logits: Floats) -> EncodedParagraphs:
         """Return the paragraphs with their rows; phrases neither open nor close at misfits.
 
         `logits`: the higher one of the filter's two. Shapes: (rows, dim), (rows,).
         """
-        kept = self.document.kept
+        kept, lengths = self.document.kept, np.array([len(text) for text in self.document.text.split(SEPARATOR)])
+        begins = np.cumsum(lengths + len(SEPARATOR)) - lengths - len(SEPARATOR)
+        owners = self.paragraph_of[kept]
+        tokens, sizes = (np.bincount(numbers, minlength=len(lengths)) for numbers in (self.paragraph_of, owners))
+        filled = [paragraph.number for paragraph in self.paragraphs]
         edges = np.where(self.misfits[kept], 0, OPENS | CLOSES).astype(np.uint8)
-        numbers = np.array([paragraph.number for paragraph in self.paragraphs], np.int64)
-        firsts, stops = (np.searchsorted(self.paragraph_of, numbers, side) for side in ("left", "right"))
-        first_rows, stop_rows = (np.searchsorted(self.paragraph_of[kept], numbers, side) for side in ("left", "right"))
-        lengths = [len(text) + len(SEPARATOR) for text in self.document.text.split(SEPARATOR)]
-        begins = np.cumsum([0, *lengths])[numbers]
-        encoded = []
-        for place, paragraph in enumerate(self.paragraphs):
-            rows, first, length = slice(first_rows[place], stop_rows[place]), firsts[place], len(paragraph.text)
-            starts, ends = (
-                (side[kept[rows]] - begins[place]).clip(0, length).astype(np.uint32)
-                for side in (self.document.starts, self.document.ends)
-            )
-            positions = (kept[rows] - first).astype(np.uint32)
-            columns = vectors[rows], logits[rows], edges[rows], positions, starts, ends
-            tokens = int(stops[place] - first)
-            encoded.append(EncodedParagraph(paragraph.number, paragraph.text, tokens, *columns))
-        return encoded
+        positions = (kept - np.searchsorted(self.paragraph_of, owners)).astype(np.uint32)
+        starts, ends = (
+            (side[kept] - begins[owners]).clip(0, lengths[owners]).astype(np.uint32)
+            for side in (self.document.starts, self.document.ends)
+        )
+        return EncodedParagraphs(tokens[filled], sizes[filled], vectors, logits, edges, positions, starts, ends)
 
 
 @dataclass(slots=True)

@@ -92,8 +92,8 @@ def warn_unlike(shards: Sequence[Shard], model: Model, note: Note) -> None:
     for shard, paragraph in islice(_short_paragraphs(shards), TRIED):
         place = f"paragraph {shard.paragraph_numbers[paragraph]} of document {shard.answer(paragraph, 0.0).page_id}"
         page = Page("", shard.title_of(paragraph), shard.texts[paragraph])
-        (((encoded,)),) = encode_pages(model, [page])
-        if encoded.tokens != shard.paragraph_tokens[paragraph]:
+        encoded = encode_pages(model, [page])
+        if encoded.tokens[0] != shard.paragraph_tokens[paragraph]:
             continue  # it was cut into several windows
         rows = shard.rows_of(paragraph)
         pair = shard.vectors_of(rows), encoded.vectors[shard.positions[rows]]

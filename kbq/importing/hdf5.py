@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kbq.array_types import Floats
-from kbq.dump.shard_writer import EncodedParagraph
+from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.errors import CorpusError, KbqError
 from kbq.importing.documents import DocumentPage, OfficialDocument
 from kbq.model.official_checkpoint import AGAIN, OFFSET, STEP
@@ -141,19 +141,19 @@ def _document(group: Any, path: Path, dim: int) -> OfficialDocument:
         raise ValueError(f"document {name}: {error}") from None
 
 
-def encoded(pages: Sequence[DocumentPage]) -> list[list[EncodedParagraph]]:
+def encoded(pages: Sequence[DocumentPage]) -> EncodedParagraphs:
     """Return the paragraphs of pages with their vectors and, where they are known, the logits of the filter.
 
     Raises CorpusError if a file is damaged.
     """
-    paragraphs: list[list[EncodedParagraph]] = []
+    parts: list[EncodedParagraphs] = []
     for path, of_file in itertools.groupby(pages, key=lambda page: page.document.source):
         filters = path.parents[1] / "filter" / path.name
         with opened(path) as file, opened(filters) if filters.is_file() else nullcontext() as logits:
             for page in of_file:
                 rows = values(dataset(group(file, page.id), ROWS, np.int8, 2))
-                paragraphs.append(page.encoded(rows, _logits(logits, page)))
-    return paragraphs
+                parts.append(page.encoded(rows, _logits(logits, page)))
+    return EncodedParagraphs.joined(parts)
 
 
 def _logits(file: Any, page: DocumentPage) -> Floats:

@@ -11,7 +11,7 @@ from kbq.array_types import Rows
 from kbq.dump.arrays import new_array, save_array
 from kbq.dump.codes import FORMAT, INDEX, LAYOUT, LISTS, OFFICIAL, PLACES, RUNS
 from kbq.dump.manifest import IndexEntry, Manifest
-from kbq.dump.shard_writer import EncodedParagraph
+from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.dump.shards import Counts
 from kbq.errors import CorpusError
 from kbq.importing.documents import LIMIT, DocumentPage, Misfits, pages_of
@@ -87,12 +87,12 @@ def import_index(
     return Imported(out, manifest, misfits)
 
 
-def _encoded(pages: Sequence[DocumentPage]) -> list[list[EncodedParagraph]]:
+def _encoded(pages: Sequence[DocumentPage]) -> EncodedParagraphs:
     """Return the paragraphs of pages, with rows but without vectors; their filter's logits are not known."""
-    return [
+    return EncodedParagraphs.joined(
         page.encoded(np.empty((count, 0), np.int8), np.zeros(count, np.float32))
         for page, count in ((page, len(page.document.kept)) for page in pages)
-    ]
+    )
 
 
 def _with_codes(folder: Path, manifest: Manifest, path: Path, index: FaissFile, runs: Rows, report: Report) -> Manifest:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.options import BuildOptions
-    from kbq.dump.page_encoder import Encoded
+    from kbq.dump.shard_writer import EncodedParagraphs
     from kbq.dump.shards import Counts, PhraseLimit
     from kbq.dump.workers import StartEncoders
     from kbq.storage.progress import Note, Report
@@ -102,7 +102,7 @@ def build(
 
 def publish_encoded(
     pages: Iterable[Page],
-    encode: Callable[[Sequence[Any]], Encoded],
+    encode: Callable[[Sequence[Any]], EncodedParagraphs],
     folder: Path,
     model: Model,
     *,

@@ -11,11 +11,12 @@ Source: arXiv 2407.03618.
 """
 
 import copy
+import itertools
 import math
 import re
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -89,29 +90,26 @@ def is_older(folder: Path) -> bool:
 
 def _count_words(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArray[np.uint32]]:
     """Return the vocabulary of a shard, how often each word occurs in each paragraph, and the lengths of paragraphs."""
-    numbers: dict[str, int] = {}
-    paragraphs, terms, counts, lengths = array("i"), array("i"), array("I"), array("I")
-    for paragraph, words in enumerate(_words_of_paragraphs(shard, stage)):
-        lengths.append(len(words))
-        counted = Counter(words)
-        counted.update(_written_stems(f"{shard.title_of(paragraph)} {shard.texts[paragraph]}"))
-        counted[title_term(shard.title_of(paragraph))] = 1
-        for word, count in counted.items():
-            paragraphs.append(paragraph)
-            terms.append(numbers.setdefault(word, len(numbers)))
-            counts.append(count)
-    frequencies = np.frombuffer(counts, np.uint32)
-    frequencies = frequencies.astype(np.min_scalar_type(frequencies.max(initial=0)))
-    entries = Entries(np.frombuffer(paragraphs, np.int32), np.frombuffer(terms, np.int32), frequencies)
-    return list(numbers), entries, np.frombuffer(lengths, np.uint32)
-
-
-def _words_of_paragraphs(shard: Shard, stage: Stage) -> Iterator[list[str]]:
-    """Yield the words of each paragraph, after those of its page's title."""
+    numbers: defaultdict[str, int] = defaultdict(itertools.count().__next__)
+    terms, counts, sizes, lengths = array("i"), array("I"), array("i"), array("I")
     for first in range(0, len(shard.texts), CHUNK):
         paragraphs = range(first, min(first + CHUNK, len(shard.texts)))
-        yield from words_of([f"{shard.title_of(paragraph)} {shard.texts[paragraph]}" for paragraph in paragraphs])
+        titles = [shard.title_of(paragraph) for paragraph in paragraphs]
+        texts = [f"{title} {shard.texts[paragraph]}" for title, paragraph in zip(titles, paragraphs, strict=True)]
+        for title, text, words in zip(titles, texts, words_of(texts), strict=True):
+            counted = Counter(words)
+            counted.update(_written_stems(text))
+            counted[title_term(title)] = 1
+            lengths.append(len(words))
+            sizes.append(len(counted))
+            terms.extend(map(numbers.__getitem__, counted))
+            counts.extend(counted.values())
         stage.add(len(paragraphs))
+    frequencies = np.frombuffer(counts, np.uint32)
+    frequencies = frequencies.astype(np.min_scalar_type(frequencies.max(initial=0)))
+    passages = np.repeat(np.arange(len(sizes), dtype=np.int32), np.frombuffer(sizes, np.int32))
+    entries = Entries(passages, np.frombuffer(terms, np.int32), frequencies)
+    return list(numbers), entries, np.frombuffer(lengths, np.uint32)
 
 
 def _written_stems(text: str) -> list[str]:

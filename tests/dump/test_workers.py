@@ -15,7 +15,7 @@ import torch
 from kbq.corpus.pages import Page
 from kbq.dump import workers
 from kbq.dump.manifest import STATE
-from kbq.dump.page_encoder import Encoded
+from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
@@ -69,10 +69,10 @@ def test_workers_that_die_again_and_again_are_said(
     assert KnowledgeBase.build(pages, tmp_path / "kb", model).counts.pages == 12
 
 
-def dies_twice(pickled: bytes, device: str) -> Callable[[Sequence[Page]], Encoded]:
+def dies_twice(pickled: bytes, device: str) -> Callable[[Sequence[Page]], EncodedParagraphs]:
     encode = workers.encoder(pickled, device)
 
-    def encode_or_die(pages: Sequence[Page]) -> Encoded:
+    def encode_or_die(pages: Sequence[Page]) -> EncodedParagraphs:
         encoded = encode(pages)
         for mark in ("first", "second"):
             with contextlib.suppress(FileExistsError):

@@ -7,8 +7,8 @@ import pytest
 import torch
 from brute_force import best_spans
 from numpy.typing import NDArray
+from paragraphs import EncodedParagraph
 
-from kbq.dump.shard_writer import EncodedParagraph
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.index import exact, inner_products
 from kbq.index.exact import BOTH, ExactIndex, _lowers_of_all

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from brute_force import best_spans
+from paragraphs import EncodedParagraph
 
 from kbq.answers import BuiltKind
 from kbq.dump.manifest import IndexEntry
-from kbq.dump.shard_writer import EncodedParagraph
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.index.base import Index

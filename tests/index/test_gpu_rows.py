@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from brute_force import best_spans
+from paragraphs import EncodedParagraph
 
 from kbq.dump.manifest import IndexEntry
-from kbq.dump.shard_writer import EncodedParagraph
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.index import exact, gpu_rows
 from kbq.index.exact import ExactIndex

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from paragraphs import EncodedParagraph
 
-from kbq.dump.shard_writer import EncodedParagraph
 from kbq.dump.shards import Shard
 from kbq.index import inner_products
 from kbq.index.inner_products import (

@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from paragraphs import EncodedParagraph
 
-from kbq.dump.shard_writer import EncodedParagraph
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.index.base import Candidates, ranges
 from kbq.index.exact import ExactIndex

@@ -7,11 +7,11 @@ from typing import cast, get_args
 
 import numpy as np
 import pytest
+from paragraphs import EncodedParagraph
 
 from kbq.answers import Answer, Backend, Unit
 from kbq.corpus.pages import Page
 from kbq.dump import building
-from kbq.dump.shard_writer import EncodedParagraph
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from paragraphs import EncodedParagraph
 
-from kbq.dump.shard_writer import EncodedParagraph
 from kbq.dump.shards import CLOSES, OPENS
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput

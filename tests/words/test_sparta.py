@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paragraphs import EncodedParagraph, write_shard
 
 from kbq.answers import Backend, SearchOptions
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import Manifest, read_manifest
-from kbq.dump.shard_writer import EncodedParagraph, Progress, ShardWriter, page_digest
 from kbq.dump.shards import Counts, Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
@@ -39,12 +39,8 @@ def sparta(checkpoint: Path) -> SpartaModel:
 @pytest.fixture
 def shard(encoded: Callable[..., EncodedParagraph], tmp_path: Path) -> Shard:
     """Each text on a page with the title `birth`."""
-    writer = ShardWriter(tmp_path / "shard-00000", 2, Progress())
-    for number, text in enumerate(TEXTS):
-        page = Page(str(number), "birth", ())
-        writer.append(page, page_digest(page), [replace(encoded([[1, 1]]), text=text)])
-    writer.close()
-    return Shard(tmp_path / "shard-00000")
+    pages = [(str(number), "birth", [replace(encoded([[1, 1]]), text=text)]) for number, text in enumerate(TEXTS)]
+    return write_shard(tmp_path / "shard-00000", pages)
 
 
 @pytest.fixture
