@@ -21,7 +21,7 @@ from kbq.index.inner_products import as_tensor, largest_whole, whole_numbers
 
 PIECE = 32  # rows: a power of two, as many as the longest span or more
 PADDING = 256  # rows are filled up to a multiple of this, and one more follows: every piece has one behind it
-CHUNK = 2**26  # rows that are multiplied at a time: what is made of them takes 2 GB
+CHUNK = 2**25  # rows that are multiplied at a time: what is made of them takes 1.2 GB at most, half of `WORKING`
 PAIRS = 2**16  # pieces × queries that are scored together
 
 
@@ -177,7 +177,7 @@ class Asked(NamedTuple):
         on_device = torch.from_numpy(sides).to(device)
         if bonus is None:
             return cls(on_device, numbers[0], numbers[1], numbers, False, columns)
-        rounded = bonus.abs().amax(dim=0) * 2.0**-21  # sums of float32 are rounded
+        rounded = torch.linalg.vector_norm(bonus, torch.inf, dim=0) * 2.0**-21  # sums of float32 are rounded
         return cls(on_device, numbers[0], numbers[1] + rounded, bonus, True, columns)
 
 

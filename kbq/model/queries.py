@@ -150,20 +150,17 @@ class QueryTokenizer:
         pieces, markers = MARKERS.split(text), [marker.upper() for marker in MARKERS.findall(text)]
         if self.casing and all(piece == piece.lower() for piece in pieces):
             pieces = [truecased(piece, self.casing) for piece in pieces]
-        for piece, marker in zip(pieces, [*markers, None], strict=True):
-            ids += self._ids(piece)
+        for encoding, marker in zip(encodings(self.tokenizer, pieces), [*markers, None], strict=True):
+            ids += encoding.ids
             if marker is not None:
                 ids += self._marker(marker)
         return ids
 
     def _marker(self, marker: str) -> list[int]:
         if marker not in self.marker_ids:  # the vocabulary has no token for it
-            self.marker_ids[marker] = self._ids(marker, special=True)
+            (encoding,) = encodings(self.tokenizer, [marker], special=True)
+            self.marker_ids[marker] = encoding.ids
         return self.marker_ids[marker]
-
-    def _ids(self, text: str, special: bool = False) -> list[int]:
-        (encoding,) = encodings(self.tokenizer, [text], special)
-        return encoding.ids
 
 
 def check_query(text: str) -> None:

@@ -51,18 +51,39 @@ class Excerpt:
     spans: tuple[Span, ...]  # of each phrase; once it is read, that of the proposed one follows, if it is another
 
 
-def excerpts(tokenizer: Any, query: Sequence[int], phrases: Sequence[Answer], length: int) -> list[Excerpt]:
-    """Cut the windows of the phrases of one query, each phrase in one of them.
+def excerpts(
+    tokenizer: Any, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]], length: int
+) -> list[list[Excerpt]]:
+    """Cut the windows of the phrases found for each query, each phrase in one of them.
 
     Args:
-        query: `[CLS] … [SEP]`.
+        queries: `[CLS] … [SEP]` each.
         length: most tokens of a window.
     """
-    stretches = list(_stretches(phrases))
-    titles = tokenize(tokenizer, [phrases[numbers[0]].title for _, _, numbers in stretches])
-    texts = tokenize(tokenizer, [phrases[numbers[0]].context[begin:stop] for begin, stop, numbers in stretches])
+    stretches = [list(_stretches(phrases)) for phrases in found]
+    firsts = [
+        (phrases[numbers[0]], begin, stop)
+        for phrases, own in zip(found, stretches, strict=True)
+        for begin, stop, numbers in own
+    ]
+    titles = iter(tokenize(tokenizer, [phrase.title for phrase, _, _ in firsts]))
+    texts = iter(tokenize(tokenizer, [phrase.context[begin:stop] for phrase, begin, stop in firsts]))
+    return [
+        _excerpts(tokenizer, query, phrases, list(zip(own, titles, texts, strict=False)), length)
+        for query, phrases, own in zip(queries, found, stretches, strict=True)
+    ]
+
+
+def _excerpts(
+    tokenizer: Any,
+    query: Sequence[int],
+    phrases: Sequence[Answer],
+    stretches: Sequence[tuple[tuple[int, int, list[int]], Tokens, Tokens]],
+    length: int,
+) -> list[Excerpt]:
+    """Cut the windows of one query; `stretches`: from `_stretches`, each with the tokens of its title and its text."""
     found: list[Excerpt] = []
-    for (begin, _, numbers), title, text in zip(stretches, titles, texts, strict=True):
+    for (begin, _, numbers), title, text in stretches:
         head = [*query, *title.ids[:MAX_TITLE], tokenizer.sep_token_id]
         room, tokens = length - len(head) - 1, len(text.ids)
         text = replace(text, starts=text.starts + np.uint32(begin), ends=text.ends + np.uint32(begin))
@@ -213,7 +234,7 @@ def _has_fixed_shapes(reader: Reader) -> bool:
 
 def _read(reader: Reader, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]]) -> _Read:
     """Read the phrases found for each query in their surroundings, and see what each window proposes."""
-    parts = [excerpts(reader.tokenizer, ids, each, reader.length) for ids, each in zip(queries, found, strict=True)]
+    parts = excerpts(reader.tokenizer, queries, found, reader.length)
     windows = [excerpt.window for part in parts for excerpt in part]
     batches = list(_states(reader, windows, [len(part) for part in parts]))
     if not batches:

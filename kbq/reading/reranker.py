@@ -9,6 +9,7 @@ several passages say counts for more).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -138,15 +139,14 @@ def rerank(
     """
     own = reader.reranking[1]
     looks: list[list[Look]] = [[] for _ in texts]
-    readable = [
-        number
-        for number, text in enumerate(texts)
-        if phrases[number] and not mention_in(text) and reader.query_tokenizer.accepts(text)
-    ]
-    judges = [taught.judge if taught and taught.judges(texts[number]) else own for number in readable]
-    queries = [reader.query_tokenizer.ids_of(texts[number]) for number in readable]
-    found = rerank_found(reader, queries, [phrases[number] for number in readable], judges)
-    for number, judge, of_query in zip(readable, judges, found, strict=True):
+    queries: dict[int, list[int]] = {}
+    for number, text in enumerate(texts):
+        if phrases[number] and not mention_in(text):
+            with suppress(QueryError):
+                queries[number] = reader.query_tokenizer.ids_of(text)
+    judges = [taught.judge if taught and taught.judges(texts[number]) else own for number in queries]
+    found = rerank_found(reader, list(queries.values()), [phrases[number] for number in queries], judges)
+    for number, judge, of_query in zip(queries, judges, found, strict=True):
         looks[number] = in_order(of_query, judge.retrieval_weight * score_scale, texts[number])
     return looks
 

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from brute_force import best_spans
 from paragraphs import EncodedParagraph
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.index import exact, gpu_rows
+from kbq.index import exact, gpu_rows, inner_products
 from kbq.index.exact import ExactIndex
 from kbq.index.factory import open_index
 from kbq.index.gpu_rows import PIECE, Asked, best_of_pieces
@@ -102,6 +104,34 @@ def test_every_row_that_opens_one_of_the_k_best_spans_is_a_candidate(
             if with_bonus and found.bonus is not None:
                 assert found.bonus.tolist() == bonus[query, paragraphs[found.starts]].tolist()
         assert above >= min(k, sum(map(sum, sizes)) // 20)
+
+
+class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of all tensors that are made, whether they are still there or not."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        result = operation(*given, **(named or {}))
+        views = {one.untyped_storage().data_ptr() for one in given if torch.is_tensor(one)}
+        for one in result if isinstance(result, tuple | list) else (result,):
+            if torch.is_tensor(one) and one.untyped_storage().data_ptr() not in views:
+                self.bytes += one.nbytes
+        return result
+
+
+def test_what_is_made_of_a_chunk_fits_into_what_is_kept_free(
+    random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = torch.empty((4, 0), device=DEVICE)
+    monkeypatch.setattr(gpu_rows.GpuRows, "_scored", lambda *_: nothing)  # a few rows at a time
+    rows = gpu_rows.GpuRows([random_shard(*[60] * 100)], [0], DEVICE)
+    asked = Asked.of(*random_queries(64, 16), None, DEVICE)
+    with Made() as made:
+        rows._search(asked, 10)
+    assert 20 < made.bytes / rows._count <= inner_products.WORKING / gpu_rows.CHUNK
 
 
 @pytest.mark.usefixtures("with_kernels")

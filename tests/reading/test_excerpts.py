@@ -37,7 +37,7 @@ def shown(excerpt: Excerpt, phrases: list[Answer]) -> list[str]:
 
 def test_a_window_has_query_title_and_what_is_around_the_phrase(tokenizer: Any) -> None:
     phrases = [phrase("Paris")]
-    (excerpt,) = excerpts(tokenizer, query(tokenizer), phrases, LENGTH)
+    ((excerpt,),) = excerpts(tokenizer, [query(tokenizer)], [phrases], LENGTH)
     window = excerpt.window
     words = tokenizer.convert_ids_to_tokens(window.ids)
     assert words[:7] == ["[CLS]", "place", "birth", "[SEP]", "Marie", "Curie", "[SEP]"]
@@ -60,7 +60,7 @@ def test_phrases_share_a_window_only_where_they_are_close(tokenizer: Any) -> Non
         phrase("Warsaw", other, paragraph=2),
         phrase("Warsaw", other, page="2"),
     ]
-    found = excerpts(tokenizer, query(tokenizer), phrases, LENGTH)
+    (found,) = excerpts(tokenizer, [query(tokenizer)], [phrases], LENGTH)
     assert sorted(excerpt.numbers for excerpt in found) == [(0,), (2, 1), (3,), (4,)]
     assert [shown(excerpt, phrases) for excerpt in found] == [
         ["Marie Curie", "Warsaw"],
@@ -78,7 +78,7 @@ def test_a_chain_of_close_phrases_is_parted(tokenizer: Any, monkeypatch: pytest.
         Answer("Paris", 1.0, "1", "", 0, place, place + 5, words, (place, place + 5))
         for place in range(words.index("Paris"), len(words), len("the city of Paris and "))
     ]
-    found = excerpts(tokenizer, query(tokenizer), phrases, LENGTH)
+    (found,) = excerpts(tokenizer, [query(tokenizer)], [phrases], LENGTH)
     assert [number for excerpt in found for number in excerpt.numbers] == list(range(9))
     assert max(int(excerpt.text.ends[-1] - excerpt.text.starts[0]) for excerpt in found) <= 60
     assert [text for excerpt in found for text in shown(excerpt, phrases)] == ["Paris"] * 9
@@ -88,7 +88,7 @@ def test_a_chain_of_close_phrases_is_parted(tokenizer: Any, monkeypatch: pytest.
 def test_what_is_too_long_is_read_around_each_phrase(tokenizer: Any, place: int) -> None:
     text = "居里夫人出生在华沙是一位科学家" * 20  # a token for each letter
     phrases = [Answer(text[place], 1.0, "1", "", 0, place, place + 1, text, (place, place + 1))] * 2
-    found = excerpts(tokenizer, query(tokenizer), phrases, 40)
+    (found,) = excerpts(tokenizer, [query(tokenizer)], [phrases], 40)
     assert [excerpt.numbers for excerpt in found] == [(0,), (1,)]
     for excerpt in found:
         assert len(excerpt.window.ids) == 40
@@ -99,13 +99,13 @@ def test_what_is_too_long_is_read_around_each_phrase(tokenizer: Any, place: int)
 def test_a_phrase_longer_than_the_window_is_cut(tokenizer: Any) -> None:
     text = "居里夫人出生在华沙是一位科学家" * 20
     phrases = [Answer(text[5:99], 1.0, "1", "", 0, 5, 99, text, (5, 99))]
-    (excerpt,) = excerpts(tokenizer, query(tokenizer), phrases, 40)
+    ((excerpt,),) = excerpts(tokenizer, [query(tokenizer)], [phrases], 40)
     assert (len(excerpt.window.ids), excerpt.spans) == (40, ((0, excerpt.window.count - 1),))
 
 
 def test_a_list_marker_is_not_read(tokenizer: Any) -> None:
     text = "BULLET::::- Marie Curie was born in Warsaw."
     phrases = [phrase("Warsaw", text)]
-    (excerpt,) = excerpts(tokenizer, query(tokenizer), phrases, LENGTH)
+    ((excerpt,),) = excerpts(tokenizer, [query(tokenizer)], [phrases], LENGTH)
     assert text[excerpt.text.starts[0] :].startswith("Marie")
     assert shown(excerpt, phrases) == ["Warsaw"]

@@ -144,7 +144,7 @@ def read(make_tokenizer: Callable[..., Any]) -> Callable[..., Sequence[ReadWindo
     def make(
         query: MinedQuery, *judged: Sequence[float], proposed: tuple[int, int] | None = None
     ) -> Sequence[ReadWindow]:
-        parts = excerpts(make_tokenizer(), [2, 3], query.phrases, 256)
+        (parts,) = excerpts(make_tokenizer(), [[2, 3]], [query.phrases], 256)
         more = [] if proposed is None else [proposed]
         read = []
         for part, values in zip(parts, judged, strict=True):
