@@ -403,7 +403,7 @@ def test_a_knowledge_base_without_any_token(model: Model, tmp_path: Path) -> Non
 
 def test_a_paragraph_of_100000_characters(model: Model, tmp_path: Path) -> None:
     wide = replace(model.config, window=WindowShape(256, 64, 10))
-    large = Model(wide, model.tokenizer, model.phrases, model.queries, model.scale)
+    large = Model(wide, model.tokenizer, lambda: model.phrases, model.queries, model.scale)
     text = " ".join(f"river{number % 10} Warsaw" for number in range(7200))[:100_000]
     assert len(text) == 100_000
     shard = built(large, tmp_path / "kb", Paragraph(0, text))
