@@ -22,7 +22,7 @@ from kbq.corpus.web import web_parts
 from kbq.errors import CorpusError, first_line
 from kbq.storage.lines import COMPRESSED, LONGEST, MARK, BadLine, decoded, ended, is_member, read_bytes, source_name
 from kbq.storage.progress import Note
-from kbq.text.letters import clean_text, normal_form
+from kbq.text.letters import clean_text, normal_form, without_surrogates
 
 SHOWN = 8  # kinds of files that are left out
 PDF = ".pdf"
@@ -90,6 +90,8 @@ def _refused(problem: CorpusError) -> Page:
 
 
 def _page(document: Document, page_id: str, parts: Parts) -> Page:
+    if page_id != without_surrogates(page_id):
+        raise CorpusError("its name is not UTF-8: rename it")
     # Marks of lists became blanks: a paragraph begins behind them.
     paragraphs = [
         Paragraph(number, clean_text(text), len(text) - len(text.lstrip()))

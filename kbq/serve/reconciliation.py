@@ -217,7 +217,7 @@ class _Asked:
     async def proposed(self) -> Response:
         """Propose relations for new columns."""
         limit = self._field("limit")
-        wanted = {"limit": int(limit)} if limit.isdecimal() and limit.isascii() else {}
+        wanted = {"limit": int(limit)} if re.fullmatch("[0-9]{1,9}", limit) else {}
         properties = _properties(self._served.relations[: wanted.get("limit")])
         return _json({"type": self._field("type") or TYPE["id"], "properties": properties} | wanted)
 

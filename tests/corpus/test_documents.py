@@ -1,6 +1,8 @@
 """Documents: files of every kind become pages, without their marks, at the positions of their source."""
 
 import json
+import os
+import sys
 import zipfile
 from pathlib import Path
 
@@ -170,3 +172,14 @@ def test_ids_are_in_nfc(tmp_path: Path) -> None:
     assert (page.id, page.title) == ("Café Müller.md", "Café Müller")
     (tmp_path / "c.jsonl").write_text(json.dumps({"id": "e\u0301", "title": "x", "text": "y"}))
     assert [page.id for page in read_corpus(tmp_path / "c.jsonl")] == ["é"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are bytes there")
+def test_names_that_are_no_text_and_links_to_pipes(tmp_path: Path) -> None:
+    (tmp_path / "ann.txt").write_text("Ann Aal was born here.")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "linked.txt").symlink_to("pipe")  # who opened it would wait for ever
+    assert [page.id for page in read_corpus(tmp_path)] == ["ann.txt"]
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("In Latin-1.")
+    with pytest.raises(CorpusError, match=r"caf.\.txt: its name is not UTF-8: rename it"):
+        list(read_corpus(tmp_path))

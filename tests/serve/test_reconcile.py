@@ -305,6 +305,8 @@ def test_suggestions(client: httpx2.Client) -> None:
     assert suggested("property", "place") == ["place of birth", "place of death", "place"]
     assert suggested("property", "shoe  size") == ["shoe size"]
     assert suggested("type", "p") == ["Page"]
+    unbounded = checked(client.get(f"/reconcile/properties?type=&limit={'9' * 5000}"), "proposal")
+    assert "limit" not in unbounded
     proposed = checked(client.get("/reconcile/properties?type=&limit=2"), "proposal")
     assert proposed == {
         "type": "page", "limit": 2,
