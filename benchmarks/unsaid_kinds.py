@@ -1,4 +1,4 @@
-"""What each kind of example of the unsaid is worth: a small reader is taught with all three, and with one left out.
+"""Kinds of examples of the unsaid, and what each is worth: a reader is taught with all three, and with one left out.
 
     python benchmarks/unsaid_kinds.py WORK EXAMPLES.jsonl… --model MODEL --fit PHRASES.jsonl --cells PHRASES.jsonl
         [--queries 1800] [--seeds 0 1] [--name unsaid_kinds]
@@ -59,7 +59,7 @@ def without_confusable(chosen: Sequence[MinedQuery], stated: Sequence[MinedQuery
 
 def taught(model: str, work: Path, queries: Sequence[MinedQuery], kinds: Sequence[str], seed: int) -> Path:
     """Return a copy of the model, taught with the kinds of examples."""
-    out = work / f"{'-'.join(kinds).replace(' ', '_') or 'none'}-{seed}"
+    out = work / f"{'-'.join(kinds).replace(' ', '_')}-{seed}"
     if not out.exists():
         examples = out.with_suffix(".jsonl")
         examples.write_text("".join(json.dumps(as_line(query)) + "\n" for query in queries), encoding="utf-8")
@@ -114,8 +114,8 @@ def main() -> None:
     fitting, cells = with_hidden(list(read_mined(Path(options.fit)))), list(read_mined(Path(options.cells)))
     stated = np.array([bool(query.answers) for query in cells])
     figures: dict[str, object] = {"scale": {"queries": options.queries, "cells": len(cells)}}
-    for left_out in ("", *ALL, "all"):
-        kinds = [kind for kind in ALL if left_out not in (kind, "all")]
+    for left_out in ("", *ALL):
+        kinds = [kind for kind in ALL if kind != left_out]
         for seed in options.seeds:
             queries = mixture(examples, kinds, options.queries, seed)
             reader = Reader.open(str(taught(options.model, options.work, queries, kinds, seed)), "cpu")
