@@ -7,7 +7,6 @@ import warnings
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
@@ -41,15 +40,14 @@ def read_xlsx(source: str) -> list[tuple[int, Cells]]:
         raise KbqError(f"{source} {NEEDS_OPENPYXL}") from None
     path, wanted = path_and_sheet(source)
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as file:  # which openpyxl would leave open where it fails
             if file.read(len(COMPOUND)) == COMPOUND:
                 raise KbqError(f"{path} is encrypted, or of an old version: save it as .xlsx without a password")
-        with zipfile.ZipFile(path) as archive, warnings.catch_warnings(action="ignore"):  # of what is not read
-            parts = _parts(path, archive)
-            values, formulas = (openpyxl.load_workbook(path, read_only=True, data_only=one) for one in (True, False))
-            with closing(values), closing(formulas):
-                title = _title(path, values, wanted)
-                return _rows(path, values[title], formulas[title], _merged(path, archive, parts[title]))
+            with zipfile.ZipFile(file) as archive, warnings.catch_warnings(action="ignore"):  # of what is not read
+                parts = _parts(path, archive)
+                books = [openpyxl.load_workbook(file, read_only=True, data_only=is_value) for is_value in (True, False)]
+                title = _title(path, books[0], wanted)
+                return _rows(path, books[0][title], books[1][title], _merged(path, archive, parts[title]))
     except KbqError:
         raise
     except Exception as error:  # openpyxl raises what its parsers raise
@@ -115,11 +113,10 @@ def _parts(path: Path, archive: zipfile.ZipFile) -> dict[str, str]:
     size, of_xml = unpacked_sizes(archive)
     refuse_large(of_xml, LARGEST, " of XML")
     refuse_large(size, LARGEST_FILE, "")
-    reader = ExcelReader(path, read_only=True)
-    with closing(reader.archive):
-        reader.read_manifest()
-        reader.read_workbook()
-        parts = [(sheet.name, rel.target) for sheet, rel in reader.parser.find_sheets()]
+    reader = ExcelReader(archive.fp, read_only=True)
+    reader.read_manifest()
+    reader.read_workbook()
+    parts = [(sheet.name, rel.target) for sheet, rel in reader.parser.find_sheets()]
     known = {one.filename: one.file_size for one in archive.infolist()}
     refuse_large(sum(known.get(part, 0) for _, part in parts), LARGEST, " of sheets")  # several may have one part
     return dict(parts)
