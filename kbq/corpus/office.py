@@ -13,11 +13,10 @@ from typing import Any
 from kbq.corpus.markdown import Parts
 from kbq.errors import CorpusError, first_line
 from kbq.storage.lines import LONGEST
-from kbq.storage.spreadsheet import unpacked_sizes
+from kbq.storage.spreadsheet import COMPOUND, unpacked_sizes
 
 LIBRARIES = {".docx": "docx", ".pdf": "pypdf"}
 INSTALL = "pip install '.[documents]' in the checkout of kbq"
-COMPOUND = b"\xd0\xcf\x11\xe0"  # how an encrypted DOCX, or one of old versions, begins
 LARGEST = 2**28  # bytes of a file, and of a DOCX that is unpacked
 MOST_PARTS = 250_000  # paragraphs and cells of a DOCX: each takes some ten microseconds, also without any text
 SHORT = 0.75  # of the longest line of a page, below which a line that ends a sentence ends a paragraph, too

@@ -19,7 +19,7 @@ NEEDS_OPENPYXL = "needs openpyxl: pip install openpyxl, or use CSV"
 SUFFIX = ".xlsx"
 LARGEST, LARGEST_FILE = 2**25, 2**28  # bytes of XML, of which openpyxl takes some fifty times as many, and of all parts
 MOST_CHARACTERS, MOST_ROWS = 32_767, 1_048_576  # of a cell and of a sheet, in Excel
-COMPOUND = b"\xd0\xcf\x11\xe0"  # how an encrypted file, or one of old versions, begins
+COMPOUND = b"\xd0\xcf\x11\xe0"  # how an encrypted Office file, or one of old versions, begins
 
 Cells = Sequence[Any]
 Merged = Mapping[int, Sequence[tuple[int, int, int]]]  # by row: columns and first row of merged cells
