@@ -10,6 +10,7 @@ import numpy as np
 import xxhash
 
 from kbq.array_types import Bools
+from kbq.corpus.pages import Page
 from kbq.dump.manifest import read_manifest
 from kbq.dump.shards import Shard
 from kbq.text.letters import normalised
@@ -80,12 +81,15 @@ class Pages:
         """Whether the knowledge base has the page."""
         return self.place(page_id) is not None
 
+    def page(self, page_id: str) -> Page | None:
+        """Return a page as it was indexed; None if the knowledge base does not have it."""
+        place = self.place(page_id)
+        return None if place is None else self._shards[place.shard].page(place.page)
+
     def text_of(self, page_id: str, paragraph: int | None) -> str | None:
         """Return a paragraph by the corpus's number (None: the first of the page); None if there is no such one."""
-        place = self.place(page_id)
-        if place is None:
-            return None
-        paragraphs = self._shards[place.shard].page(place.page).paragraphs
+        page = self.page(page_id)
+        paragraphs = page.paragraphs if page else ()
         if paragraph is None:
             return paragraphs[0].text if paragraphs else None
         return next((found.text for found in paragraphs if found.number == paragraph), None)

@@ -106,11 +106,10 @@ class ServedKb:
 
     def page(self, page_id: str) -> Page:
         """Return a page. Raises RefusedError if there is none with this id."""
-        opened = self._opened
-        place = opened.pages.place(page_id)
-        if place is None:
+        page = self._opened.pages.page(page_id)
+        if page is None:
             raise RefusedError(404, f"{self.name} has no page {page_id!r:.80}")
-        return opened.kb.shards[place.shard].page(place.page)
+        return page
 
     def has_page(self, page_id: str) -> bool:
         """Whether there is a page with this id."""

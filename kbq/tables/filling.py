@@ -217,11 +217,8 @@ class Filling:
 
     def _is_on_page(self, value: str, page_id: str) -> bool:
         """Whether a paragraph of a page has the words of a value, one after the other."""
-        words, place = f" {normalised(value)} ", self._pages.place(page_id)
-        if place is None:  # of a value that was typed
-            return False
-        page = self._kb.shards[place.shard].page(place.page)
-        return any(words in f" {normalised(one.text)} " for one in page.paragraphs)
+        words, page = f" {normalised(value)} ", self._pages.page(page_id)  # None: the value was typed
+        return page is not None and any(words in f" {normalised(one.text)} " for one in page.paragraphs)
 
     def _filled(self, row: Row, accepted: Mapping[tuple[str, str], Sequence[Claim]]) -> Row:
         name = subject_of(row.get(self._options.subject))

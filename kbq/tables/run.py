@@ -49,7 +49,7 @@ class Kept:
         """
         self._file: IO[bytes] = BytesIO() if file is None else file
         self._name, self._pages = name, Pages(shards)
-        self._shards, self._page = shards, lru_cache(PAGES)(self._read_page)
+        self._page = lru_cache(PAGES)(self._read_page)
         self._places = self._read()  # of lines, in bytes
 
     def __contains__(self, query: str) -> bool:
@@ -84,10 +84,9 @@ class Kept:
         return Answer(**dict(kept) | again | {"unit": tuple(kept["unit"])})
 
     def _read_page(self, page_id: str) -> tuple[Page, dict[int, str]]:
-        place = self._pages.place(page_id)
-        if place is None:
+        page = self._pages.page(page_id)
+        if page is None:
             raise KeyError(page_id)
-        page = self._shards[place.shard].page(place.page)
         return page, {paragraph.number: paragraph.text for paragraph in page.paragraphs}
 
     def _read(self) -> dict[str, int]:
