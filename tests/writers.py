@@ -38,7 +38,7 @@ def _check(path: object, what: str) -> None:
         return
     place = os.fsdecode(path)  # type: ignore[arg-type]
     in_tests = Path(place).is_relative_to(tempfile.gettempdir())
-    if not in_tests or any(name in place for name in ("torchinductor", "openpyxl.")):  # of libraries, for themselves
+    if not in_tests or any(name in place for name in ("torchinductor", "triton", "openpyxl.")):  # of libraries
         return
     if by_tempfile:
         if not Path(place).is_dir():  # it makes a folder or a file, neither of which was there

@@ -11,9 +11,11 @@ Source: arXiv 2407.03618.
 """
 
 import copy
+import importlib
 import itertools
 import math
 import re
+import sys
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -132,10 +134,8 @@ def title_term(title: str) -> str:
 
 def words_of(texts: Sequence[str], is_folded: bool = True) -> list[list[str]]:
     """Return the stems of the words of each text, folded, without English stop words and single letters."""
-    import bm25s  # imported on demand, as dense search does not need it
-
     texts = list(map(folded, texts)) if is_folded else list(texts)
-    stems = bm25s.tokenize(texts, stopwords="en", stemmer=_stemmer(STEMS), return_ids=False, show_progress=False)
+    stems = _bm25s().tokenize(texts, stopwords="en", stemmer=_stemmer(STEMS), return_ids=False, show_progress=False)
     return [[word for word in words if word] for words in stems]
 
 
@@ -167,9 +167,24 @@ def _stemmer(remembered: int) -> Any:
 
 @cache
 def _stop_words() -> frozenset[str]:
-    from bm25s.tokenization import STOPWORDS_EN  # imported on demand, like bm25s
+    return frozenset(_bm25s().tokenization.STOPWORDS_EN)
 
-    return frozenset(STOPWORDS_EN)
+
+@cache
+def _bm25s() -> Any:
+    """Import bm25s on demand, as dense search does not need it, and without JAX.
+
+    Where JAX is installed, bm25s starts it on import, for a selection that is not used here; and JAX takes three
+    quarters of a GPU's memory when it starts.
+    """
+    is_absent = "jax" not in sys.modules
+    if is_absent:
+        sys.modules["jax"] = None  # type: ignore[assignment]  # so that importing it fails
+    try:
+        return importlib.import_module("bm25s")
+    finally:
+        if is_absent:
+            del sys.modules["jax"]
 
 
 def query_words(text: str, indexes: Sequence["BM25Index"] = ()) -> list[str]:

@@ -1,5 +1,8 @@
 """BM25: the weights equal those of bm25s, over one shard or many."""
 
+import os
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 
@@ -26,6 +29,16 @@ QUERIES = (["citi", "river"], ["pari", "pari", "born"], ["mari", "curi", "unknow
 
 def test_words_are_stems_without_stop_words() -> None:
     assert words_of(["The Rivers of Ünïted Cafés, 1984 a", "", "the"]) == [["river", "unit", "cafe", "1984"], [], []]
+
+
+def test_words_start_no_jax(tmp_path: Path) -> None:  # which would take three quarters of a GPU's memory
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").touch()
+    (tmp_path / "jax" / "lax.py").write_text("print('JAX starts')\ntop_k = print\n")
+    code = "from kbq.words.bm25 import words_of; print(words_of(['Ada'])); import jax.lax"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert told.stdout.splitlines() == ["[['ada']]", "JAX starts"]
 
 
 @pytest.mark.parametrize(
