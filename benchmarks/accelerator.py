@@ -112,7 +112,8 @@ class Run:
         """Write the figures so far."""
         self.out.parent.mkdir(parents=True, exist_ok=True)
         partial = self.out.with_suffix(".partial")
-        partial.write_text(json.dumps(self.figures, indent=1, default=str) + "\n", "utf-8")
+        record = {"command": " ".join(["python benchmarks/accelerator.py", *sys.argv[1:]]), "figures": self.figures}
+        partial.write_text(json.dumps(record, indent=1, default=str) + "\n", "utf-8")
         partial.replace(self.out)
 
     def wait(self) -> None:

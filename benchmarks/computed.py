@@ -324,7 +324,7 @@ def speed_by_machine() -> Figures:
     """Return rates per CPU second on several kinds of CPU, also as multiples of the official code's."""
     results = ("speed_avx512_bf16", "speed", "speed_avx512", "speed_avx2")
     machines = [figures(name)["per CPU second"] for name in results]
-    on_gpu = _rates_of_gpu(figures("gpu_h100"))
+    on_gpu = _rates_of_gpu(figures("accelerator"))
     return {
         name: {
             "official": one["official"],
@@ -336,7 +336,7 @@ def speed_by_machine() -> Figures:
 
 
 def _rates_of_gpu(gpu: Figures) -> dict[str, float]:
-    """Return an H100's rates per second of wall time, for 1.3 million random vectors."""
+    """Return an H200's rates per second of wall time, for 1.3 million random vectors."""
     search, ask = gpu["search of 1.3 million"], gpu["text to answer"]
     return {
         "indexed tokens": gpu["encoding"]["one process, tokens per second"],
