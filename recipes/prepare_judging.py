@@ -28,7 +28,7 @@ from prepare_slots import (
 )
 from usual_relations import TABLES, subjects
 
-SQUAD_QUESTIONS = 12_000
+SQUAD_QUESTIONS = 36_000
 MOST_OF_REDOCRED, MOST_OF_FEWREL = 300, 350  # of a relation
 UNSAID, UNSAID_OF_OTHERS = 9_000, 2_000  # cells of persons, works and organisations; of places and events
 TEST_FOLD = "4"

@@ -272,8 +272,8 @@ def promised_threshold(confidences: Doubles, right: Bools, precision: float, cer
     Taking the lowest of all thresholds that pass a test would promise too much: of many tests, some pass by luck. So
     thresholds are tested in an order that is fixed without looking at what is right, downward until the first that
     fails. Then no correction is needed: to promise too much, the first threshold that is in truth too low would have
-    to pass, and that has a chance of at most 1 - `certainty`. The order begins where a single wrong answer does not
-    fail the test; beginning earlier would stop at the first slip among the top answers.
+    to pass, and that has a chance of at most 1 - `certainty`. The order begins where one wrong answer, and one more for
+    every thousand given, do not fail the test; beginning earlier would stop at the first slips among the top answers.
 
     Sources: arXiv 1705.08500 (thresholds by the exact bound of Clopper and Pearson), arXiv 2506.20178 (for question
     answering), arXiv 2110.01052 (fixed sequences).
@@ -292,8 +292,8 @@ def promised_threshold(confidences: Doubles, right: Bools, precision: float, cer
     def passes(count: int, accepted: int) -> bool:
         return _log_tail(count, accepted, precision) <= math.log1p(-certainty)
 
-    curve = risk_coverage(confidences, right)
-    start = bisect_left(curve.accepted, True, key=lambda accepted: passes(accepted - 1, accepted))
+    curve, slips = risk_coverage(confidences, right), 1 + len(right) // 1000
+    start = bisect_left(curve.accepted, True, key=lambda accepted: passes(max(0, accepted - slips), accepted))
     steps = list(zip(curve.thresholds.tolist(), curve.right.tolist(), curve.accepted.tolist(), strict=True))
     promised = None
     for threshold, count, accepted in steps[start:] or steps[-1:]:
