@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
 from prometheus_client import generate_latest
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic_core import PydanticCustomError
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 import kbq
@@ -42,6 +43,20 @@ router = APIRouter(prefix="/v1", dependencies=[Depends(json_only)], responses={"
 health = APIRouter()
 
 
+class Given(BaseModel):
+    """An object that a client sends, of which every field is known."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def refuse_many_fields(cls, fields: Any) -> Any:
+        """Refuse more fields than any request has: to name 100,000 that are unknown would take a second."""
+        if isinstance(fields, dict) and len(fields) > bounds.MOST_FIELDS:
+            raise PydanticCustomError("too_many_fields", f"has {len(fields):,} fields: leave unknown ones out")
+        return fields
+
+
 def http_fields(record: Any, *names: str, **changes: Any) -> Any:
     """Make a base for requests over HTTP, with these options of a record; `changes`: (type, narrower limits)."""
     fields: dict[str, Any] = {}
@@ -50,7 +65,7 @@ def http_fields(record: Any, *names: str, **changes: Any) -> Any:
             kind, limits = changes.get(one.name, (one.annotation, {}))
             limits = {"ge": one.option.least, "le": one.option.most} | limits
             fields[one.name] = (kind, Field(one.default, description=one.option.help, **limits))
-    return create_model(f"{record.__name__}OverHttp", __config__=ConfigDict(extra="forbid", strict=True), **fields)
+    return create_model(f"{record.__name__}OverHttp", __base__=Given, **fields)
 
 
 MOST: Any = {"le": bounds.MOST_ANSWERS}
@@ -101,10 +116,8 @@ async def answered(
     return JSONResponse({"kb": served.name, "results": results})
 
 
-class WantedRelation(BaseModel):
+class WantedRelation(Given):
     """A relation with what `relations.toml` may say of it."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     name: Text
     query: Annotated[list[Text], Field(max_length=8, description="wordings; by default the name")] = []

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import IO, Annotated, Any
 
 from fastapi import APIRouter, Depends
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from kbq.errors import KbqError
-from kbq.serve.api import KbName, json_only
+from kbq.serve.api import Given, KbName, json_only
 from kbq.serve.problems import DESCRIBED, RefusedError
 from kbq.serve.services import WithServices
 from kbq.storage.folders import make_folders
@@ -28,14 +28,12 @@ PLACE: dict[str, type] = {"page_id": str, "paragraph": int, "start": int, "end":
 router = APIRouter(prefix="/v1", dependencies=[Depends(json_only)], responses={"4XX": DESCRIBED, "5XX": DESCRIBED})
 
 
-class Exchange(BaseModel):
+class Exchange(Given):
     """Somebody's decisions, and the byte of the file from which on the decisions of all are wanted."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     kb: KbName = None
     since: Annotated[int, Field(ge=0)] = 0
-    decisions: Annotated[list[dict[str, Any]], Field(max_length=MOST)] = []
+    decisions: Annotated[list[dict[str, Any]], Field(default_factory=list, max_length=MOST)]
 
 
 class KeptDecisions(BaseModel):
