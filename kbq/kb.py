@@ -2,6 +2,8 @@
 
 pages ──── model/ ────► phrase dump (dump/) ──► rows (index/) ──► spans ──► phrases … pages (search/) ──► Answer
   └─── words ──► BM25, learned impacts (words/) ───────────────────┘                └── reading/ ──┘
+
+How a query takes this way is in `asking.py`.
 """
 
 from __future__ import annotations

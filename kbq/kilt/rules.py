@@ -1,4 +1,4 @@
-"""Rules: a gold record and its prediction become one row of numbers, by the official rules or chosen deviations."""
+"""Rules: a gold record and its prediction become one row of scores, by the official rules or chosen deviations."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields

@@ -1,4 +1,4 @@
-"""Words: the word indexes beside the vectors of a knowledge base, and the scores that they add."""
+"""Hybrid search: the word indexes beside the vectors of a knowledge base, and the scores that they add."""
 
 import heapq
 import re

@@ -1,4 +1,4 @@
-"""Callbacks: functions that long-running work calls to report its progress, and the counting that most of it needs."""
+"""Progress: the functions that long-running work calls to report it, and the counting that most of it needs."""
 
 from collections.abc import Callable
 
