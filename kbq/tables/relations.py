@@ -88,6 +88,10 @@ def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> li
             relations += [found for found in preset(str(one)) if found not in relations]
         elif FILE_NAME.fullmatch(str(one)):
             raise KbqError(f"{str(one)!r:.80} looks like a file: relations are read from a file that ends in .toml")
+        elif len(several := re.split(r" *, *", str(one))) > 1 and set(several) <= {
+            one.name for one in known_relations()
+        }:
+            raise KbqError(f"{str(one)!r:.80} is several relations: give each by itself")
         else:
             relations.append(relation_named(str(one), values))
     if not relations:

@@ -58,6 +58,7 @@ def test_a_hint_is_written_as_the_name_was(typed: str, said: str) -> None:
         ("@zzz", "@zzz is neither a preset nor a known relation: choose from @people, @"),
         ("rel.yaml", "'rel.yaml' looks like a file: relations are read from a file that ends in .toml"),
         ("folder/relations.CSV", "'folder/relations.CSV' looks like a file"),
+        ("spouse, place of birth", "'spouse, place of birth' is several relations: give each by itself"),
     ],
 )
 def test_what_is_none_is_refused(name: str, said: str) -> None:
