@@ -273,7 +273,7 @@ def promised_threshold(confidences: Doubles, right: Bools, precision: float, cer
     thresholds are tested in an order that is fixed without looking at what is right, downward until the first that
     fails. Then no correction is needed: to promise too much, the first threshold that is in truth too low would have
     to pass, and that has a chance of at most 1 - `certainty`. The order begins where one wrong answer, and one more for
-    every thousand given, do not fail the test; beginning earlier would stop at the first slips among the top answers.
+    each thousand answers, do not fail the test; beginning earlier would stop at the first slips among the top answers.
 
     Sources: arXiv 1705.08500 (thresholds by the exact bound of Clopper and Pearson), arXiv 2506.20178 (for question
     answering), arXiv 2110.01052 (fixed sequences).

@@ -16,6 +16,7 @@ import itertools
 import math
 import re
 import sys
+import threading
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,6 +48,7 @@ STEMS = 10_000  # that the stemmer remembers
 LONGEST_NAME = 200  # characters of a name that is looked up as a title
 CACHED = 2**14  # words whose inverse frequencies are cached
 WORD = re.compile(r"\b\w\w+\b")  # the pattern of bm25s
+IMPORTING = threading.Lock()
 
 
 def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manifest:
@@ -177,14 +179,17 @@ def _bm25s() -> Any:
     Where JAX is installed, bm25s starts it on import, for a selection that is not used here; and JAX takes three
     quarters of a GPU's memory when it starts.
     """
-    is_absent = "jax" not in sys.modules
-    if is_absent:
-        sys.modules["jax"] = None  # type: ignore[assignment]  # so that importing it fails
-    try:
-        return importlib.import_module("bm25s")
-    finally:
-        if is_absent:
-            del sys.modules["jax"]
+    with IMPORTING:
+        hidden = {name: sys.modules.get(name) for name in ("jax", "jax.lax")}
+        sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # importing None fails
+        try:
+            return importlib.import_module("bm25s")
+        finally:
+            for name, module in hidden.items():
+                if module is None:
+                    del sys.modules[name]
+                else:
+                    sys.modules[name] = module
 
 
 def query_words(text: str, indexes: Sequence["BM25Index"] = ()) -> list[str]:
