@@ -283,7 +283,7 @@ def test_a_cell_can_have_the_probability_all_values_or_the_sentence(client: http
         extend(client, ids=["S001"], properties=[{"id": "place of birth", "settings": settings}])["rows"]["S001"]
         for settings in chosen.values()
     ]
-    assert found[0]["place of birth"][0]["float"] == pytest.approx(0.91, abs=0.03)
+    assert found[0]["place of birth"][0]["float"] == pytest.approx(0.95, abs=0.03)
     assert found[1]["place of birth"][0] == {"id": "S111", "name": "Warsaw"}
     assert {"str": "Paris"} in found[1]["place of birth"]
     sentence = extend(client, ids=["S001"], properties=[{"id": "place of birth", "settings": {"content": "sentence"}}])
