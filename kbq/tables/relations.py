@@ -88,9 +88,7 @@ def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> li
             relations += [found for found in preset(str(one)) if found not in relations]
         elif FILE_NAME.fullmatch(str(one)):
             raise KbqError(f"{str(one)!r:.80} looks like a file: relations are read from a file that ends in .toml")
-        elif len(several := re.split(r" *, *", str(one))) > 1 and set(several) <= {
-            one.name for one in known_relations()
-        }:
+        elif _are_several(str(one)):
             raise KbqError(f"{str(one)!r:.80} is several relations: give each by itself")
         else:
             relations.append(relation_named(str(one), values))
@@ -102,6 +100,12 @@ def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> li
         if count > 1:
             raise KbqError(f"relation {name!r} is given {count} times: once is enough")
     return relations
+
+
+def _are_several(name: str) -> bool:
+    """Whether a name is those of known relations, with commas between."""
+    names = re.split(r" *, *", name)
+    return len(names) > 1 and {relation.name for relation in known_relations()}.issuperset(names)
 
 
 def relation_named(name: str, values: Values = "one") -> Relation:

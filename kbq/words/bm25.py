@@ -11,12 +11,9 @@ Source: arXiv 2407.03618.
 """
 
 import copy
-import importlib
 import itertools
 import math
 import re
-import sys
-import threading
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,8 +44,12 @@ COMMON = 0.02  # share of the paragraphs that have a word which tells little of 
 STEMS = 10_000  # that the stemmer remembers
 LONGEST_NAME = 200  # characters of a name that is looked up as a title
 CACHED = 2**14  # words whose inverse frequencies are cached
-WORD = re.compile(r"\b\w\w+\b")  # the pattern of bm25s
-IMPORTING = threading.Lock()
+WORD = re.compile(r"\b\w\w+\b")  # as scikit-learn and bm25s have it
+ENGLISH = (
+    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
+    "to was will with"
+)
+STOP_WORDS = frozenset(ENGLISH.split())  # Lucene's, as bm25s has them
 
 
 def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manifest:
@@ -136,9 +137,9 @@ def title_term(title: str) -> str:
 
 def words_of(texts: Sequence[str], is_folded: bool = True) -> list[list[str]]:
     """Return the stems of the words of each text, folded, without English stop words and single letters."""
-    texts = list(map(folded, texts)) if is_folded else list(texts)
-    stems = _bm25s().tokenize(texts, stopwords="en", stemmer=_stemmer(STEMS), return_ids=False, show_progress=False)
-    return [[word for word in words if word] for words in stems]
+    stemmed = _stemmer(STEMS).stemWords
+    parted = (WORD.findall((folded(text) if is_folded else text).lower()) for text in texts)
+    return [stemmed([word for word in words if word not in STOP_WORDS]) for words in parted]
 
 
 def stems_of(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -152,8 +153,7 @@ def stems_of(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """
     letters = list(map(folded, words))
     if "".join(letters).replace("_", "").isalnum() and min(map(len, letters)) > 1:  # each is one `WORD`
-        stop_words = _stop_words()
-        kept = [place for place, word in enumerate(letters) if word not in stop_words]
+        kept = [place for place, word in enumerate(letters) if word not in STOP_WORDS]
         # What is never asked for again need not be remembered.
         return [words[place] for place in kept], _stemmer(0).stemWords([letters[place] for place in kept])
     pairs = [(word, stem) for word, stems in zip(words, words_of(words), strict=True) for stem in stems]
@@ -162,34 +162,9 @@ def stems_of(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 @cache
 def _stemmer(remembered: int) -> Any:
-    import Stemmer  # imported on demand, like bm25s
+    import Stemmer  # imported on demand, as dense search does not need it
 
     return Stemmer.Stemmer("english", remembered)
-
-
-@cache
-def _stop_words() -> frozenset[str]:
-    return frozenset(_bm25s().tokenization.STOPWORDS_EN)
-
-
-@cache
-def _bm25s() -> Any:
-    """Import bm25s on demand, as dense search does not need it, and without JAX.
-
-    Where JAX is installed, bm25s starts it on import, for a selection that is not used here; and JAX takes three
-    quarters of a GPU's memory when it starts.
-    """
-    with IMPORTING:
-        hidden = {name: sys.modules.get(name) for name in ("jax", "jax.lax")}
-        sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # importing None fails
-        try:
-            return importlib.import_module("bm25s")
-        finally:
-            for name, module in hidden.items():
-                if module is None:
-                    del sys.modules[name]
-                else:
-                    sys.modules[name] = module
 
 
 def query_words(text: str, indexes: Sequence["BM25Index"] = ()) -> list[str]:
