@@ -37,8 +37,8 @@ WANTED = "write a table for each relation, such as [employer]"
 MOST_DOTS = 10  # in a line, outside texts: the library takes quadratic memory for a key of many parts
 FILE_NAME = re.compile(r"\S+\.(?:ya?ml|json|jsonl|csv|tsv|txt|md|xlsx?|parquet|xml|ini|tml)", re.IGNORECASE)
 _TEXT = re.compile(  # texts and comments, also those that are not closed, so that no end is looked for twice
-    r'"""(?:[^"\\]|\\[\s\S]|"{1,2}(?!"))*+(?:"{3,5}|\\?\Z)|\'\'\'(?:[^\']|\'{1,2}(?!\'))*+(?:\'{3,5}|\Z)'
-    r'|"(?:[^"\\\n]|\\.)*+"?|\'[^\'\n]*\'?|#[^\n]*'
+    r'"""(?:[^"\\]|\\[\s\S]|"(?!""))*(?:"{3,5}|\\?\Z)|\'\'\'(?:[^\']|\'(?!\'\'))*(?:\'{3,5}|\Z)'
+    r'|"(?:[^"\\\n]|\\.)*"?|\'[^\'\n]*\'?|#[^\n]*'
 )
 
 
