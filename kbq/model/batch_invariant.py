@@ -6,6 +6,7 @@ by layer, as the weights of a layer then stay in its cache, but each product is 
 of texts of about one length have one shape.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -14,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
 
+from kbq.model.backbone import hidden_states
 from kbq.model.bert import FEW_ROWS, Bert, Linear, SelfAttention, more_rows
-from kbq.model.devices import dtype_for, padded
+from kbq.model.devices import autocast, dtype_for, padded
 
 CPU = torch.device("cpu")
 TOGETHER = 64  # texts of a batch on a GPU, which takes as long for fewer
@@ -102,6 +104,50 @@ def _attended(attention: SelfAttention, lengths: list[int], *projected: Tensor) 
     rows = torch.cat(found) if len(found) > 1 else found[0]
     padding = len(projected[0]) - first
     return pad(rows, (0, 0, 0, padding)) if padding else rows
+
+
+class Recorded:
+    """A network that reads batches of a few shapes; on a GPU, what it does for each is recorded as a CUDA graph.
+
+    So a batch takes one launch instead of some hundred, which take longer than the work. Weights may change where they
+    lie. Only of a `Bert` it is known that nothing in it waits for the GPU.
+    """
+
+    def __init__(self, backbone: Any, device: torch.device) -> None:
+        self._backbone, self._device = backbone, device
+        self._graphs: dict[torch.Size, tuple[torch.cuda.CUDAGraph, list[Tensor], Tensor]] = {}
+        self._lock = threading.Lock()  # a graph reads and writes the same tensors each time
+
+    @torch.inference_mode()
+    def states(self, *given: Tensor) -> Tensor:
+        """Return last hidden states; `given`: ids, mask and perhaps segments. Shapes: see `hidden_states`."""
+        if self._device.type != "cuda" or not isinstance(self._backbone, Bert):
+            return self._computed(given)
+        with self._lock, torch.cuda.device(self._device):
+            shape = given[0].shape
+            if shape not in self._graphs:
+                self._graphs[shape] = self._record(given)
+            graph, inputs, states = self._graphs[shape]
+            for mine, other in zip(inputs, given, strict=True):
+                mine.copy_(other)
+            graph.replay()
+            return states.clone()
+
+    def _record(self, given: Sequence[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], Tensor]:
+        """Record what is done for this shape, after it has been done, as a library may prepare for it meanwhile."""
+        inputs, side = [each.clone() for each in given], torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(side):
+            self._computed(inputs)
+        torch.cuda.current_stream(self._device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            states = self._computed(inputs)
+        return graph, inputs, states
+
+    def _computed(self, given: Sequence[Tensor]) -> Tensor:
+        with autocast(self._device):  # anew each time, as it keeps the weights that it has converted
+            return hidden_states(self._backbone, given[0], given[1], given[2] if len(given) > 2 else None)
 
 
 def product_of(linear: nn.Module, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:

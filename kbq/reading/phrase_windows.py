@@ -303,14 +303,14 @@ def _states(reader: Reader, windows: Sequence[Window], of_queries: Sequence[int]
 
 def _padded(reader: Reader, windows: Sequence[Window], members: Sequence[int], shape: tuple[int, int] | None) -> _Batch:
     """Read some windows, in this shape, or as long as the longest of them is."""
-    own, pad_id, segments = [windows[number] for number in members], reader.tokenizer.pad_token_id, None
+    own, pad_id = [windows[number] for number in members], reader.tokenizer.pad_token_id
     if shape is None:
-        ids, mask, segments = window_tensors(own, pad_id, reader.uses_segments, reader.device)
+        with autocast(reader.device):
+            states = reader.reranking[0].states(*window_tensors(own, pad_id, reader.uses_segments, reader.device))
     else:
-        ids, mask = in_shape([window.ids for window in own], shape, pad_id, reader.device)
+        given = list(in_shape([window.ids for window in own], shape, pad_id, reader.device))
         if reader.uses_segments:
-            segments, _ = in_shape([window.segments for window in own], shape, 0, reader.device)
-    with autocast(reader.device):
-        states = reader.reranking[0].states(ids, mask, segments).float()
+            given.append(in_shape([window.segments for window in own], shape, 0, reader.device)[0])
+        states = reader.recorded.states(*given)
     width = states.shape[1]
     return _Batch(members, states.flatten(0, 1), [row * width for row in range(len(members))])

@@ -81,24 +81,26 @@ def features(text: str, looks: Sequence[Look]) -> Floats:
         ((look.searched, not look.is_proposed, meaning) for look, meaning in zip(looks, means, strict=True)),
         default=(0.0, True, ""),
     )
-    rows = []
+    means_of, rows = np.array(means), []
+    title_shares = {look.answer.title: _share(words, look.answer.title) for look in looks}
+    subject = normalise(subject)
     for look, name, meaning, title in zip(looks, names, means, titles, strict=True):
         answer = look.answer
         same = np.array([name in pair for pair in zip(names, means, strict=True)])
-        rivals = ~same if name == meaning else ~same | (np.array(means) == meaning)  # a name is before its adjective
-        others = np.append(scores[rivals], 0.0)  # none is right
+        rivals = ~same if name == meaning else ~same | (means_of == meaning)  # a name is before its adjective
+        own, others = scores[same], np.append(scores[rivals], 0.0)  # none is right
         rows.append(
             (
-                float(np.logaddexp.reduce(scores[same])) - float(np.logaddexp.reduce(others)),
-                scores[same].max() - others.max(),
+                float(np.logaddexp.reduce(own)) - float(np.logaddexp.reduce(others)),
+                own.max() - others.max(),
                 look.judged,
                 look.searched / POINTS,
                 (look.searched - best) / POINTS,
                 name == first_name,
-                math.log(same.sum()),
-                _share(words, answer.title),
+                math.log(len(own)),
+                title_shares[answer.title],
                 _share(words, answer.context[max(0, answer.start - NEAR) : answer.end + NEAR]),
-                normalise(subject) == title,
+                subject == title,
                 titles.count(title) / len(titles),
                 math.log(max(1, len(_words(name)))),
                 look.is_proposed,

@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
@@ -30,6 +31,7 @@ from kbq.model.backbone import (
     save_checkpoint,
     saved_tokenizer,
 )
+from kbq.model.batch_invariant import Recorded
 from kbq.model.devices import autocast, batch_tokens, buckets, choose_device, readable_length
 from kbq.model.model_folder import CONFIG, local_folder
 from kbq.model.phrases import window_tensors
@@ -106,6 +108,11 @@ class Reader:
         if not isinstance(network, QuestionAnswering) or network.judge is None:
             raise ModelError(f"the reader of {self.source} does not judge phrases: recipes/ has how one is taught")
         return network, network.judge
+
+    @cached_property
+    def recorded(self) -> Recorded:
+        """The network of reranking, for many batches of one shape."""
+        return Recorded(self.reranking[0].backbone, self.device)
 
     def check_tokenizer(self, tokenizer: Any) -> None:
         """Refuse another tokenizer, since the reader has no logits for its tokens.

@@ -146,8 +146,9 @@ def rerank(
                 queries[number] = reader.query_tokenizer.ids_of(text)
     judges = [taught.judge if taught and taught.judges(texts[number]) else own for number in queries]
     found = rerank_found(reader, list(queries.values()), [phrases[number] for number in queries], judges)
+    weights = {judge: judge.retrieval_weight * score_scale for judge in set(judges)}  # a GPU is asked for each
     for number, judge, of_query in zip(queries, judges, found, strict=True):
-        looks[number] = in_order(of_query, judge.retrieval_weight * score_scale, texts[number])
+        looks[number] = in_order(of_query, weights[judge], texts[number])
     return looks
 
 

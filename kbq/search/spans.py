@@ -73,10 +73,7 @@ def find_spans(
     _, stops = shard.row_range(shard.paragraphs_of(starts))
     numbers = _union(offsets + starts, offsets + np.minimum(stops, starts + max_tokens))
     query_of, rows = np.divmod(numbers, len(shard))  # consecutive rows of a query are at least a token apart
-    parts = slices(query_of, len(candidates))
-    products = np.concatenate(
-        [shard.inner_products(rows[own], query) for own, query in zip(parts, queries, strict=True)]
-    )
+    products = shard.products(rows, query_of, queries)
     products[~shard.closes(rows), 1] = -np.inf
     place = np.searchsorted(numbers, offsets + starts)
     if added is not None:
@@ -92,7 +89,8 @@ def find_spans(
     kept = np.flatnonzero(scores > above)  # some starts have no end within reach
     order = kept[np.lexsort((-scores[kept], query_of[place[kept]]))]
     scores, starts, ends = scores[order], rows[place[order]], rows[ends[order]]
-    found = zip(slices(query_of[place[order]], len(candidates)), parts, bounds, strict=True)
+    parts = (slices(numbers, len(candidates)) for numbers in (query_of[place[order]], query_of))
+    found = zip(*parts, bounds, strict=True)
     return [
         Spans(scores[best], starts[best], ends[best], bound, rows[own], products[own], penalties[own])
         for best, own, bound in found

@@ -7,11 +7,13 @@ import re
 import string
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 BLANK = re.compile(r"\s")
+SHORT = 100  # characters: of such texts, the last that were normalised are kept
 PART = 2**20  # characters of a long text that are split into words at a time: a word takes ten times its characters
 
 
@@ -30,13 +32,16 @@ def normalise(text: str) -> str:
     >>> normalise("The U.S.  naive–cafe, a_b")
     'us naive–cafe ab'
     """
-    if len(text) > PART:
-        return " ".join(filter(None, map(_normalised, parts(text))))
-    return _normalised(text)
+    if len(text) <= SHORT:
+        return _normalised_before(text)
+    return " ".join(filter(None, map(_normalised, parts(text))))
 
 
 def _normalised(text: str) -> str:
     return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
+
+
+_normalised_before = lru_cache(2**14)(_normalised)  # the answers to a query are looked at several times
 
 
 def parts(text: str) -> Iterator[str]:

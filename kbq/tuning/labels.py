@@ -76,13 +76,13 @@ def _best(spans_of_shards: Sequence[Spans], k: int) -> Phrases:
 def joined(found: Phrases, more: Phrases) -> Phrases:
     """Return all phrases of both, each once."""
     known = set(found.places())
-    new = phrases_of([place for place in more.places() if place not in known])
-    return Phrases(
-        np.concatenate([found.shards, new.shards]),
-        np.concatenate([found.starts, new.starts]),
-        np.concatenate([found.ends, new.ends]),
-        np.concatenate([found.scores, new.scores]),
-    )
+    return concatenated([found, phrases_of([place for place in more.places() if place not in known])])
+
+
+def concatenated(parts: Sequence[Phrases]) -> Phrases:
+    """Return all phrases of some queries, one query after another."""
+    columns = ([part.shards, part.starts, part.ends, part.scores] for part in parts)
+    return Phrases(*map(np.concatenate, zip(*columns, strict=True)))
 
 
 def vectors(kb: "OpenKnowledgeBase", phrases: Phrases) -> tuple[Floats, Floats]:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
-from torch.nn.utils.rnn import pad_sequence
 
 from kbq.array_types import Bools
 from kbq.model.devices import autocast, padded
@@ -24,13 +24,60 @@ from kbq.model.queries import QueryEncoder
 from kbq.search.search import BATCH
 from kbq.training.engine import Run
 from kbq.training.losses import marginal_losses
-from kbq.tuning.labels import Labeller, Phrases, PreparedQuery, joined, penalties, retrieve, vectors
+from kbq.tuning.labels import Labeller, Phrases, PreparedQuery, concatenated, joined, penalties, retrieve, vectors
 from kbq.tuning.settings import FinetuningSettings, Term
 
 if TYPE_CHECKING:
     from kbq.asking import OpenKnowledgeBase
 
 LAST = 1 / 3  # of the layers: they are tuned, unless nothing is to be kept
+
+
+class Competing:
+    """The phrases that compete for each of several queries.
+
+    Side by side they have the shape (queries, most phrases of a query), with zeros behind the last phrase of a query.
+    """
+
+    def __init__(self, kb: "OpenKnowledgeBase", phrases: Sequence[Phrases]) -> None:
+        """`phrases`: those of each query."""
+        sizes = [len(of_query) for of_query in phrases]
+        self._kb, self._shape = kb, (len(sizes), max(sizes, default=0))
+        self.phrases = concatenated(phrases)
+        self._query_of = np.repeat(np.arange(len(sizes)), sizes)
+        places = np.concatenate([np.arange(size) for size in sizes]) + self._query_of * self._shape[1]
+        self._places = torch.from_numpy(places).to(kb.model.device)
+
+    def side_by_side(self, values: NDArray[Any]) -> Tensor:
+        """Put values of all phrases in a row for each query. Shapes: (phrases, …), (queries, most phrases, …)."""
+        flat = torch.from_numpy(values).to(self._places.device)
+        filled = flat.new_zeros((math.prod(self._shape), *flat.shape[1:]))
+        filled[self._places] = flat
+        return filled.view(*self._shape, *flat.shape[1:])
+
+    def scores(self, starts: Tensor, ends: Tensor) -> dict[Term, Tensor]:
+        """Return the scores of each term, side by side. Shapes: (queries, dim)."""
+        first, last = map(self.side_by_side, vectors(self._kb, self.phrases))
+        of_starts, of_ends = torch.einsum("qd,qpd->qp", starts, first), torch.einsum("qd,qpd->qp", ends, last)
+        penalty = self.side_by_side(penalties(self._kb, self.phrases))
+        return {"joint": of_starts + of_ends - penalty, "start": of_starts, "end": of_ends}
+
+    def choices(self, positive: Bools) -> dict[Term, tuple[Bools, Bools]]:
+        """Return (counted, positive) of each term; what is positive is counted. Shapes: (phrases,)."""
+        places = (self.phrases.shards * 2**40 + rows for rows in (self.phrases.starts, self.phrases.ends))
+        starts, ends = (np.unique([self._query_of, of_rows], axis=1, return_inverse=True)[1] for of_rows in places)
+        first_start, first_end = _first_of_each(starts), _first_of_each(ends)
+        return {
+            "joint": (np.ones(len(positive), bool), positive),
+            "start": (first_start, first_start & np.isin(starts, starts[positive])),
+            "end": (first_end, first_end & np.isin(ends, ends[positive])),
+        }
+
+
+def _first_of_each(rows: np.ndarray) -> Bools:
+    first = np.zeros(len(rows), bool)
+    first[np.unique(rows, return_index=True)[1]] = True
+    return first
 
 
 class Distillation:
@@ -62,15 +109,13 @@ class Distillation:
         tensors = padded([self._ids[query] for query in chosen], model.tokenizer.pad_token_id, model.device)
         with autocast(model.device):
             starts, ends = model.queries(*tensors)
-        return torch.stack([self._moved(*each) for each in zip(chosen, starts, ends, strict=True)])
-
-    def _moved(self, query: int, start: Tensor, end: Tensor) -> Tensor:
-        """Return the divergence of one query with these vectors. Shapes: (dim,)."""
-        phrases = self._phrases[query]
-        columns = (phrases.scores, penalties(self._kb, phrases), *vectors(self._kb, phrases))
-        before, penalty, starts, ends = (torch.from_numpy(column).to(start.device) for column in columns)
-        now = starts @ start + ends @ end - penalty
-        return kl_div(now.log_softmax(0), before.log_softmax(0), reduction="sum", log_target=True)
+        competing = Competing(self._kb, [self._phrases[query] for query in chosen])
+        now, before = competing.scores(starts, ends)["joint"], competing.side_by_side(competing.phrases.scores)
+        outside = ~competing.side_by_side(np.ones(len(competing.phrases), bool))
+        now, before = (
+            scores.masked_fill(outside, -torch.inf).log_softmax(1).masked_fill(outside, 0.0) for scores in (now, before)
+        )
+        return kl_div(now, before, reduction="none", log_target=True).sum(dim=1)
 
     def agreement(self) -> float:
         """Return the share of the watched queries whose best phrase is the same text of the same page as before."""
@@ -80,23 +125,6 @@ class Distillation:
     def _answers(self) -> list[list[tuple[str, str]]]:
         found = self._kb.query(self._watched, 1, "phrase", "dense", rerank=0)
         return [[(hit.page_id, hit.text) for hit in hits] for hits in found]
-
-
-def choices(phrases: Phrases, positive: Bools) -> dict[Term, tuple[Bools, Bools]]:
-    """Return (counted, positive) of each term for one query; what is positive is counted. Shapes: (phrases,)."""
-    starts, ends = (phrases.shards * 2**40 + rows for rows in (phrases.starts, phrases.ends))
-    first_start, first_end = _first_of_each(starts), _first_of_each(ends)
-    return {
-        "joint": (np.ones(len(positive), bool), positive),
-        "start": (first_start, first_start & np.isin(starts, starts[positive])),
-        "end": (first_end, first_end & np.isin(ends, ends[positive])),
-    }
-
-
-def _first_of_each(rows: np.ndarray) -> Bools:
-    first = np.zeros(len(rows), bool)
-    first[np.unique(rows, return_index=True)[1]] = True
-    return first
 
 
 def best_epoch(scores: Sequence[float]) -> int:
@@ -198,23 +226,19 @@ class Finetuner(Run):
         with autocast(model.device):
             starts, ends = model.queries(*tensors)
         phrase_lists = retrieve(self.kb, starts.detach().cpu().numpy(), ends.detach().cpu().numpy(), self.settings.k)
-        found: list[bool] = []
-        parts: list[dict[str, Tensor]] = []
-        for query, phrases in zip(batch, phrase_lists, strict=True):
-            candidates = joined(phrases, query.golds)
-            positive = self.labeller.label(candidates, query.gold).positive(self.settings.chosen_objective("phrase"))
-            found.append(bool(positive[: len(phrases)].any()))
-            parts.append(self._tensors(candidates, positive))
-        columns = {
-            name: pad_sequence([part[name] for part in parts], batch_first=True).to(model.device) for name in parts[0]
-        }
-        start_scores = torch.einsum("qd,qpd->qp", starts, columns["starts"])
-        end_scores = torch.einsum("qd,qpd->qp", ends, columns["ends"])
-        scores = {"joint": start_scores + end_scores - columns["penalties"], "start": start_scores, "end": end_scores}
-        terms = [
-            marginal_losses(scores[term], columns[f"{term} positive"], columns[f"{term} counted"])
-            for term in self.settings.chosen_terms()
+        candidates = [joined(phrases, query.golds) for query, phrases in zip(batch, phrase_lists, strict=True)]
+        objective = self.settings.chosen_objective("phrase")
+        positives = [
+            self.labeller.label(phrases, query.gold).positive(objective)
+            for query, phrases in zip(batch, candidates, strict=True)
         ]
+        found = [bool(right[: len(own)].any()) for right, own in zip(positives, phrase_lists, strict=True)]
+        competing = Competing(self.kb, candidates)
+        scores, chosen = competing.scores(starts, ends), competing.choices(np.concatenate(positives))
+        terms = []
+        for term in self.settings.chosen_terms():
+            counted, right = map(competing.side_by_side, chosen[term])
+            terms.append(marginal_losses(scores[term], right, counted))
         self.found[-1] += sum(found)
         shares = torch.tensor(found, dtype=torch.float32, device=model.device)
         losses = {"loss": torch.stack(terms).mean(dim=0), "found": shares}
@@ -222,16 +246,6 @@ class Finetuner(Run):
             others = len(self.found) * len(self.queries)  # so that each epoch has other ones, as far as there are more
             losses["moved"] = self.distillation.divergences([others + index for index in members])
         return losses, tensors[0].numel()
-
-    def _tensors(self, phrases: Phrases, positive: Bools) -> dict[str, Tensor]:
-        """Return vectors of a query's phrases, (phrases, dim), and penalties and choices of each term, (phrases,)."""
-        starts, ends = vectors(self.kb, phrases)
-        numbers = {"starts": starts, "ends": ends, "penalties": penalties(self.kb, phrases)}
-        tensors = {name: torch.from_numpy(values) for name, values in numbers.items()}
-        for term, (counted, right) in choices(phrases, positive).items():
-            tensors[f"{term} counted"] = torch.from_numpy(counted)
-            tensors[f"{term} positive"] = torch.from_numpy(right)
-        return tensors
 
     def digest(self) -> str:
         """Return a digest of the query encoder, the knowledge base, the queries and the dev data."""
