@@ -59,6 +59,8 @@ DIM = 384
 TOGETHER = 64  # queries
 REPEAT = 5
 COPIES = 40  # of the bundled articles
+PROCESSES = 8  # that share the device
+MANY = 300  # copies of the articles, for these
 SWEPT = {  # by the number of queries: how a kernel may divide its work
     64: [
         Shape(128, 128, 8, 3), Shape(128, 64, 8, 4), Shape(128, 64, 8, 3), Shape(64, 128, 4, 3), Shape(64, 64, 4, 4),
@@ -414,6 +416,14 @@ def encoded(run: Run, found: dict[str, Any]) -> None:
         begun = time.monotonic()
         kb = KnowledgeBase.build(pages, Path(folder) / "kb", model, index="exact", bm25=False)
         found["build, one process, tokens per second"] = round(kb.counts.tokens / (time.monotonic() - begun))
+    several = 2 if run.small else PROCESSES
+    blocks, done = list(building._blocks(iter(articles(2 if run.small else MANY)))), [(0.0, 0)]
+    begun = time.monotonic()
+    for _, block in workers.encode_blocks(model, blocks, lambda block: block, workers.processes(several)):
+        done.append((time.monotonic() - begun, done[-1][1] + int(block.tokens.sum())))
+    (begun, before), (ended, tokens) = done[min(3 * several, len(done) - 2)], done[-1]
+    found[f"{several} processes, tokens per second"] = round((tokens - before) / (ended - begun))
+    found[f"{several} processes with their start, tokens per second"] = round(tokens / ended)
     few = articles(1)[:20]
     on_device, on_cpu = (without_filter(Model.open("default", device)) for device in (str(run.device), "cpu"))
     one, other = (encode_pages(each, few).vectors.astype(np.float32) for each in (on_device, on_cpu))
@@ -453,6 +463,16 @@ def asked(run: Run, found: dict[str, Any]) -> None:
         same = [bool(a and b and a[0].text == b[0].text) for a, b in zip(answers, expected, strict=False)]
         found[f"{name}, the best answer is the CPU's, of {len(same)}"] = sum(same)
         found[f"{name}, one alone has the same answers as in company"] = first[0] == answers[0]
+    several = 2 if run.small else PROCESSES
+    with KnowledgeBase.sample(device=str(run.device), workers=several) as kb:
+        begun, copies = time.monotonic(), 1 if run.small else 4 * several
+        found[f"{several} processes have the same answers"] = kb.query(texts, k=10, rerank=10) == answers
+        found[f"{several} processes, the first {len(texts)} queries, seconds"] = round(time.monotonic() - begun, 1)
+        for looks in (0, 10):
+            begun = time.monotonic()
+            kb.query(texts * copies, k=10, rerank=looks)
+            taken = time.monotonic() - begun
+            found[f"{several} processes, reranking {looks}, queries per second"] = round(copies * len(texts) / taken, 1)
 
 
 def network_of_reranking(run: Run, found: dict[str, Any]) -> None:
@@ -483,8 +503,8 @@ def tuned(run: Run, found: dict[str, Any]) -> None:
         first = next(tuners)
         seen: list[float] = []
         first.run(Path(folder) / "one.pt", lambda step: seen.append(time.monotonic()))
-        if len(seen) > 3:
-            found["steps per second"] = round((len(seen) - 2) / (seen[-1] - seen[1]), 2)
+        if len(seen) > 6:  # the first ones load libraries and compile
+            found["steps per second"] = round((len(seen) - 5) / (seen[-1] - seen[4]), 2)
         second = next(tuners)
         found["profile of an epoch"] = profile(lambda: second.run(Path(folder) / "two.pt", lambda step: None), 25)
 

@@ -88,7 +88,7 @@ class OpenKnowledgeBase(OpenFolder):
         """
         self.query_tokenizers(options)  # opens the reader, even before there is a query
         self.check(options, texts, places)
-        batches = (texts[first : first + BATCH] for first in range(0, len(texts), BATCH))
+        batches = (texts[first : first + self.at_once] for first in range(0, len(texts), self.at_once))
         return chain.from_iterable(self.results(batch, options, spell) for batch in batches)
 
     def results(self, texts: Sequence[str], options: SearchOptions, spell: bool = False) -> Iterator[Result]:
@@ -125,6 +125,8 @@ class OpenKnowledgeBase(OpenFolder):
 
     def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
         """Find the k best answers to each text, likely or not; see `results`."""
+        if self._answerers is not None and len(texts) > 1:
+            return self._answerers.search(texts, options)
         texts = [self.words.respelled(clean_text(text)) for text in texts]
         if options.reader is not None:
             (paragraphs,) = self._found(texts, options, (options.depth, "paragraph"))
@@ -184,6 +186,11 @@ class OpenKnowledgeBase(OpenFolder):
             return self.words.unknown(text, self.model.query_tokenizer.numbers, may_suggest)
 
     # What a search is made of
+
+    @property
+    def at_once(self) -> int:
+        """How many queries to ask at a time."""
+        return BATCH * self._workers
 
     def is_exact(self, options: SearchOptions) -> bool:
         """Return whether the k best units that a search returns are the k best that there are.

@@ -104,6 +104,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         *,
         index: IndexKind | None = None,
         ray: str | None = None,
+        workers: int = 1,
         device: str = "auto",
         building: Building = quietly,
     ) -> Self:
@@ -118,7 +119,8 @@ class KnowledgeBase(OpenKnowledgeBase):
         >>> KnowledgeBase.sample().query("Marie Curie [SEP] place of birth", k=1)[0].text
         'Warsaw'
         """
-        return cls.open(sample_folder(cls.build, building), model, index=index, ray=ray, device=device)
+        folder = sample_folder(cls.build, building)
+        return cls.open(folder, model, index=index, ray=ray, workers=workers, device=device)
 
     def pages(self) -> Iterator[PageName]:
         """Return the ids and titles of the pages that answers may come from, in the order of the corpus."""
@@ -316,7 +318,7 @@ class KnowledgeBase(OpenKnowledgeBase):
 
     def _reopened(self, manifest: Manifest, index: IndexKind | None) -> Self:
         """This knowledge base after a change, searched where it was searched before."""
-        return type(self)(self.folder, manifest, self.model, index, self._may_leave_gpu, self._ray)
+        return type(self)(self.folder, manifest, self.model, index, self._may_leave_gpu, self._ray, self._workers)
 
     def delete(self, pages: str | Path | Iterable[str], *, missing_ok: bool = False) -> Self:
         """Delete pages, and open what is left: no answer comes from them any more. `compact` removes their bytes.

@@ -29,8 +29,18 @@ if TYPE_CHECKING:
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
     from kbq.index.base import Index
+    from kbq.parallel import Answerers
 
-OPENED = "shards", "words", "reranking", "titles", "_opened_index", "_cluster", "_readers"  # what `close` lets go of
+OPENED = (
+    "shards",
+    "words",
+    "reranking",
+    "titles",
+    "_opened_index",
+    "_cluster",
+    "_answerers",
+    "_readers",
+)  # what `close` lets go of
 
 
 class OpenFolder:
@@ -44,6 +54,7 @@ class OpenFolder:
         index: IndexKind | None = None,
         may_leave_gpu: bool = True,
         ray: str | None = None,
+        workers: int = 1,
         pages: Sequence[str] = (),
     ) -> None:
         """Open what a manifest describes or, if another has replaced it, what that one does; `open` is the usual way.
@@ -52,10 +63,11 @@ class OpenFolder:
             index: the kind that is searched, instead of the manifest's first.
             may_leave_gpu: search on the CPU where the model's GPUs have no room for the vectors.
             ray: the address of a Ray cluster whose machines search the shards.
+            workers: processes that answer; 1: this one does.
             pages: ids of those that it answers from; none: of all.
         """
         self.folder, self.model = folder, model
-        self._may_leave_gpu, self._ray, self._chosen_pages = may_leave_gpu, ray, pages
+        self._may_leave_gpu, self._ray, self._workers, self._chosen_pages = may_leave_gpu, ray, workers, pages
         self._readers: dict[str, Reader] = {}
         self.reranking = Reranking(model)
         try:
@@ -71,6 +83,7 @@ class OpenFolder:
         refuse_other_model(self.folder, manifest, self.model)
         self.manifest, self.index = manifest, manifest.entry(self.folder, kind)
         self._cluster: RaySearcher | None = None
+        self._answerers: Answerers | None = None
         self.__dict__.pop("_opened_index", None)
         with manifest.damage_explained(self.folder):
             self.shards = manifest.open_shards(self.folder, manifest.parts())  # an index looks at its own files
@@ -80,7 +93,14 @@ class OpenFolder:
                 refuse_unknown(self.folder, unknown)
                 for shard, pages in zip(self.shards, shown, strict=True):
                     shard.show_only(pages)
-            if self._ray is None:
+            if self._workers > 1:
+                from kbq.parallel import Answerers, Opening
+
+                how = Opening(
+                    self.folder, manifest, self.model.source, self.index.kind, self._may_leave_gpu, self._chosen_pages
+                )
+                self._answerers = Answerers(how, self._workers, self.model.device)
+            elif self._ray is None:
                 self._opened_index  # noqa: B018 - opens it
             else:
                 from kbq.cluster.searcher import open_searcher
@@ -92,11 +112,14 @@ class OpenFolder:
 
     @cached_property
     def _opened_index(self) -> Index:
-        """The index of all shards; on a cluster, it is opened here when it is asked for."""
+        """The index of all shards; where others search, it is opened here when it is asked for."""
         return open_index(self.shards, self.index, self.model.device, self._may_leave_gpu)
 
     def close(self) -> None:
         """Let go of files, indexes and networks; what is asked of it afterwards is refused. Closing twice is fine."""
+        answerers = self.__dict__.get("_answerers")
+        if answerers is not None:
+            answerers.dismiss()
         for name in OPENED:
             self.__dict__.pop(name, None)
 
@@ -122,6 +145,7 @@ class OpenFolder:
         *,
         index: IndexKind | None = None,
         ray: str | None = None,
+        workers: int = 1,
         device: str = "auto",
     ) -> Self:
         """Open a published knowledge base with its own model, or with one whose query side was tuned for it.
@@ -131,10 +155,13 @@ class OpenFolder:
             index: the kind that is searched; by default the one that was built last.
             ray: the address of a Ray cluster whose machines search the shards, which must lie in the same folder on
                 each; `local` starts one here.
+            workers: processes that answer several queries, each with one thread and its own copy of the networks, on a
+                GPU of the vectors, too; they need a main module that can be imported, as `multiprocessing` says.
             device: `auto`, `cpu`, `cuda` or `cuda:n`; `auto` searches on the CPU where the GPUs have too little room.
 
         Raises:
-            KnowledgeBaseError: missing, incomplete, damaged, of another format version, or without this index.
+            KnowledgeBaseError: missing, incomplete, damaged, of another format version, or without this index; or
+                workers are fewer than 1, or there is a cluster, too.
             ModelError: the model is missing or belongs to another phrase encoder.
             ClusterError: the cluster cannot be used.
         """
@@ -143,8 +170,11 @@ class OpenFolder:
         if index is not None and index not in get_args(IndexKind):
             kinds = ", ".join(get_args(IndexKind))
             raise KnowledgeBaseError(f"index kind {index!r} is unknown: choose from {kinds}", is_usage=True)
+        if not isinstance(workers, int) or workers < 1 or (ray is not None and workers > 1):
+            problem = f"workers is {workers!r:.20}: give 1 or more; with a Ray cluster, 1"
+            raise KnowledgeBaseError(problem, is_usage=True)
         opened = model if isinstance(model, Model) else model_of(folder, manifest.model, model, device)
-        return cls(folder, manifest, opened, index, device == "auto", ray)
+        return cls(folder, manifest, opened, index, device == "auto", ray, workers)
 
     def with_model(self, model: str | PathLike[str]) -> Self:
         """Open the same knowledge base with another query encoder: one that `finetune` has made for it.
@@ -168,7 +198,8 @@ class OpenFolder:
 
     def _again(self, manifest: Manifest, model: Model, pages: Sequence[str] = ()) -> Self:
         """Open the same knowledge base, searched where it is searched now."""
-        return type(self)(self.folder, manifest, model, self.index.kind, self._may_leave_gpu, self._ray, tuple(pages))
+        kind, leave, others = self.index.kind, self._may_leave_gpu, (self._ray, self._workers)
+        return type(self)(self.folder, manifest, model, kind, leave, *others, tuple(pages))
 
     def reader(self, name: str) -> Reader:
         """Return a reader, opened once."""

@@ -34,6 +34,9 @@ class AskedKb:
     model: TunedModel = None
     index: IndexName = None
     ray: Ray = None
+    workers: Annotated[
+        int, typer.Option(min=1, max=256, help="Processes that answer, each with its own networks; on GPUs, by turns.")
+    ] = 1
     device: Device = "auto"
 
     def open(self) -> "KnowledgeBase":
@@ -42,10 +45,12 @@ class AskedKb:
 
         if self.kb is None:
             kb = KnowledgeBase.sample(
-                self.model, index=self.index, ray=self.ray, device=self.device, building=_building
+                self.model, index=self.index, ray=self.ray, workers=self.workers, device=self.device, building=_building
             )
         else:
-            kb = KnowledgeBase.open(self.kb, self.model, index=self.index, ray=self.ray, device=self.device)
+            kb = KnowledgeBase.open(
+                self.kb, self.model, index=self.index, ray=self.ray, workers=self.workers, device=self.device
+            )
         return kb if self.pages is None else kb.with_pages(self.pages)
 
     def note_sample(self) -> None:

@@ -19,7 +19,6 @@ from kbq.answers import Answer, SearchOptions, is_likely
 from kbq.dump.manifest import MANIFEST, read_manifest
 from kbq.errors import KbqError, QueryError
 from kbq.kilt.task import Task
-from kbq.search.search import BATCH
 from kbq.storage.files import as_path, file_digest, given, reading_from, run_file
 from kbq.storage.folders import make_folders
 from kbq.storage.lines import read_json_lines
@@ -73,8 +72,8 @@ def predict_all(
         return predict_file(chosen, records, kb, out, options, with_text, report)
     queries = read_inputs(chosen, records, kb, options)
     predictions: list[dict[str, Any]] = []
-    for first in range(0, len(queries), BATCH):
-        predictions += predict(chosen, queries[first : first + BATCH], kb, options, with_text)
+    for first in range(0, len(queries), kb.at_once):
+        predictions += predict(chosen, queries[first : first + kb.at_once], kb, options, with_text)
         report(len(predictions), len(queries))
     return predictions
 
@@ -107,8 +106,8 @@ def predict_file(
     ):
         done = _begun(out, file, description, [query.id for query in queries])
         report(done, len(queries))
-        for first in range(done, len(queries), BATCH):
-            batch = queries[first : first + BATCH]
+        for first in range(done, len(queries), kb.at_once):
+            batch = queries[first : first + kb.at_once]
             for prediction in predict(task, batch, kb, options, with_text):
                 without_pages += not prediction["output"][0]["provenance"]
                 file.write(json.dumps(prediction, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")

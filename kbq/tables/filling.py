@@ -128,8 +128,9 @@ class Filling:
             report(done, self.counts.cells, filled)
         return claims
 
-    def batches(self, kept: Kept, size: int = BATCH) -> Iterator[list[list[Claim]]]:
+    def batches(self, kept: Kept, size: int | None = None) -> Iterator[list[list[Claim]]]:
         """Yield the claims of some slots after another; about `size` queries without kept answers are asked at once."""
+        size = size or self._kb.at_once
         slots: list[Slot] = []
         missing: dict[str, None] = {}
         for slot in self.slots:
@@ -152,8 +153,8 @@ class Filling:
         return (time.monotonic() - begun) / len(timed) * self.counts.cells
 
     def _decided(self, slots: Sequence[Slot], missing: Sequence[str], kept: Kept) -> list[list[Claim]]:
-        for first in range(0, len(missing), BATCH):
-            queries = missing[first : first + BATCH]
+        for first in range(0, len(missing), self._kb.at_once):
+            queries = missing[first : first + self._kb.at_once]
             kept.add(queries, [result.answers for result in self._kb.results(queries, self._search)])
             self._asked += len(queries)
         claims = []
