@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, get_args
 
@@ -94,12 +94,11 @@ class OpenFolder:
                 for shard, pages in zip(self.shards, shown, strict=True):
                     shard.show_only(pages)
             if self._workers > 1:
-                from kbq.parallel import Answerers, Opening
+                from kbq.parallel import Answerers
 
-                how = Opening(
-                    self.folder, manifest, self.model.source, self.index.kind, self._may_leave_gpu, self._chosen_pages
-                )
-                self._answerers = Answerers(how, self._workers, self.model.device)
+                kind, leave, chosen = self.index.kind, self._may_leave_gpu, self._chosen_pages
+                opened = partial(type(self), self.folder, manifest, index=kind, may_leave_gpu=leave, pages=chosen)
+                self._answerers = Answerers(opened, self.model, self._workers)
             elif self._ray is None:
                 self._opened_index  # noqa: B018 - opens it
             else:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import pickle
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kbq.asking import OpenKnowledgeBase
 from kbq.dump.worker_pool import WorkerPool
 from kbq.dump.workers import device_of
 from kbq.model.model import Model
@@ -21,32 +19,21 @@ from kbq.search.search import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
-    from kbq.answers import Answer, IndexKind, SearchOptions
-    from kbq.dump.manifest import Manifest
+    from kbq.answers import Answer, SearchOptions
 
     Asked = tuple[Sequence[str], SearchOptions]
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """What a process needs to open the same knowledge base."""
-
-    folder: Path
-    manifest: Manifest
-    model: str
-    index: IndexKind
-    may_leave_gpu: bool
-    pages: Sequence[str]
+    OpenWith = Callable[[Model], Any]  # gives an `OpenKnowledgeBase`
 
 
 class Answerers:
     """Processes that answer, which start when they are first asked; they take turns on GPUs."""
 
-    def __init__(self, opening: Opening, count: int, device: torch.device) -> None:
-        devices = [device_of(number, device, torch.cuda.device_count()) for number in range(count)]
-        self._pool: WorkerPool[Asked, list[list[Answer]]] = WorkerPool(answerer, pickle.dumps(opening), devices)
+    def __init__(self, open_with: OpenWith, model: Model, count: int) -> None:
+        """`open_with`: opens the knowledge base with a model, in any process; `model`: the one that is open here."""
+        devices = [device_of(number, model.device, torch.cuda.device_count()) for number in range(count)]
+        equipment = pickle.dumps((open_with, model.source))
+        self._pool: WorkerPool[Asked, list[list[Answer]]] = WorkerPool(answerer, equipment, devices)
 
     def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
         """`OpenKnowledgeBase.search`, shared out among the processes.
@@ -68,9 +55,6 @@ def answerer(packed: bytes, device: str) -> Callable[[Asked], list[list[Answer]]
     """In a process: open the knowledge base, and return what answers."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
-    opening: Opening = pickle.loads(packed)
-    model = Model.open(opening.model, device)
-    kb = OpenKnowledgeBase(
-        opening.folder, opening.manifest, model, opening.index, opening.may_leave_gpu, pages=opening.pages
-    )
+    open_with, model = pickle.loads(packed)
+    kb = open_with(Model.open(model, device))
     return lambda asked: kb.search(*asked)

@@ -26,7 +26,7 @@ LAYERS = (
     ("words",),
     ("search",),
     ("reading",),
-    ("cluster",),
+    ("cluster", "parallel"),
     ("opening",),
     ("asking",),
     ("kilt",),

@@ -22,6 +22,7 @@ CHANGES = ("mkdir", "rename", "replace", "unlink", "remove", "rmdir", "link", "s
 TEMPORARY = tempfile.__file__
 
 seen: set[str] = set()  # the functions of kbq that have written
+TRITON = f"{os.sep}triton{os.sep}"  # which compiles kernels for a GPU, in files of its own
 private: set[str] = set()  # folders that `tempfile` has made
 
 
@@ -30,15 +31,18 @@ def _check(path: object, what: str) -> None:
     if isinstance(path, int):  # it is open already
         return
     frame: Any = sys._getframe(2)
-    by_tempfile = False
+    by_tempfile = by_triton = False
     while frame is not None and not frame.f_code.co_filename.startswith((PACKAGE, TESTS)):
         by_tempfile |= frame.f_code.co_filename == TEMPORARY
+        by_triton |= TRITON in frame.f_code.co_filename
         frame = frame.f_back
     if frame is None or frame.f_code.co_filename.startswith(TESTS):
         return
     place = os.fsdecode(path)  # type: ignore[arg-type]
     in_tests = Path(place).is_relative_to(tempfile.gettempdir())
-    if not in_tests or any(name in place for name in ("torchinductor", "triton", "openpyxl.")):  # of libraries
+    if (
+        not in_tests or by_triton or any(name in place for name in ("torchinductor", "triton", "openpyxl."))
+    ):  # of libraries
         return
     if by_tempfile:
         if not Path(place).is_dir():  # it makes a folder or a file, neither of which was there

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, pad
 
-from kbq.model.backbone import hidden_states
 from kbq.model.bert import FEW_ROWS, Bert, Linear, SelfAttention, more_rows
 from kbq.model.devices import autocast, dtype_for, padded
 
@@ -107,47 +106,48 @@ def _attended(attention: SelfAttention, lengths: list[int], *projected: Tensor) 
 
 
 class Recorded:
-    """A network that reads batches of a few shapes; on a GPU, what it does for each is recorded as a CUDA graph.
+    """What a network computes for batches of a few shapes; on a GPU, it is recorded for each shape as a CUDA graph.
 
     So a batch takes one launch instead of some hundred, which take longer than the work. Weights may change where they
     lie. Only of a `Bert` it is known that nothing in it waits for the GPU.
     """
 
-    def __init__(self, backbone: Any, device: torch.device) -> None:
-        self._backbone, self._device = backbone, device
-        self._graphs: dict[torch.Size, tuple[torch.cuda.CUDAGraph, list[Tensor], Tensor]] = {}
+    def __init__(self, backbone: Any, compute: Callable[..., tuple[Tensor, ...]], device: torch.device) -> None:
+        self.device, self._backbone, self._compute = device, backbone, compute
+        self._weights = list(backbone.parameters())
+        self._graphs: dict[tuple[object, ...], tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]] = {}
         self._lock = threading.Lock()  # a graph reads and writes the same tensors each time
 
     @torch.inference_mode()
-    def states(self, *given: Tensor) -> Tensor:
-        """Return last hidden states; `given`: ids, mask and perhaps segments. Shapes: see `hidden_states`."""
-        if self._device.type != "cuda" or not isinstance(self._backbone, Bert):
+    def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
+        """Compute, or do again what was recorded."""
+        if self.device.type != "cuda" or not isinstance(self._backbone, Bert):
             return self._computed(given)
-        with self._lock, torch.cuda.device(self._device):
-            shape = given[0].shape
-            if shape not in self._graphs:
-                self._graphs[shape] = self._record(given)
-            graph, inputs, states = self._graphs[shape]
+        with self._lock, torch.cuda.device(self.device):
+            key = given[0].shape, *(weight.data_ptr() for weight in self._weights)
+            if key not in self._graphs:
+                self._graphs[key] = self._record(given)
+            graph, inputs, found = self._graphs[key]
             for mine, other in zip(inputs, given, strict=True):
                 mine.copy_(other)
             graph.replay()
-            return states.clone()
+            return tuple(each.clone() for each in found)
 
-    def _record(self, given: Sequence[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], Tensor]:
+    def _record(self, given: Sequence[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]:
         """Record what is done for this shape, after it has been done, as a library may prepare for it meanwhile."""
-        inputs, side = [each.clone() for each in given], torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream(self._device))
+        inputs, side = [each.clone() for each in given], torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
             self._computed(inputs)
-        torch.cuda.current_stream(self._device).wait_stream(side)
+        torch.cuda.current_stream(self.device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            states = self._computed(inputs)
-        return graph, inputs, states
+            found = self._computed(inputs)
+        return graph, inputs, found
 
-    def _computed(self, given: Sequence[Tensor]) -> Tensor:
-        with autocast(self._device):  # anew each time, as it keeps the weights that it has converted
-            return hidden_states(self._backbone, given[0], given[1], given[2] if len(given) > 2 else None)
+    def _computed(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        with autocast(self.device, self._backbone):  # anew each time, as it keeps the weights that it has converted
+            return self._compute(*given)
 
 
 def product_of(linear: nn.Module, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:

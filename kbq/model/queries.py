@@ -16,9 +16,18 @@ from torch import Tensor, nn
 from kbq.array_types import Floats
 from kbq.errors import QueryError
 from kbq.model.backbone import hidden_states
-from kbq.model.batch_invariant import CPU, alike, batch_shape, first_states, in_shape, is_batch_invariant, product_of
+from kbq.model.batch_invariant import (
+    CPU,
+    Recorded,
+    alike,
+    batch_shape,
+    first_states,
+    in_shape,
+    is_batch_invariant,
+    product_of,
+)
 from kbq.model.bert import Linear, pack_few_rows
-from kbq.model.devices import autocast, batch_tokens, buckets, dtype_for, readable_length
+from kbq.model.devices import batch_tokens, buckets, dtype_for, readable_length
 from kbq.model.tokenizer import Forms, encodings, truecased
 from kbq.text.letters import clean_text
 from kbq.text.markers import MARKERS, SEPARATOR
@@ -34,6 +43,8 @@ class QueryEncoder(nn.Module):
     cost of a query.
     """
 
+    _recorded: Recorded | None = None
+
     def __init__(self, backbone: Any, shared: bool) -> None:
         super().__init__()
         self.start = backbone
@@ -48,6 +59,16 @@ class QueryEncoder(nn.Module):
         first = hidden_states(self.start, ids, mask, None)[:, 0]
         last = first if self.end is self.start else hidden_states(self.end, ids, mask, None)[:, 0]
         return self.start_head(first).float(), self.end_head(last).float()
+
+    def recorded(self, device: torch.device) -> Recorded:
+        """`forward` for many batches of one shape."""
+        if self._recorded is None or self._recorded.device != device:
+            self._recorded = Recorded(self.start, self.forward, device)
+        return self._recorded
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state to copy or pickle, without what is recorded."""
+        return {name: value for name, value in self.__dict__.items() if name != "_recorded"}
 
     def last_layers(self, share: float) -> list[nn.Module]:
         """Return the last layers of each backbone, this share of them, rounded up; all of a backbone without layers."""
@@ -229,7 +250,6 @@ def encode_queries(encoder: QueryEncoder, ids: list[list[int]], pad_id: int) -> 
     together, multiple = batch_shape(device)
     for members, length in alike(lengths, together, multiple):
         shape = together, readable_length(encoder.start, length)
-        with autocast(device, encoder.start):
-            start, end = encoder(*in_shape([ids[i] for i in members], shape, pad_id, device))
+        start, end = encoder.recorded(device)(*in_shape([ids[i] for i in members], shape, pad_id, device))
         starts[members], ends[members] = (side[: len(members)].cpu().numpy() for side in (start, end))
     return starts, ends

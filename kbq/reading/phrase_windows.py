@@ -311,6 +311,6 @@ def _padded(reader: Reader, windows: Sequence[Window], members: Sequence[int], s
         given = list(in_shape([window.ids for window in own], shape, pad_id, reader.device))
         if reader.uses_segments:
             given.append(in_shape([window.segments for window in own], shape, 0, reader.device)[0])
-        states = reader.recorded.states(*given)
+        (states,) = reader.recorded(*given)
     width = states.shape[1]
     return _Batch(members, states.flatten(0, 1), [row * width for row in range(len(members))])

@@ -111,8 +111,9 @@ class Reader:
 
     @cached_property
     def recorded(self) -> Recorded:
-        """The network of reranking, for many batches of one shape."""
-        return Recorded(self.reranking[0].backbone, self.device)
+        """The states of the network of reranking, for many batches of one shape."""
+        network, _ = self.reranking
+        return Recorded(network.backbone, lambda *given: (network.states(*given),), self.device)
 
     def check_tokenizer(self, tokenizer: Any) -> None:
         """Refuse another tokenizer, since the reader has no logits for its tokens.

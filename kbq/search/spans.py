@@ -9,7 +9,6 @@ and may belong to two answers. Each start is paired with its best end.
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.index.base import MAX_TOKENS, Candidates, ranges, slices
 
-RANGES = 4096  # whose maxima are computed together
+RANGES = 4096  # that are looked at together
 MOST_OF_BLOCK = 512  # ranges that are taken
 
 
@@ -70,8 +69,8 @@ def find_spans(
         certain: leave out spans up to the candidates' bound, where better ones may be missing.
     """
     starts, offsets, added = _opening(shard, candidates)
-    _, stops = shard.row_range(shard.paragraphs_of(starts))
-    numbers = _union(offsets + starts, offsets + np.minimum(stops, starts + max_tokens))
+    sizes = reach(shard, starts, max_tokens)
+    numbers = _union(offsets + starts, offsets + starts + sizes)
     query_of, rows = np.divmod(numbers, len(shard))  # consecutive rows of a query are at least a token apart
     products = shard.products(rows, query_of, queries)
     products[~shard.closes(rows), 1] = -np.inf
@@ -79,7 +78,7 @@ def find_spans(
     if added is not None:
         products[place, 0] += added
     penalties = (length_penalty * shard.positions[rows]).astype(np.float32)
-    values, sizes = products[:, 1] - penalties, reach(shard, rows, place, max_tokens, query_of)
+    values = products[:, 1] - penalties
     ends = range_argmax(values, place, sizes)
     if shard.limit.repeats:
         _move_backward_ends(shard, rows, values, ends, place, sizes)
@@ -115,19 +114,18 @@ def paragraph_spans(shard: Shard, paragraph: int, query: Floats, length_penalty:
     return find_spans(shard, [every_row], query[None], length_penalty=length_penalty)[0]
 
 
-def reach(
-    shard: Shard, rows: Rows, places: Rows, max_tokens: int = MAX_TOKENS, query_of: Rows | Literal[0] = 0
-) -> Rows:
-    """Count the `rows`, ascending for each query, that may end a span which starts at rows[place]. Shape: (places,).
-
-    `rows` must contain all rows of the paragraph within reach of that start.
-    """
-    positions = shard.positions[rows]
-    longest = int(positions.max(initial=0)) + max_tokens
-    paragraphs = query_of * len(shard.paragraph_rows) + shard.paragraphs_of(rows)
-    tokens = paragraphs * longest + positions  # ascending, with gaps between paragraphs
-    counts: Rows = np.searchsorted(tokens, tokens[places] + min(max_tokens, shard.limit.tokens)) - places
-    return np.minimum(counts, shard.limit.rows)
+def reach(shard: Shard, starts: Rows, max_tokens: int = MAX_TOKENS) -> Rows:
+    """Count the rows that may end a span which starts at each of these rows. Shape: (starts,)."""
+    _, stops = shard.row_range(shard.paragraphs_of(starts))
+    most = np.minimum(stops - starts, min(max_tokens, shard.limit.rows))
+    counts: Rows = np.empty_like(most)
+    for first in range(0, len(starts), RANGES):
+        part = slice(first, first + RANGES)
+        begins, steps = starts[part, None], np.arange(most[part].max(initial=0))
+        positions = shard.positions[begins + np.minimum(steps, most[part, None] - 1)]
+        within = positions < shard.positions[begins] + min(max_tokens, shard.limit.tokens)
+        counts[part] = np.minimum(within.sum(axis=1), most[part])
+    return counts
 
 
 def _move_backward_ends(shard: Shard, rows: Rows, values: Floats, ends: Rows, places: Rows, sizes: Rows) -> None:

@@ -212,7 +212,7 @@ class Labeller:
 def _occurrences(shard: Shard, paragraph: int, text: str, answers: set[str]) -> list[tuple[int, int]]:
     """Return first and last row of every legal phrase whose text is an answer."""
     rows = shard.rows_of(paragraph)
-    sizes = reach(shard, rows, np.arange(len(rows)))
+    sizes = reach(shard, rows)
     starts, ends = np.repeat(rows, sizes), ranges(rows, rows + sizes)
     begins, stops = shard.starts[starts], shard.ends[ends]
     shortest, longest = min(map(len, answers)), max(map(len, answers))

@@ -115,7 +115,7 @@ def _phrase(shard: Shard, page: int, source: np.random.Generator) -> tuple[str, 
     if not len(starts):
         return "", 0, 0
     place = int(starts[source.integers(len(starts))])
-    size = min(LONGEST_SUBJECT, int(reach(shard, rows, np.array([place]))[0]))
+    size = min(LONGEST_SUBJECT, int(reach(shard, rows[[place]])[0]))
     ends = place + np.flatnonzero(shard.closes(rows[place : place + size]))
     if not len(ends):
         return "", 0, 0

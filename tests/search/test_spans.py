@@ -232,7 +232,8 @@ def test_ranges() -> None:
 def test_reach(encoded: Make, make_shard: Callable[..., Shard]) -> None:
     shard = make_shard([encoded([[0, 0]] * 4, positions=[0, 1, 4, 5]), encoded([[0, 0]] * 2)])
     rows = np.arange(6)
-    assert reach(shard, rows, rows, max_tokens=1).tolist() == [1, 1, 1, 1, 1, 1]
-    assert reach(shard, rows, rows, max_tokens=2).tolist() == [2, 1, 2, 1, 2, 1]
-    assert reach(shard, rows, rows, max_tokens=5).tolist() == [3, 3, 2, 1, 2, 1]
-    assert reach(shard, np.array([1, 2, 4]), np.array([0, 2]), max_tokens=5).tolist() == [2, 1]
+    assert reach(shard, rows, max_tokens=1).tolist() == [1, 1, 1, 1, 1, 1]
+    assert reach(shard, rows, max_tokens=2).tolist() == [2, 1, 2, 1, 2, 1]
+    assert reach(shard, rows, max_tokens=5).tolist() == [3, 3, 2, 1, 2, 1]
+    assert reach(shard, np.array([1, 4]), max_tokens=5).tolist() == [3, 2]
+    assert reach(shard, rows[:0]).tolist() == []
