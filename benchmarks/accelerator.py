@@ -512,7 +512,7 @@ def tuned(run: Run, found: dict[str, Any]) -> None:
 def tested(run: Run, found: dict[str, Any]) -> None:
     """Run the tests that need a GPU."""
     left = max(5, run.stop - time.monotonic() - 8)
-    files = ["tests/index/test_gpus.py", "tests/index/test_gpu_rows.py"]
+    files = ["tests/model/test_batch_invariant.py", "tests/index/test_gpus.py", "tests/index/test_gpu_rows.py"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
     try:
         ended = subprocess.run(

@@ -1,5 +1,6 @@
 """Apart: a query has the same bits alone and in any batch, and but for rounding the vectors that a batch has."""
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import transformers
 from kbq.model import queries as queries_module
 from kbq.model.backbone import pretrained_backbone
 from kbq.model.batch_invariant import alike, in_shape
-from kbq.model.devices import padded
+from kbq.model.devices import autocast, padded
+from kbq.model.model import Model
 from kbq.model.queries import QueryEncoder, encode_queries
 
 SOURCE = np.random.default_rng(0)
@@ -80,3 +82,29 @@ def test_texts_of_one_length_are_batched() -> None:
     assert list(alike([8, 9, 1, 8, 16], 2, 8)) == [([0, 2], 8), ([3], 8), ([1, 4], 16)]
     assert list(alike([3, 1, 3], 1, 1)) == [([1], 1), ([0], 3), ([2], 3)]
     assert list(alike([], 2, 8)) == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_what_is_recorded_follows_inputs_shapes_and_weights(model_folder: Path) -> None:
+    model, device = Model.open(model_folder, "cuda"), torch.device("cuda")
+    queries, many = model.queries, torch.randint(1, 30, (4, 16), device=device)
+    recorded = queries.recorded(device)
+
+    def check() -> None:
+        for ids in (many, many.flip(0), many[:, :8], many):
+            given = ids, torch.ones_like(ids)
+            with torch.inference_mode(), autocast(device, queries.start):
+                expected = queries(*given)
+            assert [torch.equal(one, other) for one, other in zip(recorded(*given), expected, strict=True)] == [
+                True
+            ] * 2
+
+    check()
+    with torch.no_grad():
+        queries.start_head.weight.mul_(2)  # as an optimiser does
+    check()
+    for weight in queries.parameters():
+        weight.data = weight.data + 0.01  # as moving a network does
+    check()
+    assert queries.recorded(device) is recorded
+    assert copy.deepcopy(queries)._recorded is None
