@@ -542,7 +542,7 @@ def main() -> None:
     run.part("limits", 20, limits)
     run.part("kernels equal PyTorch and the CPU", 40, checked)
     run.part("search of 1.3 million", 35, searched(1))
-    run.part("text to answer", 40, asked)
+    run.part("text to answer", 70, asked)
     run.part("encoding", 35, encoded)
     run.part("kernel shapes", 45, swept)
     run.part("search of 9.3 million", 25, searched(2 if run.small else 7))
