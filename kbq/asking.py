@@ -125,8 +125,8 @@ class OpenKnowledgeBase(OpenFolder):
 
     def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
         """Find the k best answers to each text, likely or not; see `results`."""
-        if self._answerers is not None and len(texts) > 1:
-            return self._answerers.search(texts, options)
+        if self.answerers is not None:
+            return self.answerers.search(texts, options)
         texts = [self.words.respelled(clean_text(text)) for text in texts]
         if options.reader is not None:
             (paragraphs,) = self._found(texts, options, (options.depth, "paragraph"))

@@ -38,7 +38,7 @@ OPENED = (
     "titles",
     "_opened_index",
     "_cluster",
-    "_answerers",
+    "answerers",
     "_readers",
 )  # what `close` lets go of
 
@@ -83,7 +83,7 @@ class OpenFolder:
         refuse_other_model(self.folder, manifest, self.model)
         self.manifest, self.index = manifest, manifest.entry(self.folder, kind)
         self._cluster: RaySearcher | None = None
-        self._answerers: Answerers | None = None
+        self.answerers: Answerers | None = None
         self.__dict__.pop("_opened_index", None)
         with manifest.damage_explained(self.folder):
             self.shards = manifest.open_shards(self.folder, manifest.parts())  # an index looks at its own files
@@ -97,8 +97,10 @@ class OpenFolder:
                 from kbq.parallel import Answerers
 
                 kind, leave, chosen = self.index.kind, self._may_leave_gpu, self._chosen_pages
-                opened = partial(type(self), self.folder, manifest, index=kind, may_leave_gpu=leave, pages=chosen)
-                self._answerers = Answerers(opened, self.model, self._workers)
+                opened = partial(
+                    type(self), self.folder.absolute(), manifest, index=kind, may_leave_gpu=leave, pages=chosen
+                )
+                self.answerers = Answerers(opened, self.model, self._workers)
             elif self._ray is None:
                 self._opened_index  # noqa: B018 - opens it
             else:
@@ -116,7 +118,7 @@ class OpenFolder:
 
     def close(self) -> None:
         """Let go of files, indexes and networks; what is asked of it afterwards is refused. Closing twice is fine."""
-        answerers = self.__dict__.get("_answerers")
+        answerers = self.__dict__.get("answerers")
         if answerers is not None:
             answerers.dismiss()
         for name in OPENED:
@@ -154,8 +156,8 @@ class OpenFolder:
             index: the kind that is searched; by default the one that was built last.
             ray: the address of a Ray cluster whose machines search the shards, which must lie in the same folder on
                 each; `local` starts one here.
-            workers: processes that answer several queries, each with one thread and its own copy of the networks, on a
-                GPU of the vectors, too; they need a main module that can be imported, as `multiprocessing` says.
+            workers: processes that answer, each with one thread and its own copy of the networks and,
+                on a GPU, of the vectors; they need a main module that can be imported, as `multiprocessing` says.
             device: `auto`, `cpu`, `cuda` or `cuda:n`; `auto` searches on the CPU where the GPUs have too little room.
 
         Raises:

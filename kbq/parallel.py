@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import os
 import pickle
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kbq.dump.worker_pool import WorkerPool
 from kbq.dump.workers import device_of
+from kbq.errors import KnowledgeBaseError
 from kbq.model.model import Model
 from kbq.search.search import BATCH
+
+ADVICE = "use fewer workers"
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,8 +36,11 @@ class Answerers:
     def __init__(self, open_with: OpenWith, model: Model, count: int) -> None:
         """`open_with`: opens the knowledge base with a model, in any process; `model`: the one that is open here."""
         devices = [device_of(number, model.device, torch.cuda.device_count()) for number in range(count)]
+        if not model.source:
+            raise KnowledgeBaseError("workers cannot open a model that is in no folder: save it first")
         equipment = pickle.dumps((open_with, model.source))
-        self._pool: WorkerPool[Asked, list[list[Answer]]] = WorkerPool(answerer, equipment, devices)
+        self._pool: WorkerPool[Asked, list[list[Answer]]] = WorkerPool(answerer, equipment, devices, ADVICE)
+        self.dismiss = weakref.finalize(self, self._pool.dismiss)  # ends all processes
 
     def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
         """`OpenKnowledgeBase.search`, shared out among the processes.
@@ -44,11 +51,11 @@ class Answerers:
         size = min(BATCH, -(-len(texts) // self._pool.count))
         parts = (texts[first : first + size] for first in range(0, len(texts), size))
         started = [self._pool.submit((part, options)) for part in parts]
-        return [answers for future in started for answers in self._pool.result(future)]
-
-    def dismiss(self) -> None:
-        """End all processes."""
-        self._pool.dismiss()
+        try:
+            return [answers for future in started for answers in self._pool.result(future)]
+        except KeyboardInterrupt:  # which has ended the processes, and others would start
+            self.dismiss()
+            raise
 
 
 def answerer(packed: bytes, device: str) -> Callable[[Asked], list[list[Answer]]]:

@@ -1,5 +1,6 @@
 """Parallel: answers do not depend on the number of processes, nor on what stops one of them."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -8,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from kbq import parallel
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
+from kbq.model.model import Model
+from kbq.tuning.finetune import _with_own_query_encoder
 
 TEXTS = ["Marie Curie [SEP] place of birth", "Ada Lovelace [SEP] father", "where is the Eiffel Tower?"] * 3
 
@@ -35,6 +39,39 @@ def test_processes_answer_from_the_chosen_pages(here: KnowledgeBase) -> None:
     pages = [answer.page_id for answer in here.query(TEXTS[1], k=3, unit="page")]
     with KnowledgeBase.sample(device="cpu", workers=2) as kb, kb.with_pages(pages) as some:
         assert some.query(TEXTS, k=3) == here.with_pages(pages).query(TEXTS, k=3)
+
+
+def test_processes_end_with_the_knowledge_base(here: KnowledgeBase) -> None:
+    kb = KnowledgeBase.sample(device="cpu", workers=2)
+    assert kb.query(TEXTS[0]) == here.query(TEXTS[0])
+    assert len(multiprocessing.active_children()) == 1
+    del kb
+    gc.collect()
+    assert multiprocessing.active_children() == []
+
+
+def test_a_folder_is_found_from_elsewhere(here: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(here.folder.parent)
+    with KnowledgeBase.open(here.folder.name, device="cpu", workers=2) as kb:
+        monkeypatch.chdir(tmp_path)
+        assert kb.query(TEXTS, k=3) == here.query(TEXTS, k=3)
+
+
+def test_an_encoder_that_is_being_tuned_is_asked_in_this_process(kb_folder: Path) -> None:
+    with KnowledgeBase.open(kb_folder, device="cpu", workers=2) as kb:
+        tuned = _with_own_query_encoder(kb)
+        before = tuned.query("Marie [SEP] place", k=5, rerank=0)
+        with torch.no_grad():
+            tuned.model.queries.start_head.get_parameter("bias").add_(5 * torch.linspace(-1, 1, kb.model.dim))
+        assert tuned.query("Marie [SEP] place", k=5, rerank=0) != before
+        assert multiprocessing.active_children() == []
+
+
+def test_a_model_in_no_folder_is_refused(here: KnowledgeBase) -> None:
+    model = Model.open("default", "cpu")
+    model.source = ""
+    with pytest.raises(KnowledgeBaseError, match="a model that is in no folder: save it first"):
+        KnowledgeBase.open(here.folder, model, workers=2)
 
 
 def dies_once(packed: bytes, device: str) -> Callable[[Any], Any]:

@@ -35,7 +35,7 @@ class AskedKb:
     index: IndexName = None
     ray: Ray = None
     workers: Annotated[
-        int, typer.Option(min=1, max=256, help="Processes that answer, each with its own networks; on GPUs, by turns.")
+        int, typer.Option(min=1, max=256, help="Processes that answer; on a GPU, each has its own copy of the vectors.")
     ] = 1
     device: Device = "auto"
 

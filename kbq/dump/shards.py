@@ -6,7 +6,7 @@ contents `shard_writer.py` lists.
 """
 
 import mmap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,10 +36,8 @@ REPAIR = "build the knowledge base again"
 LOGIT_STEPS = 8  # to a logit of 1; logits beyond ±15.9 are clipped
 OPENS, CLOSES = 1, 2
 CHUNK = 128  # rows converted to float64 at a time for final scores: they fit in a CPU's cache
-MANY = 512  # rows: a GPU multiplies as many in the time that it takes to ask it
 
 HexDigits = Annotated[str, Meta(pattern="^[0-9a-f]*$")]
-GpuProducts = Callable[[Rows, Rows, Floats | Doubles], Floats]  # `Shard.products` of an index on a GPU
 
 
 def shard_name(number: int) -> str:
@@ -111,7 +109,6 @@ class Shard:
             self.paragraph_rows, self.paragraph_numbers, self.paragraph_pages, self.paragraph_tokens = per_paragraph
             self._refuse_misfits()
             self.deleted = read_deleted(folder, deleted)
-        self.on_gpu: GpuProducts | None = None  # of an index that has the vectors there
         self.live: Bools | None = None  # whether each paragraph is of a page that is left; None: all are
         self.shown: Bools | None = None  # whether a search may answer with it; None: with all
         if len(self.deleted):
@@ -288,12 +285,10 @@ class Shard:
         return self._scattered.take(rows, axis=0)
 
     def products(self, rows: Rows, query_of: Rows, queries: Floats | Doubles) -> Floats:
-        """Return the `inner_products` of each row with both vectors of its query; a GPU that has many computes them.
+        """Return the `inner_products` of each row with both vectors of its query.
 
         Shapes: rows and query_of (rows,), the latter ascending; queries (queries, 2, dim), result (rows, 2).
         """
-        if self.on_gpu is not None and len(rows) >= MANY:
-            return self.on_gpu(rows, query_of, queries)
         bounds = query_of.searchsorted(np.arange(len(queries) + 1))
         parts = zip(np.split(rows, bounds[1:-1]), queries, strict=True)
         return np.concatenate([self.inner_products(own, query) for own, query in parts])

@@ -10,7 +10,7 @@ from contextlib import suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from queue import SimpleQueue
+from queue import LifoQueue
 from typing import Any, Generic, TypeVar
 
 from kbq.errors import KnowledgeBaseError
@@ -20,7 +20,8 @@ Task = TypeVar("Task")
 Done = TypeVar("Done")
 Equip = Callable[[bytes, str], Callable[[Task], Done]]  # takes the equipment and a device; gives what does a task
 
-DEATHS = 3  # of workers: so many end the work, as the next would die of the same
+ADVICE = f"use fewer --workers; {RESUMES}"
+DEATHS = 3  # of workers, over one task: so many end the work, as the next would die of the same
 LOOK_SECONDS = 1.0  # between two looks for workers that somebody has stopped
 LAST_WORDS_SECONDS = 5.0  # for a process whose connection has ended, to say why
 LOOKS = 5  # that find a worker stopped, one after another, before it is given up
@@ -34,16 +35,21 @@ class WorkerPool(Generic[Task, Done]):
     a dead process does not read is an error at once, and a stopped process is killed.
     """
 
-    def __init__(self, equip: Equip[Task, Done], equipment: bytes, devices: Sequence[str]) -> None:
-        """`equip` is called once in each process; it must be a function that can be imported there."""
-        self.count = len(devices)
-        self._workers = [_Worker(equip, equipment, device) for device in devices]
+    def __init__(
+        self, equip: Equip[Task, Done], equipment: bytes, devices: Sequence[str], advice: str = ADVICE
+    ) -> None:
+        """Make a pool, whose processes start when they are needed.
+
+        Args:
+            equip: called once in each process; it must be a function that can be imported there.
+            advice: what to do where processes die, or none can be started.
+        """
+        self.count, self._advice = len(devices), advice
+        self._workers = [_Worker(equip, equipment, device, advice) for device in devices]
         self._threads = ThreadPoolExecutor(len(devices))
-        self._free: SimpleQueue[_Worker] = SimpleQueue()
+        self._free: LifoQueue[_Worker] = LifoQueue()  # one that has started goes before others
         for worker in self._workers:
             self._free.put(worker)
-        self._lock = threading.Lock()
-        self._deaths = 0
 
     def submit(self, task: Task) -> Future[Done]:
         """Have a task done."""
@@ -65,7 +71,7 @@ class WorkerPool(Generic[Task, Done]):
             worker.clear()
 
     def _do(self, task: Task) -> Done:
-        worker = self._free.get()
+        worker, deaths = self._free.get(), 0
         try:
             while True:
                 worker.start()
@@ -73,7 +79,9 @@ class WorkerPool(Generic[Task, Done]):
                     outcome = worker.ask(task)
                     break
                 worker.clear(LAST_WORDS_SECONDS)
-                self._count_death()
+                deaths += 1
+                if deaths == DEATHS:
+                    raise KnowledgeBaseError(f"workers died {DEATHS} times, perhaps for lack of memory: {self._advice}")
         finally:
             self._free.put(worker)
         if isinstance(outcome, Exception):
@@ -81,20 +89,12 @@ class WorkerPool(Generic[Task, Done]):
         done: Done = outcome
         return done
 
-    def _count_death(self) -> None:
-        with self._lock:
-            self._deaths += 1
-            if self._deaths >= DEATHS:
-                raise KnowledgeBaseError(
-                    f"workers died {DEATHS} times, perhaps for lack of memory: use fewer --workers; {RESUMES}"
-                )
-
 
 class _Worker:
     """One process, and those that replace it; one thread uses it at a time, another may look at it and end it."""
 
-    def __init__(self, equip: Equip[Any, Any], equipment: bytes, device: str) -> None:
-        self._equip, self._equipment, self._device = equip, equipment, device
+    def __init__(self, equip: Equip[Any, Any], equipment: bytes, device: str, advice: str) -> None:
+        self._equip, self._equipment, self._device, self._advice = equip, equipment, device, advice
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
         self._lock = threading.Lock()
@@ -115,9 +115,7 @@ class _Worker:
                 with theirs:  # so that its end is the end of the connection
                     process.start()
             except OSError as error:
-                raise KnowledgeBaseError(
-                    f"no worker can be started ({error.strerror}): use fewer --workers; {RESUMES}"
-                ) from None
+                raise KnowledgeBaseError(f"no worker can be started ({error.strerror}): {self._advice}") from None
             self._process, self._connection, self._stopped_looks = process, ours, 0
         with suppress(OSError):  # it has died; asking it says so
             ours.send_bytes(self._equipment)

@@ -7,7 +7,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from kbq.array_types import Floats, Rows
+from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
 
 MAX_TOKENS = 20  # of a phrase; L in arXiv 2012.12624
@@ -51,6 +51,9 @@ class Index(Protocol):
             k: depth of the search; a larger one finds at least as much.
             bonus: what paragraphs add to the scores; read once for each shard.
         """
+
+    def products(self, shard: int, rows: Rows, query_of: Rows, queries: Floats | Doubles) -> Floats:
+        """`Shard.products` of one of the shards, computed where the index has its vectors."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,10 @@ class CellIndex:
             for shard, of_shard in zip(self._shards, selections, strict=True)
         ]
 
+    def products(self, shard: int, rows: Rows, query_of: Rows, queries: Floats | Doubles) -> Floats:
+        """See `Index`."""
+        return self._shards[shard].products(rows, query_of, queries)
+
     def _best_rows(self, queries: Floats, k: int) -> list[Hits]:
         """Find the k best rows for each query vector; fewer if the probed cells hold fewer. Shape: (vectors, dim)."""
         wanted = self._overfetch * k

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kbq.array_types import Floats
+from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.index.base import MAX_TOKENS, Bonus, Candidates, ShardGroup, everything, slices
-from kbq.index.gpu_rows import GpuRows, Openings, kernels_work
+from kbq.index.gpu_rows import MANY, GpuRows, Openings, kernels_work
 from kbq.index.inner_products import TILE, Factors, as_tensor, out_of_memory_refused
 
 BLOCK_SCORES = 8192  # pieces × queries that a CPU multiplies at a time: their scores fit in its cache
@@ -38,11 +38,13 @@ class ExactIndex:
         """`devices`: the device for the rows of each shard."""
         self._shards = shards
         self._parts: list[GpuRows | _BlockedRows] = []
+        self._part_of: dict[int, GpuRows | _BlockedRows] = {}  # by the number of a shard
         for device in dict.fromkeys(devices):
             numbers = [number for number, own in enumerate(devices) if own == device]
             with out_of_memory_refused(device):
                 kind = kind_for(device, shards[0].vectors.shape[1])
                 self._parts.append(kind([shards[number] for number in numbers], numbers, device))
+            self._part_of |= dict.fromkeys(numbers, self._parts[-1])
         self.groups = [ShardGroup(0, shards, self)]  # however they are grouped, it finds the same
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
@@ -62,6 +64,14 @@ class ExactIndex:
         columns = zip(*(openings for openings, _ in results), strict=True)
         enough: Floats = np.max([best for _, best in results], axis=0)
         return _candidates(Openings(*map(np.concatenate, columns)), enough, len(self._shards), bonus is not None)
+
+    def products(self, shard: int, rows: Rows, query_of: Rows, queries: Floats | Doubles) -> Floats:
+        """See `Index`."""
+        part = self._part_of[shard]
+        if isinstance(part, GpuRows) and len(rows) >= MANY:
+            with out_of_memory_refused(part.device):
+                return part.products(shard, rows, query_of, queries)
+        return self._shards[shard].products(rows, query_of, queries)
 
 
 def _candidates(openings: Openings, enough: Floats, shards: int, with_bonus: bool) -> list[list[Candidates]]:

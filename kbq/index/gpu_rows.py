@@ -7,7 +7,7 @@ are divided into pieces, and bounds are those of `exact.py`.
 import itertools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, partial
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -17,12 +17,13 @@ from torch import Tensor
 from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.index.base import MAX_TOKENS, Bonus
-from kbq.index.inner_products import as_tensor, largest_whole, out_of_memory_refused, whole_numbers
+from kbq.index.inner_products import as_tensor, largest_whole, whole_numbers
 
 PIECE = 32  # rows: a power of two, as many as the longest span or more
 PADDING = 256  # rows are filled up to a multiple of this, and one more follows: every piece has one behind it
 CHUNK = 2**25  # rows that are multiplied at a time: what is made of them takes 1.2 GB at most, half of `WORKING`
 PAIRS = 2**16  # pieces × queries that are scored together
+MANY = 512  # rows: a GPU multiplies as many in the time that it takes to ask it
 NUMBERS = 2**24  # of rows, multiplied in float64 at a time: with those of their queries they take 0.4 GB
 
 
@@ -76,7 +77,6 @@ class GpuRows:
             self._edges[part] = as_tensor(shard.edges)
             sizes = np.diff(shard.paragraph_rows, prepend=0)
             self._paragraphs[part] = as_tensor(np.repeat(np.arange(first, first + len(sizes), dtype=np.int32), sizes))
-            shard.on_gpu = partial(self._products, int(begin))
 
     def openings(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None) -> tuple[Openings, Floats]:
         """Openings that may be good enough, and the score that each query's must reach. Shape: (queries,)."""
@@ -96,18 +96,18 @@ class GpuRows:
         openings = Openings(self._numbers[shards], queries.astype(np.int64), shard_rows, *scores)
         return openings, np.concatenate([enough for _, enough in parts])
 
-    def _products(self, begin: int, rows: Rows, query_of: Rows, queries: Floats | Doubles) -> Floats:
-        """`Shard.products` of the shard that begins at this row."""
-        with out_of_memory_refused(self.device):
-            numbers, asked, vectors = (torch.from_numpy(part).to(self.device) for part in (rows, query_of, queries))
-            found = torch.empty((len(rows), 2), device=self.device)
-            together = NUMBERS // self._vectors.shape[1]
-            for first in range(0, len(rows), together):
-                part = slice(first, first + together)
-                wide = self._vectors[numbers[part] + begin].double()
-                for side in range(2):
-                    found[part, side] = torch.linalg.vecdot(wide, vectors[asked[part], side])
-            products: Floats = found.cpu().numpy()
+    def products(self, number: int, rows: Rows, query_of: Rows, queries: Floats | Doubles) -> Floats:
+        """`Shard.products` of the shard with this number: sums of whole numbers, the same as on a CPU."""
+        begin = int(self._begins[self._numbers.tolist().index(number)])
+        wanted, asked, vectors = (torch.from_numpy(part).to(self.device) for part in (rows, query_of, queries))
+        found = torch.empty((len(rows), 2), device=self.device)
+        together = NUMBERS // self._vectors.shape[1]
+        for first in range(0, len(rows), together):
+            part = slice(first, first + together)
+            wide = self._vectors[wanted[part] + begin].double()
+            for side in range(2):
+                found[part, side] = torch.linalg.vecdot(wide, vectors[asked[part], side].double())
+        products: Floats = found.cpu().numpy()
         return products
 
     def _bonus(self, bonus: Bonus, queries: int) -> Tensor:

@@ -20,6 +20,7 @@ from kbq.model.devices import autocast, dtype_for, padded
 
 CPU = torch.device("cpu")
 TOGETHER = 64  # texts of a batch on a GPU, which takes as long for fewer
+RECORDING = threading.Lock()  # CUDA refuses two at a time
 MULTIPLE = 8  # of tokens, to which texts are padded there
 
 
@@ -108,13 +109,16 @@ def _attended(attention: SelfAttention, lengths: list[int], *projected: Tensor) 
 class Recorded:
     """What a network computes for batches of a few shapes; on a GPU, it is recorded for each shape as a CUDA graph.
 
-    So a batch takes one launch instead of some hundred, which take longer than the work. Weights may change where they
-    lie. Only of a `Bert` it is known that nothing in it waits for the GPU.
+    So a batch takes one launch instead of some hundreds, which take longer than the work. Weights may change where they
+    lie. Only of a `Bert` is it known that nothing in it waits for the GPU.
     """
 
-    def __init__(self, backbone: Any, compute: Callable[..., tuple[Tensor, ...]], device: torch.device) -> None:
+    def __init__(
+        self, network: nn.Module, backbone: Any, compute: Callable[..., tuple[Tensor, ...]], device: torch.device
+    ) -> None:
+        """`network`: has all weights that are computed with, those of the `backbone` among them."""
         self.device, self._backbone, self._compute = device, backbone, compute
-        self._weights = list(backbone.parameters())
+        self._weights = list(network.parameters())
         self._graphs: dict[tuple[object, ...], tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]] = {}
         self._lock = threading.Lock()  # a graph reads and writes the same tensors each time
 
@@ -126,7 +130,8 @@ class Recorded:
         with self._lock, torch.cuda.device(self.device):
             key = given[0].shape, *(weight.data_ptr() for weight in self._weights)
             if key not in self._graphs:
-                self._graphs[key] = self._record(given)
+                with RECORDING:
+                    self._graphs[key] = self._record(given)
             graph, inputs, found = self._graphs[key]
             for mine, other in zip(inputs, given, strict=True):
                 mine.copy_(other)

@@ -63,7 +63,7 @@ class QueryEncoder(nn.Module):
     def recorded(self, device: torch.device) -> Recorded:
         """`forward` for many batches of one shape."""
         if self._recorded is None or self._recorded.device != device:
-            self._recorded = Recorded(self.start, self, device)
+            self._recorded = Recorded(self, self.start, self, device)
         return self._recorded
 
     def __getstate__(self) -> dict[str, Any]:

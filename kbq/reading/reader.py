@@ -113,7 +113,7 @@ class Reader:
     def recorded(self) -> Recorded:
         """The states of the network of reranking, for many batches of one shape."""
         network, _ = self.reranking
-        return Recorded(network.backbone, lambda *given: (network.states(*given),), self.device)
+        return Recorded(network, network.backbone, lambda *given: (network.states(*given),), self.device)
 
     def check_tokenizer(self, tokenizer: Any) -> None:
         """Refuse another tokenizer, since the reader has no logits for its tokens.

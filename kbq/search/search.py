@@ -164,8 +164,15 @@ def batch_spans(
     for first in range(0, len(queries), together):
         part = slice(first, first + together)
         of_shards = [
-            find_spans(shard, of_shard[part], exact[part], length_penalty=penalty, certain=certain)
-            for shard, of_shard in zip(context.shards, candidates, strict=True)
+            find_spans(
+                shard,
+                of_shard[part],
+                exact[part],
+                length_penalty=penalty,
+                certain=certain,
+                products_of=partial(context.index.products, number),
+            )
+            for number, (shard, of_shard) in enumerate(zip(context.shards, candidates, strict=True))
         ]
         yield from map(list, zip(*of_shards, strict=True))
 

@@ -7,7 +7,7 @@ and may belong to two answers. Each start is paired with its best end.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.index.base import MAX_TOKENS, Candidates, ranges, slices
 
+Products = Callable[[Rows, Rows, Floats | Doubles], Floats]  # as `Shard.products`
 RANGES = 4096  # that are looked at together
 MOST_OF_BLOCK = 512  # ranges that are taken
 
@@ -57,6 +58,7 @@ def find_spans(
     max_tokens: int = MAX_TOKENS,
     length_penalty: float = 0.0,
     certain: bool = False,
+    products_of: Products | None = None,
 ) -> list[Spans]:
     """Find, for each query, the best span of each candidate start, with its exact score; ties are in order of rows.
 
@@ -67,12 +69,13 @@ def find_spans(
         max_tokens: longest span, both ends included.
         length_penalty: subtracted from the score for each token after the first, 0 or more.
         certain: leave out spans up to the candidates' bound, where better ones may be missing.
+        products_of: multiplies rows, instead of the shard; see `Index.products`.
     """
     starts, offsets, added = _opening(shard, candidates)
     sizes = reach(shard, starts, max_tokens)
     numbers = _union(offsets + starts, offsets + starts + sizes)
     query_of, rows = np.divmod(numbers, len(shard))  # consecutive rows of a query are at least a token apart
-    products = shard.products(rows, query_of, queries)
+    products = (products_of or shard.products)(rows, query_of, queries)
     products[~shard.closes(rows), 1] = -np.inf
     place = np.searchsorted(numbers, offsets + starts)
     if added is not None:

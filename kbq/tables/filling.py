@@ -144,10 +144,12 @@ class Filling:
 
     def seconds(self) -> float:
         """Ask for some slots; return about how long it takes to ask for all."""
-        first, kept = list(islice(self.slots, WARM_UP + TIMED)), Kept(self._kb.shards)
-        timed = first[WARM_UP:] or first
+        workers = self._kb.at_once // BATCH
+        warm_up, kept = workers * WARM_UP, Kept(self._kb.shards)
+        first = list(islice(self.slots, warm_up + workers * TIMED))
+        timed = first[warm_up:] or first
         begun = 0.0
-        for slots in (first[:WARM_UP], timed):
+        for slots in (first[:warm_up], timed):
             begun = time.monotonic()
             self._decided(slots, [query for slot in slots for query in slot.queries], kept)
         return (time.monotonic() - begun) / len(timed) * self.counts.cells

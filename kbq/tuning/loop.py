@@ -65,7 +65,9 @@ class Competing:
     def choices(self, positive: Bools) -> dict[Term, tuple[Bools, Bools]]:
         """Return (counted, positive) of each term; what is positive is counted. Shapes: (phrases,)."""
         places = (self.phrases.shards * 2**40 + rows for rows in (self.phrases.starts, self.phrases.ends))
-        starts, ends = (np.unique([self._query_of, of_rows], axis=1, return_inverse=True)[1] for of_rows in places)
+        starts, ends = (
+            np.unique([self._query_of, of_rows], axis=1, return_inverse=True)[1].ravel() for of_rows in places
+        )
         first_start, first_end = _first_of_each(starts), _first_of_each(ends)
         return {
             "joint": (np.ones(len(positive), bool), positive),

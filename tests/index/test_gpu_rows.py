@@ -36,7 +36,7 @@ def random_queries(count: int, dim: int, seed: int = 1) -> tuple[np.ndarray, np.
 @pytest.fixture
 def with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "kind_for", lambda device, dim: gpu_rows.GpuRows)
-    monkeypatch.setattr("kbq.dump.shards.MANY", 1)  # spans are scored by the device, too
+    monkeypatch.setattr(exact, "MANY", 1)  # spans are scored by the device, too
     monkeypatch.setattr(gpu_rows, "NUMBERS", 400)
     one = ThreadPoolExecutor(1)  # as the interpreter computes for one thread at a time
     monkeypatch.setattr(exact, "ThreadPoolExecutor", lambda threads: one)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from kbq.array_types import Floats
+from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.index.base import Bonus, Candidates, ShardGroup, everything
 from kbq.search.search import SearchContext, batch_spans, search
@@ -22,6 +22,9 @@ class Hesitant:
         if k >= sum(len(shard) for shard in self._shards):
             return everything(self._shards, len(starts), bonus)
         return [[Candidates(np.empty(0, np.int64), np.inf)] * len(starts) for _ in self._shards]
+
+    def products(self, shard: int, rows: Rows, query_of: Rows, queries: Floats | Doubles) -> Floats:
+        return self._shards[shard].products(rows, query_of, queries)
 
 
 def test_a_search_goes_on_until_it_has_asked_for_the_rows_of_all_shards(random_shard: Callable[..., Shard]) -> None:
