@@ -101,7 +101,7 @@ def test_what_is_recorded_follows_inputs_shapes_and_weights(model_folder: Path) 
 
     check()
     with torch.no_grad():
-        queries.start_head.weight.mul_(2)  # as an optimiser does
+        queries.start_head.get_parameter("weight").mul_(2)  # as an optimiser does
     check()
     for weight in queries.parameters():
         weight.data = weight.data + 0.01  # as moving a network does
