@@ -48,6 +48,8 @@ class StrictReader(Reader):
 class FakeBase:
     """Finds page 1, 2, 3 … for every query; its answers say which query and page. Dies after some searches."""
 
+    at_once = BATCH
+
     def __init__(self, folder: Path, index: BuiltKind, dies_after: int = 99, pages: int = 3) -> None:
         (folder / "manifest.json").write_text(f'{{"pages": {pages}}}')
         self.folder = folder
