@@ -31,16 +31,8 @@ if TYPE_CHECKING:
     from kbq.index.base import Index
     from kbq.parallel import Answerers
 
-OPENED = (
-    "shards",
-    "words",
-    "reranking",
-    "titles",
-    "_opened_index",
-    "_cluster",
-    "answerers",
-    "_readers",
-)  # what `close` lets go of
+# What `close` lets go of.
+OPENED = "shards", "words", "reranking", "titles", "_opened_index", "_cluster", "answerers", "_readers"
 
 
 class OpenFolder:
@@ -118,9 +110,6 @@ class OpenFolder:
 
     def close(self) -> None:
         """Let go of files, indexes and networks; what is asked of it afterwards is refused. Closing twice is fine."""
-        answerers = self.__dict__.get("answerers")
-        if answerers is not None:
-            answerers.dismiss()
         for name in OPENED:
             self.__dict__.pop(name, None)
 

@@ -19,8 +19,6 @@ from kbq.errors import KnowledgeBaseError
 from kbq.model.model import Model
 from kbq.search.search import BATCH
 
-ADVICE = "use fewer workers"
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -39,8 +37,10 @@ class Answerers:
         if not model.source:
             raise KnowledgeBaseError("workers cannot open a model that is in no folder: save it first")
         equipment = pickle.dumps((open_with, model.source))
-        self._pool: WorkerPool[Asked, list[list[Answer]]] = WorkerPool(answerer, equipment, devices, ADVICE)
-        self.dismiss = weakref.finalize(self, self._pool.dismiss)  # ends all processes
+        self._pool: WorkerPool[Asked, list[list[Answer]]] = WorkerPool(
+            answerer, equipment, devices, "use fewer workers"
+        )
+        self._dismiss = weakref.finalize(self, self._pool.dismiss)  # the processes end with this object
 
     def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
         """`OpenKnowledgeBase.search`, shared out among the processes.
@@ -54,7 +54,7 @@ class Answerers:
         try:
             return [answers for future in started for answers in self._pool.result(future)]
         except KeyboardInterrupt:  # which has ended the processes, and others would start
-            self.dismiss()
+            self._dismiss()
             raise
 
 

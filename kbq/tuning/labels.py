@@ -7,7 +7,6 @@ Eq. 5.
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice, product
 from typing import TYPE_CHECKING, Literal
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 MOST_GOLDS = 20  # occurrences of a query's answers on its gold pages
 MOST_NAMESAKES = 100  # readings of an output that names its pages by titles of several pages
-
-_normalise = lru_cache(2**16)(normalise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +182,7 @@ class Labeller:
             for index, paragraph, begin, stop in zip(
                 indices.tolist(), paragraphs.tolist(), begins.tolist(), stops.tolist(), strict=True
             ):
-                has_answer[index] = _normalise(texts[paragraph][begin:stop]) in answers
+                has_answer[index] = normalise(texts[paragraph][begin:stop]) in answers
                 on_page[index] = (number, int(shard.paragraph_pages[paragraph])) in places
         return Labels(has_answer, on_page, bool(places))
 
@@ -200,8 +197,9 @@ class Labeller:
             first, stop = np.searchsorted(shard.paragraph_pages, [page_number, page_number + 1])
             for paragraph in range(int(first), int(stop)):
                 text = shard.texts[paragraph]
-                present = {answer for answer in answers if answer in _normalise(text)}
-                in_text = in_text or any(f" {answer} " in f" {_normalise(text)} " for answer in present)
+                normal = normalise(text)
+                present = {answer for answer in answers if answer in normal}
+                in_text = in_text or any(f" {answer} " in f" {normal} " for answer in present)
                 if present:
                     spans += [(number, start, end) for start, end in _occurrences(shard, paragraph, text, present)]
         otherwise: Kind = "no_page" if pages_of(gold) else "unnamed"
@@ -220,7 +218,7 @@ def _occurrences(shard: Shard, paragraph: int, text: str, answers: set[str]) -> 
     legal = shard.opens(starts) & shard.closes(ends)
     likely = np.flatnonzero(legal & (2 * lengths >= shortest) & (lengths <= 2 * longest + 8))
     return [
-        (int(starts[i]), int(ends[i])) for i in likely if _normalise(text[int(begins[i]) : int(stops[i])]) in answers
+        (int(starts[i]), int(ends[i])) for i in likely if normalise(text[int(begins[i]) : int(stops[i])]) in answers
     ]
 
 
