@@ -1,0 +1,216 @@
+"""Limits: parsers of strangers' files run in a child process with limits of computing time and memory.
+
+A file that takes too much, or crashes its parser, costs a child; a new one takes the next file. A child has no network.
+"""
+
+import math
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Literal, NoReturn, ParamSpec, Self, TypeVar
+
+from kbq.errors import KbqError, first_line
+
+try:
+    import resource
+except ImportError:  # on Windows memory has no limit, and time is that of the clock
+    resource = None  # type: ignore[assignment]
+
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
+
+SECONDS, MEMORY = 30.0, 2**30  # bytes
+PATIENCE = 4  # times the seconds of computing, on the clock: other processes may use the same cores
+OUT_OF_MEMORY = 77  # exit status of a child
+ROOT = str(Path(__file__).parents[2])
+# The caller's script is not run again, as multiprocessing would do, nor is anything from the current folder (-P).
+CHILD = "import sys; sys.path[:] = sys.argv[1:]; from kbq.storage.limited import serve; serve()"
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+
+
+class LimitExceeded(KbqError):  # noqa: N818 - it says that a limit was exceeded
+    """A call that took more time or memory than it may, or ended its process."""
+
+    def __init__(self, message: str, limit: Literal["seconds", "memory", "process"]) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+class LimitedProcess:
+    """A child process that calls functions, one at a time; it starts with the first call and ends with `close`."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def call(
+        self,
+        function: Callable[..., Returned],
+        *args: Any,
+        seconds: float = SECONDS,
+        memory: int = MEMORY,
+    ) -> Returned:
+        """Call a function in the child; what it raises is raised here.
+
+        Args:
+            function: one that can be imported; arguments and result are pickled.
+            seconds: of computing or, where the system has no such limit, on the clock.
+            memory: bytes that the child may allocate, on Linux.
+
+        Raises:
+            LimitExceeded: the call exceeded a limit, or its process ended.
+            KbqError: no process can be started.
+        """
+        with self._lock:
+            is_fresh = self._process is None
+            try:
+                return self._asked((function, args, seconds, memory))
+            except LimitExceeded as problem:
+                if is_fresh or problem.limit == "seconds":
+                    raise
+            # Earlier calls may have left little memory, or somebody has killed an idle child.
+            return self._asked((function, args, seconds, memory))
+
+    def close(self) -> None:
+        """End the child."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                with suppress(OSError):  # what was not sent to it
+                    pipe.close()  # type: ignore[union-attr]
+            self._process = None
+
+    def _asked(self, request: tuple[Callable[..., Returned], tuple[Any, ...], float, int]) -> Returned:
+        _, _, seconds, memory = request
+        process = self._process = self._process or _started()
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            process.kill()
+
+        clock = threading.Timer(seconds * (PATIENCE if resource else 1), end)
+        clock.start()
+        try:
+            pickle.dump((*request, resource is not None), process.stdin)  # type: ignore[arg-type]
+            process.stdin.flush()  # type: ignore[union-attr]
+            returned: Returned
+            returned, error = pickle.load(process.stdout)  # type: ignore[arg-type]
+        except (OSError, EOFError, pickle.UnpicklingError):  # it has ended
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(1.0)
+            status = process.poll()
+            self.close()
+            _refuse(status, late.is_set(), seconds, memory)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            clock.cancel()
+            clock.join()
+        if error is not None:
+            raise error
+        return returned
+
+
+def _started() -> "subprocess.Popen[bytes]":
+    path = dict.fromkeys([place or ROOT for place in sys.path] + [ROOT])
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", CHILD, *path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | ENVIRONMENT,
+        )
+    except OSError as error:
+        raise KbqError(f"no process can be started to read files in ({error.strerror}): end other programs") from None
+
+
+def _refuse(status: int | None, is_late: bool, seconds: float, memory: int) -> NoReturn:
+    """Raise LimitExceeded for a child that ended with this status. `is_late`: the clock has ended it."""
+    if is_late or status == -getattr(signal, "SIGXCPU", 0):
+        raise LimitExceeded(f"it takes more than {seconds:g} seconds to read", "seconds")
+    if status == OUT_OF_MEMORY:
+        raise LimitExceeded(f"it takes more than {memory / 2**20:,.0f} MB of memory to read", "memory")
+    how = f"status {status}" if status is None or status >= 0 else signal.strsignal(-status)
+    raise LimitExceeded(f"the process that read it ended ({how}): save it again with another program", "process")
+
+
+def serve() -> None:
+    """Serve as the main function of a child: call what comes in on standard input, and answer on standard output."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "r+b", buffering=0) as null:  # what a parser prints is no answer  # noqa: PTH123
+        os.dup2(null.fileno(), 0)
+        os.dup2(null.fileno(), 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
+    sys.addaudithook(_refuse_network)
+    with suppress(EOFError):  # the parent has ended
+        while True:
+            _answer(requests, answers)
+
+
+def _answer(requests: IO[bytes], answers: IO[bytes]) -> None:
+    returned, problem = None, None
+    try:
+        function, args, seconds, memory, has_limits = pickle.load(requests)
+        if has_limits:
+            _limit("RLIMIT_CPU", math.ceil(time.process_time() + seconds))
+            _limit("RLIMIT_DATA" if sys.platform == "linux" else "RLIMIT_AS", memory)
+            _limit("RLIMIT_CORE", 0)
+        returned = function(*args)
+    except EOFError:
+        raise
+    except Exception as error:
+        if _is_of_memory(error):
+            os._exit(OUT_OF_MEMORY)
+        problem = _picklable(error)
+    try:
+        pickle.dump((returned, problem), answers)
+        answers.flush()
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)
+    _limit("RLIMIT_CPU", None)
+
+
+def _limit(name: str, most: int | None) -> None:
+    """Set a limit of this process, as far as the system allows; None: no limit."""
+    with suppress(AttributeError, ValueError, OSError):
+        kind = getattr(resource, name)
+        _, hardest = resource.getrlimit(kind)
+        wanted = [one for one in (most, hardest) if one not in (None, resource.RLIM_INFINITY)]
+        resource.setrlimit(kind, (min(wanted, default=resource.RLIM_INFINITY), hardest))
+
+
+def _is_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that it replaced, says that memory is short."""
+    while error is not None and not isinstance(error, MemoryError):
+        error = error.__context__
+    return error is not None
+
+
+def _picklable(error: Exception) -> Exception:
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {first_line(error)}")
+    return error
+
+
+def _refuse_network(event: str, _: object) -> None:
+    if event in ("socket.__new__", "socket.getaddrinfo", "socket.gethostbyname"):
+        raise PermissionError("a process that reads files has no network")
