@@ -371,8 +371,6 @@ def record_tables(recorder: Recorder) -> None:
         f"{fill} filled.csv --min-probability 0.7 --overwrite",
         f"{fill} many.csv --values many --dates iso --top 1",
         f"{fill} filled.jsonl",
-        f"{fill} filled.qs",
-        f"{fill} filled.html",
         "fill filled.csv --kb a --relations 'place of birth' --check --out checked.csv",
         "evaluate-table many.csv filled.csv",
         "relations @people",

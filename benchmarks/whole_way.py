@@ -48,7 +48,8 @@ def main() -> None:
     fill = ["fill", "people.csv", "--subject", "name", "--kb", "kb", "--relations"]
     way.step("kbq build texts kb", ["build", "texts", "kb"])
     way.step("kbq fill people.csv --relations … --out facts.csv", [*fill, *known, "--out", "facts.csv"])
-    way.step("the same, --out facts.html", [*fill, *known, "--out", "facts.html"])
+    export = ["export", "facts.claims.jsonl", "--to"]
+    way.step("kbq export --to review", [*export, "review", "--out", "facts.html"])
     review = way.timed(
         "corrected in Chromium, with keys alone", lambda: reviewed(work, options.axe and Path(options.axe))
     )
@@ -56,14 +57,14 @@ def main() -> None:
     way.step("--decisions decisions.jsonl --out facts.csv", [*fill, *known, *decided, "--out", "facts.csv"])
     more = [*fill, *known, "@occupation", *decided]
     way.step("another threshold, one more column", [*more, "--min-probability", "0.7", "--out", "facts.csv"])
-    way.step("--out facts.qs, without ids", [*more, "--out", "facts.qs"])
+    way.step("kbq export --to quickstatements", [*export, "quickstatements", "--out", "facts.qs"])
     lacking = [line.split("\t")[0] for line in (work / "facts.qs.ids-todo.tsv").read_text("utf-8").splitlines()[1:]]
     matched = way.timed(
         "the names without a Q-number, in OpenRefine", lambda: reconciled(options.titles, lacking, work)
     )
-    for out in ("facts.qs", "facts.nt", "facts.xlsx"):
-        ids = [] if out == "facts.xlsx" else ["--ids", "ids.csv"]
-        way.step(f"--out {out}" + " --ids ids.csv" * bool(ids), [*more, *ids, "--out", out])
+    for to in ("quickstatements", "rdf"):
+        way.step(f"kbq export --to {to} --ids ids.csv", [*export, to, "--ids", "ids.csv", "--out", f"facts.{to}"])
+    way.step("--out facts.xlsx", [*more, "--out", "facts.xlsx"])
     figures = {
         "files": PEOPLE, "review": review, "names without a Q-number": len(lacking), "of these, matched": matched,
         "steps": way.steps,

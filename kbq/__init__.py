@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kbq.kilt.evaluation import evaluate
     from kbq.kilt.task import Task
     from kbq.search.verifying import verify
+    from kbq.tables.outputs import export
     from kbq.tables.tables import Table
 
 __version__ = "0.2.0"
@@ -46,6 +47,7 @@ __all__ = [
     "Task",
     "TrainingError",
     "evaluate",
+    "export",
     "read_corpus",
     "verify",
 ]
@@ -56,6 +58,7 @@ _MODULES = {
     "Table": "kbq.tables.tables",
     "Task": "kbq.kilt.task",
     "evaluate": "kbq.kilt.evaluation",
+    "export": "kbq.tables.outputs",
     "read_corpus": "kbq.corpus.readers",
     "verify": "kbq.search.verifying",
 }

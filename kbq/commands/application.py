@@ -17,12 +17,17 @@ EXTRA = {  # what to do about an argument too many, by command; a missing option
     "explain": "put quotes around a query of several words",
     "pages": "put quotes around several words",
     "fill": "the columns to fill go after --relations",
+    "export": "give one file of claims; the format goes after --to",
     "evaluate-table": "a column to score goes after --relation",
     "evaluate": "predictions of a second system go after --compare",
     "predict": "the knowledge base goes after --kb",
     "errors": "the knowledge base goes after --kb",
     "validate": "the KILT file goes after --inputs, the knowledge base after --kb",
     "index vectors": "the kind of index goes after --kind, a file of queries after --queries",
+}
+GONE = {  # what takes the place of an option or a command of the last version
+    "fill --format": "the ending of --out is the format; `kbq export` writes others",
+    "fill --ids": "give it to `kbq export`",
 }
 
 
@@ -60,6 +65,9 @@ def instead(message: str, context: Any) -> str:
         return ""
     if message.startswith("Got unexpected extra argument"):
         return EXTRA.get(_name(context), "")
+    unknown = re.match(r"No such (?:option|command):? '?([^\s']+?)'?\.?(?:\s|$)", message)
+    if unknown and (advice := GONE.get(f"{_name(context)} {unknown[1]}".strip())):
+        return advice
     is_of_group = context.parent is not None and message.startswith("No such command")
     return f"choose from {', '.join(context.command.commands)}" if is_of_group and "Did you mean" not in message else ""
 

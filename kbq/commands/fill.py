@@ -16,6 +16,7 @@ from kbq.commands.asking import AskedKb
 from kbq.commands.options import FILL, Device, Json, TunedModel, fields_of, output_path, refuse_given, takes
 from kbq.commands.progress import Bar
 from kbq.commands.terminal import note, print_file, tell, typed_command
+from kbq.storage.rows import SUFFIXES
 from kbq.tables.options import FillOptions
 
 if TYPE_CHECKING:
@@ -56,6 +57,12 @@ def _output(path: Path | None) -> Path | None:
     return path if str(path) == PRINTED else output_path(path)
 
 
+def _printed_ending(table: str | None) -> str:
+    """Return the ending of a table that is printed: that of the table that was given, if it is text."""
+    ending = Path(table or "").suffix.lower()
+    return ending if SUFFIXES.get(ending) in ("tsv", "jsonl") else ".csv"
+
+
 @app.command(cls=FillCommand, rich_help_panel=FILL)
 @takes(FillOptions)
 @takes(AskedKb)
@@ -76,7 +83,7 @@ def fill(
     out: Annotated[
         Path | None,
         typer.Option(
-            callback=_output, help="The filled table, in the format of its suffix; - prints it and keeps nothing."
+            callback=_output, help="The filled table, in the format of its ending; - prints it and keeps nothing."
         ),
     ] = None,
     subjects_from_kb: Annotated[
@@ -97,9 +104,9 @@ def fill(
 ) -> None:
     """Fill the empty cells of a table with what the text says, if it is likely enough. A killed run resumes.
 
-    Beside filled.csv, filled.claims.jsonl has every value with its probability and its place in the text, and the
-    answers are kept: another threshold, another format such as filled.html, decisions, or one more column or row ask
-    only for what is missing.
+    Beside filled.csv, filled.claims.jsonl has every value with its probability and its place in the text: see
+    `kbq export`. The answers are kept, too: another threshold, decisions, or one more column or row ask only for what
+    is missing.
     """
     if (table is None) != subjects_from_kb:
         taken = next((name for name in relations or () if Path(name).suffix), None)
@@ -108,7 +115,7 @@ def fill(
     if out is None and not options.dry_run:
         raise typer.BadParameter("give the file to write, such as --out filled.csv", param_hint="--out")
     if options.dry_run:
-        refuse_given(context, "with --dry-run", ("out", "format", "ids"))
+        refuse_given(context, "with --dry-run", ("out",))
     if str(out) == PRINTED:
         refuse_given(context, "with --out -", ("force",))
         if as_json:
@@ -118,32 +125,32 @@ def fill(
     asked.note_sample()
     kb, verb = asked.open(), "checking" if options.check else "filling"
     with TemporaryDirectory() as folder, Bar(f"{verb} {table or kb.folder}") as bar:
-        written = Path(folder, f"table.{options.format or 'csv'}") if str(out) == PRINTED else out
+        written = Path(folder, f"table{_printed_ending(table)}") if str(out) == PRINTED else out
         words = {name: getattr(search, name) for name in RANKING}
         filled = kb.fill(
             table, relations or (), written, command=typed_command(), note=note, report=bar.cells,
             **fields_of(options), **words,
         )  # fmt: skip
         printed = written.read_bytes() if written and written != out else None
-    _note_left_out(filled.counts, out)
+    _note_left_out(filled.counts)
     if printed is not None:
         print_file(printed)
         return
     tell(dataclasses.asdict(filled.counts) | {"out": out and str(out)}, as_json, *_lines(filled, out, options.check))
 
 
-def _note_left_out(counts: "FillCounts", out: Path | None) -> None:
+def _note_left_out(counts: "FillCounts") -> None:
     """Say what could not be asked for, or not be written as it is."""
     for problem in counts.unasked[:NAMED]:
         note(f"{problem}; its cells stay as they are")
     if len(counts.unasked) > NAMED:
         note(f"… and {len(counts.unasked) - NAMED:,} more rows")
-    if counts.formulas:
-        note(f"{counts.formulas:,} values look like formulas of a spreadsheet: each gets an apostrophe")
-    if counts.left_out:
-        lacking = f"; {counts.lacking:,} names have no Q-number: see {out}.ids-todo.tsv" if counts.lacking else ""
-        said = f"{counts.commands:,} commands are written, {counts.left_out:,} claims cannot be: {out}.left-out.jsonl"
-        note(f"{said} says why{lacking}")
+    _note_formulas(counts.formulas)
+
+
+def _note_formulas(count: int) -> None:
+    if count:
+        note(f"{count:,} values look like formulas of a spreadsheet: each gets an apostrophe")
 
 
 def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
@@ -192,6 +199,51 @@ def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} seconds" if seconds >= 1.5 else "a second"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+
+
+@app.command(cls=FillCommand, rich_help_panel=FILL)
+def export(
+    claims: Annotated[Path, typer.Argument(help="The file of claims beside a filled table: filled.claims.jsonl.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="FORMAT",
+            help="rdf (N-Triples), quickstatements (for Wikidata), long (a table with a row for each claim) or review "
+            "(a page for a browser).",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(callback=output_path, help="The file to write.")],
+    relations: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME…",
+            show_default="those that were filled",
+            help="A file relations.toml with properties, or known relations.",
+        ),
+    ] = None,
+    ids: Annotated[
+        Path | None,
+        typer.Option(
+            help="For rdf and quickstatements: a table of names (subjects, values, pages, units) with their Q-numbers."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Export the claims of a filled table as RDF, QuickStatements, a long table, or a page for review.
+
+    Nothing is asked again. QuickStatements come with a list of what could not be written, and of the names that still
+    need a Q-number.
+    """
+    from kbq.tables.outputs import export as write
+
+    counts = write(claims, to, out, relations=relations or (), ids=ids)  # type: ignore[arg-type]
+    _note_formulas(counts.formulas)
+    if counts.left_out:
+        lacking = f"; {counts.lacking:,} names have no Q-number: see {out}.ids-todo.tsv" if counts.lacking else ""
+        said = f"{counts.commands:,} commands are written, {counts.left_out:,} claims cannot be: {out}.left-out.jsonl"
+        note(f"{said} says why{lacking}")
+    line = f"{out}: {counts.accepted:,} of {counts.claims:,} claims are accepted"
+    tell(dataclasses.asdict(counts) | {"out": str(out)}, as_json, line)
 
 
 @app.command("evaluate-table", rich_help_panel=FILL)

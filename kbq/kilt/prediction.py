@@ -1,8 +1,7 @@
 """Prediction: KILT inputs become KILT prediction lines, in order, resumable after a kill at any moment.
 
 Beside OUT lies OUT.run.json: the task, the knowledge base, the options and the versions that made it. A run resumes
-only where they are the same. It is written before the first prediction, and OUT is locked from before that to the end:
-so predictions never lie beside the description of another run.
+only where they are the same.
 """
 
 from __future__ import annotations
@@ -19,12 +18,11 @@ from kbq.answers import Answer, SearchOptions, is_likely
 from kbq.dump.manifest import MANIFEST, read_manifest
 from kbq.errors import KbqError, QueryError
 from kbq.kilt.task import Task
-from kbq.storage.files import as_path, file_digest, given, reading_from, run_file
-from kbq.storage.folders import make_folders
+from kbq.storage.files import as_path, file_digest, given, run_file
 from kbq.storage.lines import read_json_lines
-from kbq.storage.locks import writing_alone
-from kbq.storage.records import parsed_json, read_object
-from kbq.storage.writing import open_to_grow, sync_open, whole_lines, write_json, writing_to
+from kbq.storage.records import parsed_json
+from kbq.storage.resuming import resumed
+from kbq.storage.writing import whole_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
     from kbq.asking import OpenKnowledgeBase
 
     Records = str | Path | Iterable[Mapping[str, Any]]  # a KILT file, or records
+
+ADVICE = "choose another --out, or delete it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +94,10 @@ def predict_file(
     """
     queries = read_inputs(task, records, kb, options)
     description = _description(task, records, queries, kb, options, with_text)
-    if out.exists() and not out.is_file():
-        raise KbqError(f"{out} is {'a folder' if out.is_dir() else 'not a file'}: give --out the name of a file")
-    with writing_to(out.parent, KbqError, "choose another --out"):
-        make_folders(out.parent)
     without_pages = 0
-    with (
-        writing_to(out, KbqError, goes_on=True),
-        open_to_grow(out) as file,
-        writing_alone(out),
-    ):
-        done = _begun(out, file, description, [query.id for query in queries])
+    # The same records may have another name: `queries` says whether they are the same.
+    with resumed(out, run_file(out), description, ADVICE, ["inputs"]) as (file, _):
+        done = _finished_lines(out, file, [query.id for query in queries])
         report(done, len(queries))
         for first in range(done, len(queries), kb.at_once):
             batch = queries[first : first + kb.at_once]
@@ -113,7 +106,6 @@ def predict_file(
                 file.write(json.dumps(prediction, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
             file.flush()
             report(first + len(batch), len(queries))
-        sync_open(file)
     untuned = kb.model.config.untuned_relations(query.input for query in queries)
     return PredictionOutcome(len(queries), done, without_pages, tuple(untuned))
 
@@ -234,33 +226,6 @@ def _description(
         "with_text": with_text,
         "kbq": kbq.__version__,
     }
-
-
-def _begun(out: Path, file: BinaryIO, description: Mapping[str, object], ids: Sequence[str]) -> int:
-    """Count the predictions in `out`, which is locked; where there is none, describe the run beside it.
-
-    Raises KbqError if `out` was made by another run, or by something else. No file is changed.
-    """
-    path = run_file(out)
-    if out.stat().st_size == 0:  # new, or of a run that was killed at once: nothing is lost, whoever began it
-        write_json(path, description)
-        return 0
-    if not path.exists():
-        raise KbqError(f"{out} already exists and was not made by kbq predict: choose another --out")
-    with reading_from(path, KbqError, "delete it and the predictions beside it"):
-        written = read_object(path)
-    if other := _differences(written, description):
-        raise KbqError(
-            f"{out} was made by a run that differs in {other} (see {path.name}): choose another --out, or delete it"
-        )
-    return _finished_lines(out, file, ids)
-
-
-def _differences(written: Mapping[str, object], description: Mapping[str, object]) -> str:
-    """Return the names of the entries that differ, in words."""
-    names = {name: None for name in (*description, *written) if written.get(name, ...) != description.get(name, ...)}
-    names.pop("inputs", None)  # the same records may have another name: `queries` says whether they are the same
-    return ", ".join(name.removesuffix("_sha256").replace("_", " ") for name in names)
 
 
 def _finished_lines(out: Path, file: BinaryIO, ids: Sequence[str]) -> int:

@@ -16,6 +16,7 @@ from kbq.storage.writing import replacing, writing_to
 from kbq.tables.options import Dates
 from kbq.text.letters import tidy
 
+CLAIMS, RUN = ".claims.jsonl", ".run.json"  # how the names of a file of claims, and of what they come from, end
 ValueType = Literal["text", "page", "date", "quantity"]
 Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -122,7 +123,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What claims come from, for formats that record provenance."""
+    """What claims come from."""
 
     kbq_version: str
     model: str  # its digest

@@ -19,13 +19,14 @@ from kbq.tables.claims import write_claims
 from kbq.tables.decisions import Decision, disputed, read_decisions
 from kbq.tables.filling import Filling, FillReport
 from kbq.tables.options import FillOptions
-from kbq.tables.outputs import format_of, refuse_unfit, write
+from kbq.tables.outputs import table_format
 from kbq.tables.relations import Relation, relations_of
 from kbq.tables.run import FillRun, Kept
-from kbq.tables.tables import Row, Table, read_table
-from kbq.tables.wikidata import read_ids
+from kbq.tables.tables import Row, Table, read_table, refuse_unwritable, write_table
 from kbq.text.letters import normalised
 
+VIEWS = {".nt": "rdf", ".qs": "quickstatements", ".html": "review"}  # how the names of exports end
+VIEWS |= dict.fromkeys((".long.csv", ".long.tsv", ".long.parquet", ".long.xlsx"), "long")
 NAMED = 10  # decisions without effect
 HINTS, COMPARED = 20, 1000  # relations that are looked at, and columns that each is compared with
 LIKENESS = 0.9  # of a relation to a column: one letter differs; "date of birth" is not "place of birth"
@@ -46,13 +47,13 @@ def fill(
     """Fill, or check, the cells of a table; see `KnowledgeBase.fill`."""
     wanted, before = relations_of(relations, options.values), _table(kb, table, options.subject)
     decided = {} if options.decisions is None else read_decisions(options.decisions)
-    numbers = {} if options.ids is None else read_ids(options.ids)
-    format, path = options.format, None if out is None else as_path(out, "out")
+    format, path = None, None if out is None else as_path(out, "out")
     if path is not None:
         if isinstance(table, str | Path) and path.exists() and Path(table).exists() and path.samefile(table):
             raise KbqError(f"{path} is the table itself: choose another --out")
-        format = format_of(path, format, options.check, options.ids is not None)
-        refuse_unfit(before, format)
+        _refuse_view(path)
+        format = table_format(path)
+        refuse_unwritable(before, format)
     filling = Filling(kb, before, wanted, options, search, decided)
     _note_mistyped(kb, before, wanted, note)
     if filling.counts.markers:
@@ -68,13 +69,23 @@ def fill(
         claims = filling.claims(Kept(kb.shards), report)
         _note_useless(filling.useless, note)
         return filling.finished(claims)
-    run = FillRun(path, filling.description(), command, options.force)
+    run = FillRun(path, filling.description(), wanted, command, options.force)
     with run.answers(kb.shards) as kept:
         filled = filling.finished(filling.claims(kept, report))
         _note_useless(filling.useless, note)
         write_claims(run.claims, filled.claims)
-        with run.view():
-            return write(filled, path, format, run.source, wanted, numbers)
+        with run.table():
+            formulas = write_table(filled, path, format)
+    return replace(filled, counts=replace(filled.counts, formulas=formulas))
+
+
+def _refuse_view(path: Path) -> None:
+    """Raise KbqError if a name ends like that of an export, which earlier versions wrote at once."""
+    for ending, to in VIEWS.items():
+        if path.name.lower().endswith(ending):
+            name = path.name[: -len(ending)]
+            view = f"`kbq export {name}.claims.jsonl --to {to} --out {path.name}`"
+            raise KbqError(f"{path} is a view of claims: fill a table such as {name}.csv, then run {view}")
 
 
 def best_known(

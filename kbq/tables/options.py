@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 MIN_PROBABILITY = 0.5
 Dates = Literal["text", "iso", "edtf"]
 Values = Literal["one", "many"]
-TableFormat = Literal["csv", "tsv", "jsonl", "parquet", "xlsx"]  # those of `read_rows`, which the help does not load
-LongFormat = Literal["long.csv", "long.tsv", "long.parquet", "long.xlsx"]
-Format = Literal[TableFormat, LongFormat, "nt", "trig", "qs", "html"]  # each is a suffix, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +45,7 @@ class FillOptions:
     dates: Annotated[Dates, Option("Write dates as in the text, in ISO 8601, or in EDTF.")] = "text"
     empty: tuple[str, ...] = EMPTY  # texts that stand for no value
     decisions: Annotated[
-        Path | None, Option("A file of values that people accepted or rejected, as the HTML page saves it.")
-    ] = None
-    format: Annotated[Format | None, Option("The format of --out, if its suffix does not say it.")] = None
-    ids: Annotated[
-        Path | None,
-        Option("For nt, trig and qs: a table of names (subjects, values, pages, units) with their Q-numbers."),
+        Path | None, Option("A file of values that people accepted or rejected, as the page for review saves it.")
     ] = None
     dry_run: Annotated[bool, Option("Only say how much there is to ask, and about how long it takes.")] = False
     force: Annotated[bool, Option("Overwrite --out, whoever made it, and ask again if need be.")] = False
@@ -102,8 +94,6 @@ class FillWords(RankWords, total=False):
     dates: Dates
     empty: Iterable[str]
     decisions: str | Path | None
-    format: Format | None
-    ids: str | Path | None
     dry_run: bool
     force: bool
     backend: Backend
@@ -118,5 +108,6 @@ def fill_options(words: FillWords) -> tuple[FillOptions, dict[str, Any]]:
     left: dict[str, Any] = dict(words)
     given = chosen(left, FillOptions)
     given |= {"empty": tuple(left.pop("empty"))} if "empty" in left else {}
-    given |= {name: as_path(given[name], name) for name in ("decisions", "ids") if given.get(name) is not None}
+    if given.get("decisions") is not None:
+        given["decisions"] = as_path(given["decisions"], "decisions")
     return FillOptions(**given), left

@@ -1,4 +1,8 @@
-"""Outputs: a filled table, or the claims that filled it, become a file in the format that its suffix stands for."""
+"""Exports: claims become RDF, commands for Wikidata, a table with a row for each claim, or a page for review.
+
+The claims are the truth, and an export is a view of them. `kbq fill` writes them, and beside them a file with what they
+come from and the relations that were asked for.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +10,33 @@ import base64
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
+from kbq.storage.files import as_path
+from kbq.storage.lines import read_json_lines
 from kbq.storage.parquet import NEEDS_PYARROW
+from kbq.storage.records import read_object
+from kbq.storage.rows import SUFFIXES, RowFormat
 from kbq.storage.writing import replacing, writing_to
-from kbq.tables.claims import Claim, DateValue, QuantityValue, Source, write_lines
-from kbq.tables.options import Format, LongFormat, TableFormat
+from kbq.tables.claims import CLAIMS, RUN, Claim, DateValue, QuantityValue, Source, write_lines
 from kbq.tables.quickstatements import write_quickstatements
-from kbq.tables.rdf import ntriples, trig
-from kbq.tables.relations import Relation
+from kbq.tables.rdf import ntriples
+from kbq.tables.relations import Relation, relations_of
 from kbq.tables.tables import Table, refuse_unwritable, write_table
+from kbq.tables.wikidata import read_ids
 from kbq.text.letters import without_surrogates
 
 if TYPE_CHECKING:
     import pyarrow
 
-WITH_IDS = ("nt", "trig", "qs")  # things have Q-numbers there
+ExportFormat = Literal["rdf", "quickstatements", "long", "review"]
+WITH_IDS = ("rdf", "quickstatements")  # things have Q-numbers there
 COLUMNS = {  # of the long table, with Arrow's types
     "subject": "string", "relation": "string", "value": "string", "probability": "double", "accepted": "bool",
     "type": "string", "normal": "string", "unit": "string", "page_id": "string", "title": "string",
@@ -37,49 +47,100 @@ SHARED = ("decisions.js", "evidence.js")  # with the page of `kbq serve` on whic
 _ENDS_A_SCRIPT = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 
 
-def format_of(path: Path, format: Format | None, is_check: bool, has_ids: bool) -> Format:
-    """Return the format to write: the one that is asked for, or that of the suffix.
+@dataclass(frozen=True, slots=True)
+class ExportCounts:
+    """How many claims there were, and what became of the accepted ones."""
 
-    Raises KbqError if the suffix is unknown, or the format cannot express what is asked for.
+    claims: int
+    accepted: int
+    commands: int = 0  # of QuickStatements
+    left_out: int = 0  # claims that QuickStatements cannot express
+    lacking: int = 0  # names whose Q-number is missing
+    formulas: int = 0  # values that a spreadsheet would compute, written after an apostrophe
+
+
+def export(
+    claims: str | Path,
+    to: ExportFormat,
+    out: str | Path,
+    *,
+    relations: Iterable[str | Relation] = (),
+    ids: str | Path | None = None,
+) -> ExportCounts:
+    """Write the claims of a filled table in another form: `kbq export`.
+
+    Args:
+        claims: a file of claims, as `kbq fill` writes it.
+        to: `rdf`, accepted claims as N-Triples; `quickstatements`, commands for Wikidata; `long`, a table with a row
+            for each claim, in the format that the ending of `out` stands for; `review`, a page for a browser.
+        out: a file, which is replaced.
+        relations: with their properties; by default those that the claims were asked for by.
+        ids: a table of names and Q-numbers, for RDF and QuickStatements.
+
+    Raises:
+        KbqError: a file cannot be read or written, or `to` is unknown.
     """
-    tables, every = get_args(TableFormat), get_args(Format)
-    found: Format | None = format or next((end for end in every[::-1] if path.name.lower().endswith(f".{end}")), None)
-    if found is None:
-        raise KbqError(f"{path} is of no known format: end it in .{', .'.join(every)}, or give --format")
-    if is_check and found not in tables:
-        raise KbqError(f"a check gives a table, which {found} is not: choose from {', '.join(tables)}")
-    if has_ids and found not in WITH_IDS:
-        raise KbqError(f"{found} has no Q-numbers, so --ids has no effect: leave it out")
-    return found
-
-
-def refuse_unfit(table: Table, format: Format) -> None:
-    """Refuse a table that cannot be written in a format, before work is spent on it."""
-    if format in get_args(TableFormat):
-        refuse_unwritable(table, format)  # type: ignore[arg-type]
-    elif format in ("long.parquet", "long.xlsx"):
-        refuse_unwritable(replace(table, rows=[]), format.removeprefix("long."))  # type: ignore[arg-type]
-
-
-def write(
-    table: Table, path: Path, format: Format, source: Source, relations: Sequence[Relation], ids: Mapping[str, str]
-) -> Table:
-    """Replace a file by a filled table; return the table with the counts of what could not be written as it is."""
-    formulas, counts = 0, table.counts
-    if format == "nt":
-        write_lines(path, ntriples(table.claims, relations, ids))
-    elif format == "trig":
-        write_lines(path, trig(table.claims, source, relations, ids))
-    elif format == "qs":
-        commands, left_out, lacking = write_quickstatements(path, table.claims, source, relations, ids)
-        counts = replace(counts, commands=commands, left_out=left_out, lacking=lacking)
-    elif format == "html":
-        write_review(path, table.claims, source, relations)
-    elif format in get_args(LongFormat):
-        formulas = write_long(path, table.claims, format.removeprefix("long."))  # type: ignore[arg-type]
+    source_path, path = as_path(claims, "the file of claims"), as_path(out, "out")
+    if to not in get_args(ExportFormat):
+        raise KbqError(f"cannot export to {to!r:.40}: choose from {', '.join(get_args(ExportFormat))}", is_usage=True)
+    if ids is not None and to not in WITH_IDS:
+        raise KbqError(f"{to} has no Q-numbers, so ids have no effect: leave them out", is_usage=True)
+    if path.exists() and source_path.exists() and path.samefile(source_path):
+        raise KbqError(f"{path} is the file of claims itself: choose another --out")
+    wanted = list(relations)
+    numbers = {} if ids is None else read_ids(as_path(ids, "ids"))
+    found = read_claims(source_path)
+    source, known = origin_of(source_path)
+    known = relations_of(wanted) if wanted else known
+    counts = ExportCounts(len(found), sum(claim.accepted for claim in found))
+    if to == "rdf":
+        write_lines(path, ntriples(found, known, numbers))
+    elif to == "quickstatements":
+        commands, left_out, lacking = write_quickstatements(path, found, source, known, numbers)
+        counts = dataclasses.replace(counts, commands=commands, left_out=left_out, lacking=lacking)
+    elif to == "review":
+        write_review(path, found, source, known)
     else:
-        formulas = write_table(table, path, format)  # type: ignore[arg-type]
-    return replace(table, counts=replace(counts, formulas=formulas))
+        counts = dataclasses.replace(counts, formulas=write_long(path, found, table_format(path)))
+    return counts
+
+
+def read_claims(path: Path) -> list[Claim]:
+    """Read a file of claims. Raises KbqError if it cannot be read, or a line is none: all of these are named."""
+    claims, problems = list[Claim](), list[str]()
+    for number, fields in read_json_lines(str(path), KbqError, lambda problem: problems.append(str(problem))):
+        try:
+            claims.append(Claim.from_dict(fields))
+        except ValueError as error:
+            problems.append(f"{path}:{number}: {error}")
+    if problems:
+        raise KbqError(f"{path} is no file of claims, as `kbq fill` writes it: {len(problems)} lines differ", problems)
+    return claims
+
+
+def origin_of(claims: Path) -> tuple[Source, list[Relation]]:
+    """Return what a file of claims comes from, and the relations that were asked for, as the file beside it says.
+
+    Without that file, the relations are unknown, and the claims are as old as their file. Raises KbqError if it is
+    damaged.
+    """
+    run = claims.with_name(claims.name.removesuffix(CLAIMS) + RUN)
+    try:
+        facts = read_object(run) if claims.name.endswith(CLAIMS) and run.exists() else {}
+        names = "version of kbq", "query encoder", "knowledge base", "command", "begun"
+        version, model, kb, command, begun = (str(facts.get(name, "")) for name in names)
+        relations = [Relation(**{**one, "query": tuple(one["query"])}) for one in facts.get("relations", ())]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise KbqError(f"{run} is damaged ({error!r:.80}): fill the table again, or remove this file") from None
+    written = datetime.fromtimestamp(claims.stat().st_mtime, UTC).isoformat(timespec="seconds")
+    return Source(version, model, kb, command, begun or written), relations
+
+
+def table_format(path: Path) -> RowFormat:
+    """Return the format of a table by the ending of its file. Raises KbqError if it is that of no table."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise KbqError(f"{path} ends like no table: end it in {', '.join(SUFFIXES)}")
+    return SUFFIXES[path.suffix.lower()]
 
 
 def long_table(claims: Iterable[Claim]) -> Table:
@@ -87,11 +148,12 @@ def long_table(claims: Iterable[Claim]) -> Table:
     return Table(tuple(COLUMNS), [_row(claim) for claim in claims]).all_filled()
 
 
-def write_long(path: Path, claims: Iterable[Claim], format: TableFormat) -> int:
+def write_long(path: Path, claims: Iterable[Claim], format: RowFormat) -> int:
     """Replace a file by the long table; return how many texts got an apostrophe, as `write_table` does.
 
     Raises KbqError if it cannot be written, or pyarrow is missing.
     """
+    refuse_unwritable(Table(tuple(COLUMNS), []), format)
     if format != "parquet":
         return write_table(long_table(claims), path, format)
     arrow = to_arrow(claims)

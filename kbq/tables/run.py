@@ -1,14 +1,14 @@
-"""Run: the files of a table that is being filled: answers are kept, and whatever is written is a view of them.
+"""Run: the files of a table that is being filled: answers are kept, and the table and its claims follow from them.
 
 With `--out filled.csv`, filled.answers.jsonl has the answers to every query (see `Kept`), filled.run.json what decides
-them and which files are views, and filled.claims.jsonl the claims of the latest view. A run that was killed at any
-moment resumes, and one with another threshold, format, row or column asks only for what is missing.
+them, and filled.claims.jsonl the claims of the latest table. A run that was killed at any moment resumes, and one with
+another threshold, row or column asks only for what is missing.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from io import BytesIO
@@ -21,15 +21,13 @@ from kbq.dump.page_directory import Pages
 from kbq.dump.shards import Shard
 from kbq.errors import KbqError
 from kbq.storage.files import file_digest
-from kbq.storage.folders import make_folders
-from kbq.storage.locks import writing_alone
-from kbq.storage.records import read_object
-from kbq.storage.writing import open_to_grow, sync_open, whole_lines, write_json, writing_to
-from kbq.tables.claims import Source
+from kbq.storage.resuming import resumed
+from kbq.storage.writing import whole_lines, write_json, writing_to
+from kbq.tables.claims import CLAIMS, RUN
+from kbq.tables.relations import Relation
 
-FACTS = ("begun", "outputs")  # that do not decide the answers
 INSTEAD = "choose another --out, or say --force"
-UNFINISHED = ""  # instead of the digest of an output
+UNFINISHED = ""  # instead of the digest of a table
 READ_AGAIN = ("text", "title", "context", "metadata")  # of an answer: they are on its page
 KEPT = tuple(one.name for one in fields(Answer) if one.name not in READ_AGAIN)
 PAGES = 1024  # in memory: the relations of a subject are answered from the same ones
@@ -108,96 +106,71 @@ class Kept:
 class FillRun:
     """The files of a run, and what decides its answers."""
 
-    def __init__(self, out: Path, description: Mapping[str, object], command: str, force: bool = False) -> None:
+    def __init__(
+        self,
+        out: Path,
+        description: Mapping[str, object],
+        relations: Iterable[Relation],
+        command: str,
+        force: bool = False,
+    ) -> None:
         """Begin or resume a run.
 
         Args:
             description: what decides the answers, by the words in which a difference is told.
+            relations, command: which are kept for exports.
             force: overwrite what others have made, and ask again if the answers are not to this run's questions.
 
-        Raises KbqError if `out` is not a file, or there is a file that this run has not made.
+        Raises KbqError if `out` is not a file.
         """
-        self.out, self._command = out, command
-        stem, names = out.stem.removesuffix(".long"), ("run.json", "answers.jsonl", "claims.jsonl")
-        self._facts, self._answers, self.claims = (out.with_name(f"{stem}.{name}") for name in names)
         if out.exists() and not out.is_file():
             raise KbqError(f"{out} is {'a folder' if out.is_dir() else 'not a file'}: give --out the name of a file")
+        self.out, self.claims = out, out.with_suffix(CLAIMS)
+        self._answers, self._facts = out.with_suffix(".answers.jsonl"), out.with_suffix(RUN)
+        self._force = force
+        self._for_exports = {"command": command, "relations": [asdict(one) for one in relations]}
         begun = datetime.now(UTC).isoformat(timespec="seconds")
-        self._written = {"begun": begun} | json.loads(json.dumps(description)) | {"outputs": {}}
-        self._asks_again = False
-        there = [path for path in (self._answers, self.claims, out) if path.exists() and path.stat().st_size > 0]
-        if there:
-            try:
-                self._written = self._before(there)
-            except KbqError:
-                if not force:
-                    raise
-                self._asks_again = True
-            else:
-                self._refuse_others(force)
-
-    def _before(self, there: Sequence[Path]) -> dict[str, Any]:
-        """Return what this run wrote before; raise KbqError if its answers are not to the same questions."""
-        if not self._facts.exists():
-            raise KbqError(f"{there[0]} already exists and was not made by kbq fill: {INSTEAD}")
-        try:
-            written = read_object(self._facts)
-            dict(written["outputs"])
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise KbqError(f"{self._facts} is damaged ({error!r:.80}): {INSTEAD}") from None
-        names = {*written, *self._written}.difference(FACTS)
-        differing = [name for name in sorted(names) if written.get(name, ...) != self._written.get(name, ...)]
-        if differing:
-            raise KbqError(
-                f"{there[0]} has answers to what was asked with another {' and '.join(differing)} (see "
-                f"{self._facts.name}): {INSTEAD} to ask again"
-            )
-        return written
-
-    def _refuse_others(self, force: bool) -> None:
-        """Raise KbqError if `out` is not as this run has written it."""
-        known = self._written["outputs"].get(self.out.name)
-        if force or not self.out.exists() or known == UNFINISHED:
-            return
-        if known is None:
-            raise KbqError(f"{self.out} already exists and was not made by kbq fill: {INSTEAD}")
-        if known != file_digest(self.out):
-            raise KbqError(f"{self.out} was changed after kbq fill had written it: {INSTEAD} to overwrite it")
-
-    @property
-    def source(self) -> Source:
-        """What the claims come from, and since when they were asked for."""
-        names = "version of kbq", "query encoder", "knowledge base", "begun"
-        version, model, kb, begun = (str(self._written[name]) for name in names)
-        return Source(version, model, kb, self._command, begun)
+        # As they are read again: with lists for tuples.
+        self._written: dict[str, Any] = json.loads(json.dumps({"begun": begun, **description, "tables": {}}))
 
     @contextmanager
     def answers(self, shards: Sequence[Shard]) -> Iterator[Kept]:
-        """Yield the answers that are kept, to be added to; meanwhile no other process adds to them, or writes a view.
+        """Yield the answers that are kept, to be added to; meanwhile no other process adds to them, or writes a table.
 
-        Raises KbqError if another process is at work, or a file cannot be written or is damaged.
+        Raises KbqError if another process is at work, or a file was not made by this run, cannot be written, or is
+        damaged.
         """
-        with writing_to(self.out.parent, KbqError, "choose another --out"):
-            make_folders(self.out.parent)
-        with (
-            writing_to(self._answers, KbqError, goes_on=True),
-            open_to_grow(self._answers) as file,
-            writing_alone(self._answers),
+        for path in (self.claims, self.out):
+            if path.exists() and path.stat().st_size and not self._facts.exists() and not self._force:
+                raise KbqError(f"{path} already exists and was not made by kbq: {INSTEAD}")
+        undecisive = ("begun", "tables", "command", "relations")
+        with resumed(self._answers, self._facts, self._written, INSTEAD, undecisive, anew=self._force) as (
+            file,
+            self._written,
         ):
-            if self._asks_again:
-                file.truncate(0)
+            self._refuse_others()
+            self._written |= self._for_exports
             write_json(self._facts, self._written)
             yield Kept(shards, file, str(self._answers))
-            sync_open(file)
+
+    def _refuse_others(self) -> None:
+        """Raise KbqError if `out` is not as this run has written it: people edit tables."""
+        known = self._written["tables"].get(self.out.name)
+        if self._force or not self.out.exists() or known == UNFINISHED:
+            return
+        if known is None:
+            raise KbqError(f"{self.out} already exists and was not made by kbq: {INSTEAD}")
+        if known != file_digest(self.out):
+            raise KbqError(f"{self.out} was changed after kbq fill had written it: {INSTEAD} to overwrite it")
 
     @contextmanager
-    def view(self) -> Iterator[None]:
+    def table(self) -> Iterator[None]:
         """Write `out`: it is noted as this run's before, and what it holds after, so that no change of it is lost."""
         self._note(UNFINISHED)
         yield
         self._note(file_digest(self.out))
 
     def _note(self, digest: str) -> None:
-        self._written["outputs"][self.out.name] = digest
+        self._written["tables"][self.out.name] = digest
         with writing_to(self._facts, KbqError, goes_on=True):
             write_json(self._facts, self._written)

@@ -47,9 +47,6 @@ class FillCounts:
     filled: int = 0  # of the cells asked for; of a check: those that agree
     markers: int = 0  # cells that count as empty for what they hold
     formulas: int = 0  # values that a spreadsheet would compute, written after an apostrophe
-    commands: int = 0  # of QuickStatements
-    left_out: int = 0  # claims that QuickStatements cannot express
-    lacking: int = 0  # names whose Q-number is missing
     unasked: tuple[str, ...] = ()  # why the cells of some rows stay empty
     seconds: float | None = None  # of a dry run: about how long filling would take
 

@@ -413,7 +413,7 @@ def test_an_option_that_kbq_does_not_know_any_more_is_another_run(tmp_path: Path
 def test_a_file_that_kbq_did_not_make_is_refused(tmp_path: Path, predict: Predict) -> None:
     write_inputs(tmp_path, *many(1))
     (tmp_path / "out.jsonl").write_text("precious\n")
-    with pytest.raises(KbqError, match="was not made by kbq predict"):
+    with pytest.raises(KbqError, match="was not made by kbq"):
         predict()
     assert (tmp_path / "out.jsonl").read_text() == "precious\n"
 
@@ -458,5 +458,5 @@ def test_a_damaged_description_is_said(content: str, tmp_path: Path, predict: Pr
     write_inputs(tmp_path, *many(2))
     predict()
     (tmp_path / "out.jsonl.run.json").write_text(content)
-    with pytest.raises(KbqError, match=r"out\.jsonl\.run\.json is damaged .*: delete it and the predictions beside it"):
+    with pytest.raises(KbqError, match=r"out\.jsonl\.run\.json is damaged .*: choose another --out, or delete it"):
         predict()

@@ -4,13 +4,10 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from kbq.kb import KnowledgeBase
-from kbq.storage.rows import RowFormat
-from kbq.tables.options import TableFormat
 
 Run = Callable[..., tuple[object, str, str]]
 TABLE = "name,place of birth\nMarie Curie,\nZork Blah,\n"
@@ -43,8 +40,7 @@ def test_a_table_is_filled_and_scored(run: Run) -> None:
     assert Path("f.csv").read_text("utf-8") == ("name,place of birth,record label\nMarie Curie,Warsaw,\nZork Blah,,\n")
     status, out, _ = run(*FILL, "--out", "f.csv", "--json")
     assert (status, json.loads(out)) == (0, {
-        "rows": 2, "cells": 4, "queries": 4, "asked": 0, "filled": 1, "markers": 0, "formulas": 0, "commands": 0,
-        "left_out": 0, "lacking": 0,
+        "rows": 2, "cells": 4, "queries": 4, "asked": 0, "filled": 1, "markers": 0, "formulas": 0,
         "unasked": [], "seconds": None, "out": "f.csv",
     })  # fmt: skip
     Path("gold.csv").write_text("name,place of birth\nMarie Curie,Warsaw\n")
@@ -71,9 +67,10 @@ def test_a_table_is_printed_and_nothing_is_kept(run: Run) -> None:
         "name,place of birth,record label\nMarie Curie,Warsaw,\nZork Blah,,\n",
         NOTED,
     )
-    status, out, _ = run(*FILL, "--out", "-", "--format", "jsonl")
-    assert (status, json.loads(out.splitlines()[0])["place of birth"]) == (0, "Warsaw")
-    assert [path.name for path in Path().iterdir()] == ["t.csv"]
+    Path("t.csv").rename("t.tsv").write_text(TABLE.replace(",", "\t"), "utf-8")
+    status, out, _ = run(FILL[0], "t.tsv", *FILL[2:], "--out", "-")
+    assert (status, out.splitlines()[1]) == (0, "Marie Curie\tWarsaw\t")
+    assert [path.name for path in Path().iterdir()] == ["t.tsv"]
 
 
 def test_another_threshold_and_one_more_column_ask_for_what_is_new(run: Run) -> None:
@@ -116,8 +113,23 @@ def test_what_is_wrong_is_one_sentence(words: tuple[str, ...], status: int, said
     assert [path.name for path in Path().iterdir()] == ["t.csv"]
 
 
-def test_tables_are_written_in_the_formats_that_are_read() -> None:
-    assert get_args(TableFormat) == get_args(RowFormat)
+def test_claims_are_exported(run: Run) -> None:
+    run(*FILL, "--out", "f.csv")
+    status, out, _ = run("export", "f.claims.jsonl", "--to", "rdf", "--relations", "@place of birth", "--out", "f.nt")
+    assert (status, out) == (0, "f.nt: 1 of 4 claims are accepted\n")
+    assert "prop/direct/P19" in Path("f.nt").read_text("utf-8")
+    status, out, err = run("export", "f.claims.jsonl", "--to", "quickstatements", "--out", "f.qs", "--json")
+    assert (status, json.loads(out)["left_out"]) == (0, 1)
+    assert "0 commands are written, 1 claims cannot be: f.qs.left-out.jsonl says why; 2 names have no Q-number" in err
+    assert run("export", "f.claims.jsonl", "--to", "trig", "--out", "f.trig")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "said"), [("--format", "the ending of --out"), ("--ids", "give it to `kbq export`")]
+)
+def test_an_option_that_is_gone_says_what_takes_its_place(option: str, said: str, run: Run) -> None:
+    status, _, err = run(*FILL, option, "x")
+    assert (status, said in " ".join(err.replace("│", " ").split())) == (2, True)
 
 
 def test_notes_go_to_standard_error(run: Run) -> None:

@@ -11,6 +11,7 @@ from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.tables.claims import Alternative, Claim
 from kbq.tables.decisions import Decision, decided, disputed, obeyed, read_decisions
+from kbq.tables.outputs import export
 from kbq.tables.relations import Relation, Slot
 from kbq.tables.values import normal_form
 from kbq.tuning.triples import read_triples
@@ -129,9 +130,9 @@ def test_a_table_obeys_and_says_which_decisions_change_nothing(write_json_lines:
         "'Warsw', rejected as 'place of death' of 'Marie Curie', was not found for a cell that is asked for",
     ]
     assert kb.fill(rows, wanted, out).counts.asked == 0  # without decisions, nothing is asked again
-    for suffix, by_hand in (("trig", "kbq:byHand true"), ("html", '"by_hand": true')):
-        kb.fill(rows, wanted, path.with_name(f"out.{suffix}"), decisions=path)
-        assert by_hand in path.with_name(f"out.{suffix}").read_text("utf-8")
+    kb.fill(rows, wanted, out, decisions=path)
+    export(path.with_name("out.claims.jsonl"), "review", path.with_name("out.html"))
+    assert '"by_hand": true' in path.with_name("out.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize(

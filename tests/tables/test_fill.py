@@ -1,7 +1,6 @@
 """Fill: the sample's facts get into tables, killed runs give the same bytes, and what is refused is one sentence."""
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import kbq
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
@@ -268,7 +268,7 @@ def test_only_what_is_new_is_asked(
 
 def test_another_format_asks_nothing(many: Callable[..., Any], tmp_path: Path) -> None:
     first = many(tmp_path / "out.csv")
-    for suffix in ("html", "nt", "long.csv"):
+    for suffix in ("jsonl", "tsv"):
         assert many(tmp_path / f"out.{suffix}").counts.asked == 0
     assert many(tmp_path / "out.csv").claims == first.claims
 
@@ -282,7 +282,7 @@ def test_answers_to_another_question_are_not_used(killed: bool, many: Callable[.
     else:
         many(out)
     files = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(KbqError, match=r"asked with another reranker or calibration \(see out\.run\.json\): choose"):
+    with pytest.raises(KbqError, match=r"run that differs in reranker or calibration \(see out\.run\.json\): choose"):
         many(out, rerank=3)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
     assert many(out, rerank=3, force=True).counts.asked == 5 * BATCH // 2
@@ -296,9 +296,7 @@ def test_a_knowledge_base_that_has_grown_is_noticed(judging_model: Path, pages: 
     with pytest.raises(Killed):
         kb.fill(rows, ["river"], out, min_probability=0.0, report=stopping_after(1))
     kb = KnowledgeBase.build(pages[4:6], tmp_path / "kb", append=True, device="cpu")
-    with pytest.raises(
-        KbqError, match=r"out\.answers\.jsonl has answers to what was asked with another knowledge base"
-    ):
+    with pytest.raises(KbqError, match=r"out\.answers\.jsonl was made by a run that differs in knowledge base"):
         kb.fill(rows, ["river"], out, min_probability=0.0)
 
 
@@ -321,7 +319,7 @@ def test_the_table_itself_is_not_overwritten(sample: KnowledgeBase, people: Path
 @pytest.mark.parametrize("name", ["out.csv", "out.claims.jsonl", "out.answers.jsonl"])
 def test_a_file_of_somebody_else_is_left_alone(name: str, many: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / name).write_text("mine")
-    with pytest.raises(KbqError, match=rf"{name} already exists and was not made by kbq fill: choose another"):
+    with pytest.raises(KbqError, match=rf"{name} already exists and was not made by kbq: choose another"):
         many(tmp_path / "out.csv")
     assert (tmp_path / name).read_text() == "mine"
 
@@ -352,13 +350,16 @@ def test_damaged_files_of_a_run_are_named(many: Callable[..., Any], tmp_path: Pa
         ({"precision": 0.9}, "min_probability and precision are two thresholds: leave one of them out"),
         ({"overwrite": True, "check": True}, "check changes no cell, so overwrite has no effect"),
         ({"backend": "bm25"}, "BM25 finds no phrase"),
-        ({"out": "out.nt", "check": True}, "a check gives a table, which nt is not: choose from csv, tsv, jsonl, parq"),
+        (
+            {"out": "out.nt"},
+            "out.nt is a view of claims: fill a table such as out.csv, then run `kbq export out.claims.jsonl --to rdf "
+            "--out out.nt`",
+        ),
+        ({"out": "out.long.csv"}, "out.csv, then run `kbq export out.claims.jsonl --to long --out out.long.csv`"),
         (
             {"out": "out.xyz"},
-            "out.xyz is of no known format: end it in .csv, .tsv, .jsonl, .parquet, .xlsx, .long.csv, .long.tsv, ",
+            "out.xyz ends like no table: end it in .csv, .tsv, .tab, .jsonl, .ndjson, .json, .parquet",
         ),
-        ({"ids": os.devnull}, f"{os.devnull} is empty: write a header with the names of the columns"),
-        ({"out": "."}, " is a folder: give --out the name of a file"),
     ],
 )
 def test_what_has_no_meaning_is_refused(
@@ -366,9 +367,16 @@ def test_what_has_no_meaning_is_refused(
 ) -> None:
     out = tmp_path / options.pop("out", "out.csv")
     with pytest.raises(KbqError) as caught:
-        many(out, **options | ({"format": "csv"} if out == tmp_path else {}))
+        many(out, **options)
     assert said in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_no_table(many: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "out.csv").mkdir()
+    with pytest.raises(KbqError, match=r"out\.csv is a folder: give --out the name of a file"):
+        many(tmp_path / "out.csv")
+    assert [path.name for path in tmp_path.rglob("*")] == ["out.csv"]
 
 
 def test_without_probabilities_a_threshold_is_refused(judging_kb: KnowledgeBase) -> None:
@@ -397,18 +405,20 @@ def test_claims_become_rdf_quickstatements_and_a_page(sample: KnowledgeBase, tmp
     relations.write_text('["place of birth"]\nproperty = "P19"\n["record label"]\nproperty = "P264"\n')
     ids = tmp_path / "ids.tsv"
     ids.write_text("S001\tQ7186\nWarsaw\tQ270\n")
-    for suffix in ("nt", "trig", "qs"):
-        table = sample.fill(rows, [str(relations)], tmp_path / f"out.{suffix}", ids=ids)
-    for name in ("out.html", "out.csv", "out.long.csv"):
-        assert sample.fill(rows, [str(relations)], tmp_path / name).counts.asked == 0
-    assert (table.counts.filled, table.counts.left_out) == (1, 0)
+    sample.fill(rows, [str(relations)], tmp_path / "out.csv", command="kbq fill …")
+    assert (tmp_path / "out.csv").read_text("utf-8") == "subject,place of birth,record label\nMarie Curie,Warsaw,\n"
+    claims = tmp_path / "out.claims.jsonl"
+    counts = [kbq.export(claims, to, tmp_path / f"out.{to}", ids=ids) for to in ("rdf", "quickstatements")]
+    assert [(one.claims, one.accepted, one.left_out) for one in counts] == [(2, 1, 0), (2, 1, 0)]
     wikidata = "<http://www.wikidata.org/{}>".format
     fact = f"{wikidata('entity/Q7186')} {wikidata('prop/direct/P19')} {wikidata('entity/Q270')} ."
-    assert (tmp_path / "out.nt").read_text("utf-8") == fact + "\n"
-    assert fact.removesuffix(" .") in (tmp_path / "out.trig").read_text("utf-8")
-    assert (tmp_path / "out.qs").read_text("utf-8").startswith("Q7186\tP19\tQ270\tS1683\ten:")
-    assert (tmp_path / "out.csv").read_text("utf-8") == "subject,place of birth,record label\nMarie Curie,Warsaw,\n"
-    assert (tmp_path / "out.long.csv").read_text("utf-8").startswith("subject,relation,value,probability,accepted")
-    assert '"value": "Warsaw"' in (tmp_path / "out.html").read_text("utf-8")
-    assert sample.fill(rows, [str(relations)], tmp_path / "out.nt").counts.asked == 0  # other ids are another view
+    assert (tmp_path / "out.rdf").read_text("utf-8") == fact + "\n"
+    assert (tmp_path / "out.quickstatements").read_text("utf-8").startswith("Q7186\tP19\tQ270\tS1683\ten:")
+    kbq.export(claims, "long", tmp_path / "long.csv")
+    assert (tmp_path / "long.csv").read_text("utf-8").startswith("subject,relation,value,probability,accepted")
+    kbq.export(claims, "review", tmp_path / "out.html")
+    page = (tmp_path / "out.html").read_text("utf-8")
+    assert '"value": "Warsaw"' in page
+    assert '"command": "kbq fill …"' in page
+    kbq.export(claims, "rdf", tmp_path / "out.nt")  # without ids
     assert wikidata("prop/direct/P19") + " <urn:kbq:thing:Warsaw> ." in (tmp_path / "out.nt").read_text("utf-8")

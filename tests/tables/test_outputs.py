@@ -9,8 +9,8 @@ import pytest
 
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
-from kbq.tables.claims import Claim, DateValue, QuantityValue
-from kbq.tables.outputs import COLUMNS, format_of, long_table, to_arrow, write_long
+from kbq.tables.claims import Claim, DateValue, QuantityValue, write_claims
+from kbq.tables.outputs import COLUMNS, export, long_table, origin_of, to_arrow, write_long
 
 BIRTH = Claim(
     subject="Marie Curie", relation="date of birth", value="7 November 1867", probability=0.93, accepted=True,
@@ -43,17 +43,6 @@ def test_a_long_table() -> None:
     table = long_table([BIRTH, LENGTH, PLACE])
     assert list(table.columns) == list(COLUMNS)
     assert [list(row.values()) for row in table.rows] == ROWS
-
-
-@pytest.mark.parametrize(
-    ("name", "format"),
-    [
-        ("a.long.csv", "long.csv"), ("a.LONG.TSV", "long.tsv"), ("a.long.parquet", "long.parquet"), ("a.csv", "csv"),
-        ("long.csv", "csv"), ("a.html", "html"), ("a.claims.parquet", "parquet"),
-    ],
-)  # fmt: skip
-def test_the_suffix_says_that_a_table_is_long(name: str, format: str) -> None:
-    assert format_of(Path(name), None, False, False) == format
 
 
 def test_csv(tmp_path: Path) -> None:
@@ -105,6 +94,56 @@ def test_types_do_not_depend_on_the_claims(claims: list[Claim]) -> None:
 
 def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(KbqError, match=r"Arrow needs pyarrow: pip install pyarrow, or use CSV"):
+    with pytest.raises(KbqError, match=r"Parquet needs pyarrow: pip install pyarrow, or use CSV"):
         write_long(tmp_path / "long.parquet", [BIRTH], "parquet")
     assert list(tmp_path.iterdir()) == []
+
+
+# Exports
+
+
+@pytest.fixture
+def claims(tmp_path: Path) -> Path:
+    path = tmp_path / "f.claims.jsonl"
+    write_claims(path, [BIRTH, LENGTH])
+    return path
+
+
+def test_claims_alone_are_exported_without_properties(claims: Path, tmp_path: Path) -> None:
+    counts = export(claims, "rdf", tmp_path / "f.nt")
+    assert (counts.claims, counts.accepted) == (2, 1)
+    triple = '<urn:kbq:thing:Marie%20Curie> <urn:kbq:relation:date%20of%20birth> "1867-11-07"^^<{}> .\n'
+    assert (tmp_path / "f.nt").read_text("utf-8") == triple.format("http://www.w3.org/2001/XMLSchema#date")
+    export(claims, "rdf", tmp_path / "f.nt", relations=["@date of birth"])
+    assert "<http://www.wikidata.org/prop/direct/P569>" in (tmp_path / "f.nt").read_text("utf-8")
+    assert origin_of(claims)[1] == []
+
+
+def test_a_long_table_has_the_format_of_its_ending(claims: Path, tmp_path: Path) -> None:
+    export(claims, "long", tmp_path / "f.TSV")
+    assert cells(tmp_path / "f.TSV", delimiter="\t")[1][:3] == ["Marie Curie", "date of birth", "7 November 1867"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"to": "trig"}, "cannot export to 'trig': choose from rdf, quickstatements, long, review"),
+        ({"to": "long", "ids": "x"}, "long has no Q-numbers, so ids have no effect: leave them out"),
+        ({"to": "long", "out": "f.doc"}, "f.doc ends like no table: end it in .csv, .tsv"),
+        ({"out": "f.claims.jsonl"}, "f.claims.jsonl is the file of claims itself: choose another --out"),
+        ({"claims": "no.jsonl"}, "no.jsonl: cannot be read (No such file or directory)"),
+        ({"claims": "bad.claims.jsonl"}, "bad.claims.jsonl is no file of claims, as `kbq fill` writes it: 2 lines di"),
+        ({"claims": "old.claims.jsonl"}, "old.run.json is damaged"),
+    ],
+)
+def test_what_cannot_be_exported(words: dict[str, Any], said: str, claims: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.claims.jsonl").write_text('{"subject": "x"}\n[]\n')
+    (tmp_path / "old.claims.jsonl").write_bytes(claims.read_bytes())
+    (tmp_path / "old.run.json").write_text('{"relations": [{"nam": 1}]}')
+    words = {"claims": claims.name, "to": "rdf", "out": "f.nt"} | words
+    before = claims.read_bytes()
+    with pytest.raises(KbqError) as caught:
+        export(tmp_path / words["claims"], words["to"], tmp_path / words["out"], ids=words.get("ids"))
+    assert said in str(caught.value)
+    assert claims.read_bytes() == before
+    assert not (tmp_path / "f.nt").exists()
