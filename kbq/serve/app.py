@@ -52,6 +52,8 @@ def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
 async def _running(app: FastAPI) -> AsyncIterator[None]:
     """Have every knowledge base answer before the first request, and watch their folders while the service runs."""
     services: Services = app.state.services
+    if services.settings.decisions:
+        decisions.check(services.settings.decisions, [one.name for one in services.kbs])
     async with services.batcher as batcher, AsyncExitStack() as running:
         for one in services.kbs:
             await batcher.call(lambda kb=one.kb: kb.query(FIRST, 1), deadline=float("inf"))  # type: ignore[misc]

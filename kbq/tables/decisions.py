@@ -14,7 +14,7 @@ from kbq.text.letters import normalised
 
 Choice = Literal["accept", "reject", "undo"]
 Cell: TypeAlias = tuple[str, str]  # subject and relation
-LONGEST = 4096  # characters of a value
+LONGEST, LONGEST_ID = 4096, 64  # characters of a value, and of an id
 HOW = "write subject, relation, value, and decision, which is accept, reject or undo"
 
 
@@ -27,7 +27,8 @@ class Decision:
     value: str
     choice: Choice
     reviewer: str = ""
-    time: str = ""  # as the reviewer's browser has it
+    time: str = ""  # as the reviewer's browser has it; the order of the file counts
+    id: str = ""  # by which a decision that is sent twice is known
 
     @property
     def cell(self) -> Cell:
@@ -44,15 +45,15 @@ def decision_of(fields: Mapping[str, object]) -> Decision:
     Raises KbqError, which says why, if there is none.
     """
     texts = [fields.get(name) for name in ("subject", "relation", "value", "decision")]
-    more = [fields.get(name, "") for name in ("reviewer", "time")]
+    more = [fields.get(name, "") for name in ("reviewer", "time", "id")]
     if not all(isinstance(text, str) for text in (*texts, *more)) or texts[3] not in get_args(Choice):
         raise KbqError(f"is not a decision: {HOW}")
     subject, relation, value = map(subject_of, texts[:3])
     if not subject or not relation:
         raise KbqError(f"names no cell: {HOW}")
     longest = max(map(len, (subject, relation, value, *map(str, more))))
-    if longest > LONGEST:
-        raise KbqError(f"has a text of {longest:,} characters: {LONGEST:,} at most are kept")
+    if longest > LONGEST or len(str(more[2])) > LONGEST_ID:
+        raise KbqError(f"has a text of {longest:,} characters: {LONGEST:,} at most are kept, {LONGEST_ID} of an id")
     return Decision(subject, relation, value, texts[3], *map(subject_of, more))  # type: ignore[arg-type]
 
 

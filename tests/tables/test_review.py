@@ -163,7 +163,7 @@ def test_filters_and_order(opened: Any) -> None:
 
 
 def downloaded(tab: Any, path: Path) -> list[dict[str, Any]]:
-    """What is downloaded, without times."""
+    """What is downloaded, without times and ids."""
     with tab.expect_download() as download:
         tab.get_by_role("button", name="Download").click()
     assert download.value.suggested_filename == "decisions.jsonl"
@@ -171,6 +171,7 @@ def downloaded(tab: Any, path: Path) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     times = [line.pop("time") for line in lines]
     assert times == sorted(times)
+    assert len({line.pop("id") for line in lines}) == len(lines)
     return lines
 
 

@@ -9,8 +9,9 @@ let stopping = null, chosen = null;  // chosen: {row, column, number of the clai
 
 async function exchange(records, since) {
   const decisions = records.map(record => ({...record, ...place(record)}));
-  const answer = await fetch("/v1/decisions", {method: "POST", headers: {"Content-Type": "application/json"},
-    body: JSON.stringify({kb: form.elements.kb.value, since, decisions})});
+  const body = JSON.stringify({kb: form.elements.kb.value, since, decisions});
+  const answer = await fetch("/v1/decisions", {method: "POST", headers: {"Content-Type": "application/json"}, body,
+    keepalive: body.length < 20000});  // it arrives also where the tab is closed meanwhile
   if (!answer.ok) throw new Error((await answer.json()).detail);
   return answer.json();
 }

@@ -1,42 +1,44 @@
 "use strict";
-// Decisions: what people decide on the values of cells. They are kept in this browser and, where a server keeps them, there.
-// A record is {subject, relation, value, decision, time, reviewer}; of those on one value the latest counts.
+// Decisions: what people decide on the values of cells. They are kept in this browser or, where a server keeps them, there.
+// A record is {id, subject, relation, value, decision, time, reviewer}. Of those on one value the last to arrive counts, at the
+// server if there is one: clocks may differ. A record is sent until the server has it; then this browser forgets it.
 
 const oneLine = text => text.trim().replace(/\s+/g, " ");
 
 class Decisions {
-  #cells = new Map();  // of cells: maps from values to records
-  #steps = [];         // what was there before each step that can be undone
-  #unsent = [];
-  #sending = false;
-  #next = 0;           // place in the file of the server
-  #written = null;     // what this page has stored last
+  #cells = new Map();   // of cells: maps from values to records, the last to arrive last
+  #own = new Map();     // those that this browser keeps, by their names in its storage
+  #steps;               // what can be undone: of each step, the ids that it made and the records that were there before
+  #next = 0;            // place in the file of the server
+  #isCurrent = false;   // whether all that the server had has been read
+  #isSending = false;
+  #last = 0;            // time of the last record, in milliseconds
   warning = "";
 
   // keep: name in the browser's storage; changed: called after each change with the keys of the cells that it is about;
-  // exchange: gives records and a place to the server, and promises {decisions, next} of what is there behind it.
+  // exchange: gives records and a place to the server, and promises {decisions, next, more} of what is there behind it.
   constructor({keep, changed, exchange = null}) {
     Object.assign(this, {keep, changed, exchange});
     this.reviewer = this.#stored("kbq reviewer") ?? "";
-    this.#merge(this.#load());
-    addEventListener("storage", event => {
-      if (event.key === keep) this.#tell(this.#merge(this.#load()));
+    this.#steps = JSON.parse(this.#stored(`${keep} steps`, "sessionStorage") ?? "[]");
+    this.#load();
+    addEventListener("storage", ({key, newValue}) => {  // another tab has stored something
+      if (!key?.startsWith(`${keep}\n`)) return;
+      if (newValue === null) this.#own.delete(key);
+      else this.#tell(this.#take([this.#parsed(key, newValue)], true));
     });
-    if (exchange) {
-      this.#unsent = this.#records();
-      this.#exchange();
-      addEventListener("focus", () => this.#exchange());
-    }
+    if (!exchange) return;
+    this.#exchange();
+    addEventListener("focus", () => this.#exchange());
   }
 
-  // What counts of the decisions on a cell, the latest last.
+  // What counts of the decisions on a cell, the last to arrive last.
   of({subject, relation}) {
-    const records = [...this.#cells.get(Decisions.key(subject, relation))?.values() ?? []];
-    return records.filter(({decision}) => decision !== "undo").sort((a, b) => a.time < b.time ? -1 : a.time > b.time ? 1 : 0);
+    return [...this.#cells.get(Decisions.key(subject, relation))?.values() ?? []].filter(({decision}) => decision !== "undo");
   }
 
   on(cell, value) {
-    const found = this.#cells.get(Decisions.key(cell.subject, cell.relation))?.get(oneLine(value));
+    const found = this.#record(cell, value);
     return found && found.decision !== "undo" ? found : null;
   }
 
@@ -53,35 +55,40 @@ class Decisions {
   decide(cell, value, decision) {
     const is = this.on(cell, value)?.decision === decision;
     this.#step([...is || decision !== "accept" ? [] : this.#rivals(cell, oneLine(value)),
-      this.#record(cell, value, is ? "undo" : decision)]);
+      this.#made(cell, value, is ? "undo" : decision)]);
   }
 
   correct(cell, old, value) {
     if (!oneLine(value)) return;
-    const instead = old && oneLine(old) !== oneLine(value) ? [this.#record(cell, old, "reject")] : [];
-    this.#step([...this.#rivals(cell, oneLine(value)), ...instead, this.#record(cell, value, "accept")]);
+    const instead = old && oneLine(old) !== oneLine(value) ? [this.#made(cell, old, "reject")] : [];
+    this.#step([...this.#rivals(cell, oneLine(value)), ...instead, this.#made(cell, value, "accept")]);
   }
 
   acceptAll(cells) {  // each with its `value`
-    this.#step(cells.map(cell => this.#record(cell, cell.value, "accept")));
+    this.#step(cells.map(cell => this.#made(cell, cell.value, "accept")));
   }
 
-  // Take the last step back; the cell that it was about, or null.
+  get canUndo() { return this.#steps.length > 0 && (!this.exchange || this.#isCurrent); }
+
+  // Take the last step back, but for what others have decided since; the cell that it was about, or null.
   undo() {
-    const before = this.#steps.pop();
-    if (!before) return null;
-    this.#apply(before.map(record => ({...record, time: this.#now()})));
-    return before.at(-1);
+    while (this.#steps.length) {
+      const {made, before} = this.#steps.pop();
+      this.#store(`${this.keep} steps`, JSON.stringify(this.#steps), "sessionStorage");
+      const left = before.filter((record, place) => this.#record(record, record.value)?.id === made[place]);
+      if (!left.length) continue;
+      this.#apply(left.map(record => ({...record, ...this.#stamp()})));
+      return left.at(-1);
+    }
+    return null;
   }
 
-  named(reviewer) {
-    this.reviewer = oneLine(reviewer);
-    try { localStorage.setItem("kbq reviewer", this.reviewer); } catch { /* it is asked again */ }
-  }
+  named(reviewer) { this.#store("kbq reviewer", this.reviewer = oneLine(reviewer)); }
 
   // The lines of a file for `kbq fill --decisions`, `kbq finetune` and `kbq calibrate`; `place` gives what is known of a value.
   lines(place) {
-    return this.#records().filter(({decision}) => decision !== "undo").sort((a, b) => a.time < b.time ? -1 : 1).map(record => {
+    const records = [...this.#cells.values()].flatMap(values => [...values.values()]).filter(({decision}) => decision !== "undo");
+    return records.sort((a, b) => a.number - b.number).map(({number, ...record}) => {
       const known = place(record);
       return JSON.stringify({...record, ...known, object: record.value, page: known?.page_id ?? ""});
     });
@@ -91,100 +98,136 @@ class Decisions {
 
   #tell(touched) { if (touched.size) this.changed(touched); }
 
-  #now() {  // later than any before, as the order of decisions counts
-    this.last = Math.max(Date.now(), (this.last ?? 0) + 1);
-    return new Date(this.last).toISOString();
+  #record({subject, relation}, value) { return this.#cells.get(Decisions.key(subject, relation))?.get(oneLine(value)); }
+
+  #stamp() {
+    this.#last = Math.max(Date.now(), this.#last + 1);
+    const id = [...crypto.getRandomValues(new Uint8Array(12))].map(byte => byte.toString(16).padStart(2, "0")).join("");
+    return {id, time: new Date(this.#last).toISOString()};
   }
 
-  #record({subject, relation}, value, decision) {
-    const record = {subject: oneLine(subject), relation, value: oneLine(value), decision, time: this.#now()};
+  #made({subject, relation}, value, decision) {
+    const record = {subject: oneLine(subject), relation, value: oneLine(value), decision, ...this.#stamp()};
     return this.reviewer ? {...record, reviewer: this.reviewer} : record;
   }
 
   // Where a cell has one value, another that was accepted no longer is.
   #rivals(cell, value) {
     return this.of(cell).filter(one => one.decision === "accept" && one.value !== value && (!cell.many || !one.value || !value))
-      .map(one => this.#record(cell, one.value, "undo"));
+      .map(one => this.#made(cell, one.value, "undo"));
   }
 
   #step(records) {
     if (!records.length) return;
-    this.#steps.push(records.map(record => this.on(record, record.value) ?? {...record, decision: "undo"}));
+    const before = records.map(record => this.#record(record, record.value) ?? {...record, decision: "undo"});
+    this.#steps = [...this.#steps.slice(-99), {made: records.map(({id}) => id), before}];
+    this.#store(`${this.keep} steps`, JSON.stringify(this.#steps), "sessionStorage");
     this.#apply(records);
   }
 
   #apply(records) {
-    const touched = this.#merge(records, true);
-    for (const key of this.#save()) touched.add(key);
-    this.#unsent.push(...records);
+    const touched = this.#take(records, true), isKept = records.every(record => this.#store(...this.#storedAs(record)));
+    if (!this.exchange) this.warning = isKept ? "" : "This browser keeps no decisions: download them before you close the page.";
     this.#exchange();
     this.changed(touched);
   }
 
-  #merge(records, ours = false) {
+  // Records that have arrived, in their order; `isOwn`: the server may not have them yet.
+  #take(records, isOwn = false) {
     const touched = new Set();
     for (const record of records) {
-      if (typeof record?.subject !== "string" || typeof record.value !== "string") continue;
       const key = Decisions.key(record.subject, record.relation);
       if (!this.#cells.has(key)) this.#cells.set(key, new Map());
-      const values = this.#cells.get(key), known = values.get(record.value);
-      if (ours || !known || (known.time ?? "") < (record.time ?? "")) {
-        values.set(record.value, record);
-        touched.add(key);
+      const values = this.#cells.get(key);
+      values.delete(record.value);
+      values.set(record.value, {...record, number: this.arrived = (this.arrived ?? 0) + 1});
+      touched.add(key);
+      const name = this.#storedAs(record)[0];
+      if (isOwn) {
+        this.#own.delete(name);
+        this.#own.set(name, record);
       }
     }
     return touched;
   }
 
-  #records() { return [...this.#cells.values()].flatMap(values => [...values.values()]); }
+  // The storage of the browser: a name for each value, so that no tab writes over what another has stored
 
-  #stored(name) {
-    try { return localStorage.getItem(name); } catch { return null; }
+  #storedAs({subject, relation, value, decision, time, reviewer = "", id}) {
+    return [`${this.keep}\n${JSON.stringify([subject, relation, value])}`, JSON.stringify([decision, time, reviewer, id])];
+  }
+
+  #parsed(name, text) {
+    const [subject, relation, value] = JSON.parse(name.slice(this.keep.length + 1)), [decision, time, reviewer, id] = JSON.parse(text);
+    return {subject, relation, value, decision, time, id, ...reviewer ? {reviewer} : {}};
+  }
+
+  #stored(name, storage = "localStorage") {
+    try { return window[storage].getItem(name); } catch { return null; }
+  }
+
+  #store(name, text, storage = "localStorage") {
+    try { window[storage].setItem(name, text); } catch { return false; }
+    return true;
   }
 
   #load() {
-    const names = ["subject", "relation", "value", "decision", "time", "reviewer"];
+    const records = [];
     try {
-      return JSON.parse(this.#stored(this.keep) ?? "[]").map(fields => Object.fromEntries(
-        names.map((name, place) => [name, fields[place]]).filter(([, value]) => value)))
-        .map(record => ({value: "", ...record}));
-    } catch {
-      return [];
-    }
+      this.#loadOld();
+      for (const [name, text] of Object.entries(localStorage)) {
+        if (name.startsWith(`${this.keep}\n`)) records.push(this.#parsed(name, text));
+      }
+    } catch { /* it keeps nothing, and says so with the first decision */ }
+    records.sort((a, b) => a.time < b.time ? -1 : 1);
+    this.#last = Date.parse(records.at(-1)?.time) || 0;
+    this.#take(records, true);
   }
 
-  #save() {
-    const theirs = this.#stored(this.keep) === this.#written ? new Set() : this.#merge(this.#load());  // of another tab
-    const kept = this.#records().map(({subject, relation, value, decision, time, reviewer}) =>
-      [subject, relation, value, decision, time, ...reviewer ? [reviewer] : []]);
-    try {
-      localStorage.setItem(this.keep, this.#written = JSON.stringify(kept));
-      if (!this.exchange) this.warning = "";
-    } catch {
-      if (!this.exchange) this.warning = "This browser keeps no decisions: download them before you close the page.";
+  #loadOld() {  // there was one list, of all that was known, without ids
+    for (const [subject, relation, value, decision, time, reviewer] of JSON.parse(this.#stored(this.keep) ?? "[]")) {
+      this.#store(...this.#storedAs({subject, relation, value: value ?? "", decision, time, reviewer, id: time}));
     }
-    return theirs;
+    localStorage.removeItem(this.keep);
   }
+
+  // The server: what it has is read before anything is sent
 
   async #exchange() {
-    if (!this.exchange || this.#sending) return;
-    this.#sending = true;
-    let again = false;
+    if (!this.exchange || this.#isSending) return;
+    this.#isSending = true;
     try {
       do {
-        const sent = this.#unsent.slice(0, 500), answer = await this.exchange(sent, this.#next);
-        this.#unsent = this.#unsent.slice(sent.length);
-        again = answer.more;
+        const sent = this.#isCurrent ? this.#batch() : [], answer = await this.exchange(sent, this.#next);
         this.#next = answer.next;
         this.warning = "";
-        this.#tell(this.#merge(answer.decisions));
-      } while (this.#unsent.length || again);
+        const touched = this.#take(answer.decisions);
+        this.#forget([...sent, ...answer.decisions]);
+        for (const key of this.#take([...this.#own.values()], true)) touched.add(key);
+        this.#isCurrent = !answer.more;
+        this.#tell(touched);
+      } while (!this.#isCurrent || this.#own.size);
     } catch (error) {
       this.warning = `The server has not kept the last decisions (${error.message}); this browser has: they are sent again.`;
       setTimeout(() => this.#exchange(), 3000);
       this.changed(new Set());
     } finally {
-      this.#sending = false;
+      this.#isSending = false;
+    }
+  }
+
+  #batch() {  // as many as one request may have
+    let size = 0;
+    return [...this.#own.values()].filter((record, place) => place < 500 && (size += JSON.stringify(record).length + 500) < 200000);
+  }
+
+  #forget(records) {  // those that the server has
+    for (const record of records) {
+      const [name] = this.#storedAs(record), own = this.#own.get(name);
+      if (own && own.id === (record.id ?? record.time)) {  // those of before have no ids
+        this.#own.delete(name);
+        try { localStorage.removeItem(name); } catch { /* it was never there */ }
+      }
     }
   }
 }
