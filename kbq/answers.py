@@ -11,10 +11,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypedDict
 
-from kbq.errors import QueryError
+from kbq.errors import CorpusError, QueryError
 from kbq.options import Option, check
+from kbq.text.encodings import check_encoding
 
 CorpusFormat: TypeAlias = Literal["auto", "kilt", "jsonl", "squad", "dpr", "text", "table"]
+TitleFrom: TypeAlias = Literal["auto", "heading", "metadata", "name"]
 BuiltKind = Literal["exact", "disk", "compact", "tiny"]
 IndexKind = Literal[BuiltKind, "official"]  # the last is imported
 WantedKind = Literal["auto", BuiltKind]
@@ -40,6 +42,23 @@ class CorpusColumns:
     id: Annotated[str, Option("For tables and jsonl: the column of page ids.")] = "id"
     title: Annotated[str, Option("For tables and jsonl: the column of titles.")] = "title"
     text: Annotated[str, Option("For tables and jsonl: the column of texts.")] = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentOptions:
+    """How documents are read. Raises CorpusError for invalid values."""
+
+    title_from: Annotated[
+        TitleFrom, Option("For documents: where titles come from; auto: metadata, heading, then name.")
+    ] = "auto"
+    encoding: Annotated[str | None, Option("For documents: encoding of text, such as windows-1252.")] = None
+    strict: Annotated[bool, Option("Stop at a document that cannot be read, instead of leaving it out.")] = False
+    seconds_per_document: Annotated[float, Option("For documents: longest time to read one, in seconds.", 0.1)] = 30.0
+
+    def __post_init__(self) -> None:
+        check(self, CorpusError)
+        if self.encoding is not None:
+            check_encoding(self.encoding)
 
 
 @dataclass(frozen=True, slots=True)

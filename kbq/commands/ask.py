@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kbq.answers import CONTEXT, WORDS_ALONE, CorpusColumns, SearchOptions, WordBackend
+from kbq.answers import CONTEXT, WORDS_ALONE, CorpusColumns, DocumentOptions, SearchOptions, WordBackend
 from kbq.commands import printing
 from kbq.commands.asking import AskedKb, note_unknown, note_untuned, read_queries, refuse_idle, typed_lines
 from kbq.commands.options import ASK, Device, Json, MovedModel, Ray, fields_of, output_path, refuse_given, takes
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase
 
 app = typer.Typer()
-BUILD, COLUMNS, SEARCH, KB = BuildOptions(), CorpusColumns(), SearchOptions(), AskedKb()
+BUILD, COLUMNS, DOCUMENTS, SEARCH, KB = BuildOptions(), CorpusColumns(), DocumentOptions(), SearchOptions(), AskedKb()
 Evidence = Annotated[
     int, typer.Option(min=0, help="With --json: characters of the paragraph on either side of an answer.")
 ]
@@ -32,11 +32,13 @@ Evidence = Annotated[
 @app.command(rich_help_panel=ASK)
 @takes(BuildOptions)
 @takes(CorpusColumns)
+@takes(DocumentOptions)
 def build(
     context: typer.Context,
     corpus: Annotated[str, typer.Argument(help="A file or folder, or - for standard input.")],
     kb: Annotated[Path, typer.Argument(callback=output_path, help="Folder of the new knowledge base.")],
     columns: CorpusColumns = COLUMNS,
+    documents: DocumentOptions = DOCUMENTS,
     model: Annotated[
         str | None,
         typer.Option(
@@ -61,7 +63,7 @@ def build(
     with Bar(f"building {kb}") as bar:
         built = KnowledgeBase.build(
             corpus, kb, model, ray=ray, device=device, report=bar.pages, report_stage=bar.stage, note=note,
-            **fields_of(options) | {"columns": columns},
+            **fields_of(options) | {"columns": columns, "documents": documents},
         )  # fmt: skip
     counts, size = built.counts, folder_bytes(kb)
     kept = counts.rows / max(1, counts.tokens)

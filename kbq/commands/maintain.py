@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kbq.answers import CorpusColumns, WantedKind
+from kbq.answers import CorpusColumns, DocumentOptions, WantedKind
 from kbq.commands import printing
 from kbq.commands.application import Commands
 from kbq.commands.asking import read_queries
@@ -38,7 +38,7 @@ index = typer.Typer(
     cls=Commands, help="Build an index of vectors or of words; nothing is encoded again.", no_args_is_help=True
 )
 app.add_typer(index, name="index", rich_help_panel=MAINTAIN)
-BUILD, COLUMNS = BuildOptions(), CorpusColumns()
+BUILD, COLUMNS, DOCUMENTS = BuildOptions(), CorpusColumns(), DocumentOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +56,33 @@ class Update:
 @app.command(rich_help_panel=MAINTAIN)
 @takes(BuildOptions, "format", "skip_bad_lines", "workers")
 @takes(CorpusColumns)
+@takes(DocumentOptions)
 @takes(Update)
-def update(*, columns: CorpusColumns = COLUMNS, options: BuildOptions = BUILD, wanted: Update) -> None:
+def update(
+    *,
+    columns: CorpusColumns = COLUMNS,
+    documents: DocumentOptions = DOCUMENTS,
+    options: BuildOptions = BUILD,
+    wanted: Update,
+) -> None:
     """Add new pages and replace changed ones, by their ids; the others are not encoded again."""
-    _update(wanted, replace(options, columns=columns), delete_missing=False)
+    _update(wanted, replace(options, columns=columns, documents=documents), delete_missing=False)
 
 
 @app.command(rich_help_panel=MAINTAIN)
 @takes(BuildOptions, "format", "workers")
 @takes(CorpusColumns)
+@takes(DocumentOptions)
 @takes(Update)
-def sync(*, columns: CorpusColumns = COLUMNS, options: BuildOptions = BUILD, wanted: Update) -> None:
+def sync(
+    *,
+    columns: CorpusColumns = COLUMNS,
+    documents: DocumentOptions = DOCUMENTS,
+    options: BuildOptions = BUILD,
+    wanted: Update,
+) -> None:
     """Update, and delete the pages that the corpus lacks."""
-    _update(wanted, replace(options, columns=columns), delete_missing=True)
+    _update(wanted, replace(options, columns=columns, documents=documents), delete_missing=True)
 
 
 def _update(wanted: Update, options: BuildOptions, delete_missing: bool) -> None:

@@ -2,104 +2,116 @@
 
 import errno
 import heapq
-import io
 import os
 import re
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from lzma import LZMAError
 from pathlib import Path, PurePath
+from urllib.parse import unquote
 
-from kbq.corpus.markdown import Parts, markdown_parts
+from kbq.answers import DocumentOptions
 from kbq.corpus.metadata import clean_metadata
-from kbq.corpus.office import INSTALL, LARGEST, LIBRARIES, lacks_library, pdf_pages, word_parts
 from kbq.corpus.pages import Page, Paragraph
-from kbq.corpus.web import web_parts
-from kbq.errors import CorpusError, first_line
-from kbq.storage.lines import COMPRESSED, LONGEST, MARK, BadLine, decoded, ended, is_member, read_bytes, source_name
+from kbq.corpus.reading import (
+    INSTALL,
+    LARGEST,
+    LIBRARIES,
+    PLAIN,
+    ZIPPED,
+    Reading,
+    chosen_title,
+    lacks_library,
+    read_document,
+    shared_ends,
+)
+from kbq.errors import CorpusError, KbqError, first_line
+from kbq.storage.limited import LimitedProcess, LimitExceeded
+from kbq.storage.lines import COMPRESSED, LONGEST, BadLine, is_member, read_bytes, source_name
 from kbq.storage.progress import Note
-from kbq.text.letters import clean_text, normal_form, without_surrogates
+from kbq.text.letters import clean_text, normal_form, normalised, without_surrogates
 
-SHOWN = 8  # kinds of files that are left out
-PDF = ".pdf"
+KEEP = bool(os.environ.get("KEEP"))
+SHOWN = 8  # kinds of files, or documents, that are named
+LOCK = "~$"  # how the names of files begin that say that Office has another one open
+KINDS = ".txt, .md, .html, .docx, .odt, .rtf, .epub, .pptx, .pdf, .mediawiki or .tex"
+# Kinds of files that look like documents, and what to do with them.
+OTHERS = {
+    ".doc": "is of an old version of Word: save it as .docx",
+    ".dot": "is of an old version of Word: save it as .docx",
+    ".ppt": "is of an old version of PowerPoint: save it as .pptx",
+    ".pages": "is of Apple Pages: export it as .docx",
+    ".xls": "is of an old version of Excel: save it as .xlsx, or as CSV in UTF-8",
+    ".ods": "is a spreadsheet: save it as .xlsx, or as CSV in UTF-8",
+    ".feather": "is an Arrow file: save it as Parquet",
+    ".arrow": "is an Arrow file: save it as Parquet",
+    ".tar": "is an archive: unpack it, or make a zip",
+    ".tgz": "is an archive: unpack it, or make a zip",
+    ".7z": "is an archive: unpack it, or make a zip",
+    ".rar": "is an archive: unpack it, or make a zip",
+    ".mobi": "is an e-book of Amazon's: convert it to EPUB",
+    ".azw3": "is an e-book of Amazon's: convert it to EPUB",
+    ".djvu": "is a scan: save it as PDF, with its text recognised (OCR)",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
+    """A document that has been read."""
+
+    id: str  # its path in the folder or the archive, or its name
+    title: str
+    reading: Reading
+
+    @property
+    def pages(self) -> Iterator[Page]:
+        """Its pages. Raises CorpusError if its name is not text."""
+        if self.id != without_surrogates(self.id):
+            raise CorpusError("its name is not UTF-8: rename it")
+        for number, texts in self.reading.pages:
+            paragraphs = [Paragraph(place, clean_text(text)) for place, text in enumerate(texts)]
+            page_id, metadata = self.id, self.reading.metadata
+            if number:
+                page_id, metadata = f"{self.id}#page={number}", {"page": number} | metadata
+            yield Page(page_id, self.title, paragraphs, metadata=clean_metadata(metadata))
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
     """A file of a folder or an archive, or one alone."""
 
-    id: str  # its path there, or its name
-    content: bytes  # decompressed
+    place: str  # for messages
+    id: str
+    read: Callable[[], bytes]  # decompressed; raises CorpusError
+    start: Callable[[], bytes]  # some of its first bytes, if it is not compressed
 
     @property
-    def lines(self) -> list[str]:
-        """The lines without their ends, whatever these are. Raises CorpusError if they are not UTF-8."""
-        numbered = enumerate(ended(io.BytesIO(self.content)), 1)
-        try:
-            text = "".join(line for _, line in decoded(numbered, "", CorpusError))
-        except CorpusError as problem:
-            raise CorpusError(f"line {str(problem).lstrip(':')}") from None
-        return re.split(r"\r\n|\r|\n", text.removeprefix(MARK))
-
-    @property
-    def text(self) -> str:
-        """The lines with LF between them."""
-        return "\n".join(self.lines)
-
-    @property
-    def title(self) -> str:
-        """The title that its name suggests, for a file that has none itself."""
-        stem = without_compression(PurePath(self.id)).stem.replace("_", " ").strip()
-        return stem if " " in stem else stem.replace("-", " ").strip() or stem
+    def suffix(self) -> str:
+        """The end of its name, in small letters, before what says that it is compressed."""
+        return without_compression(PurePath(self.id)).suffix.lower()
 
 
-READERS: dict[str, Callable[[Document], Parts]] = {
-    ".txt": lambda document: Parts("", blocks(document.text)),
-    ".md": lambda document: markdown_parts(document.lines),
-    ".html": lambda document: web_parts(document.text),
-    ".docx": lambda document: word_parts(document.content),
-}
-READERS |= {".text": READERS[".txt"], ".markdown": READERS[".md"]} | dict.fromkeys((".htm", ".xhtml"), READERS[".html"])
+def name_of(page_id: str) -> str:
+    """Return the words of the name of a file.
+
+    >>> name_of("a/marie_jahoda.html"), name_of("HedyLamarr.md"), name_of("Hedy Lamarr - Wikipedia.html")
+    ('marie jahoda', 'Hedy Lamarr', 'Hedy Lamarr')
+    """
+    stem = unquote(without_compression(PurePath(page_id)).stem).replace("_", " ").strip()
+    if re.fullmatch("(?:[A-Z][a-z]+){2,}", stem):
+        stem = re.sub("(?<=[a-z])(?=[A-Z])", " ", stem)
+    words = stem if " " in stem else stem.replace("-", " ").strip() or stem
+    return re.sub(r"\s+[-–—]\s+Wikipedia$", "", words)
 
 
 def is_document(path: PurePath) -> bool:
     """Whether a file becomes a page, or several, as its name says; not one whose library is not installed."""
-    plain = without_compression(path)
-    return plain.suffix.lower() in (*READERS, PDF) and not lacks_library(plain)
-
-
-def _sources_of(document: Document) -> Iterator[Callable[[], Page]]:
-    """Yield a function for each page of a document, which reads it or raises CorpusError."""
-    suffix = without_compression(PurePath(document.id)).suffix.lower()
-    if suffix != PDF:
-        yield lambda: _page(document, document.id, READERS[suffix](document))
-        return
-    try:
-        for number, parts in pdf_pages(document.content):
-            yield partial(_page, document, f"{document.id}#page={number}", parts)
-    except CorpusError as problem:
-        yield partial(_refused, problem)
-
-
-def _refused(problem: CorpusError) -> Page:
-    raise problem
-
-
-def _page(document: Document, page_id: str, parts: Parts) -> Page:
-    if page_id != without_surrogates(page_id):
-        raise CorpusError("its name is not UTF-8: rename it")
-    # Marks of lists became blanks: a paragraph begins behind them.
-    paragraphs = [
-        Paragraph(number, clean_text(text), len(text) - len(text.lstrip()))
-        for number, text in enumerate(parts.paragraphs)
-    ]
-    filled = [one for one in paragraphs if one.text.strip()]
-    title = clean_text(parts.title or document.title).strip()
-    return Page(page_id, title, filled, metadata=clean_metadata(parts.metadata))
+    suffix = without_compression(path).suffix.lower()
+    return suffix in (*PLAIN, *LIBRARIES) and not lacks_library(suffix) and not path.name.startswith(LOCK)
 
 
 def without_compression(path: PurePath) -> PurePath:
@@ -112,51 +124,140 @@ def blocks(text: str) -> list[str]:
     return [block.strip("\n") for block in re.split(r"\n\s*\n", text) if block.strip()]
 
 
-def document_pages(source: str, on_bad_line: BadLine, note: Note) -> Iterator[tuple[str, Callable[[], Page]]]:
-    """Yield the place of each page, for messages, and a function that reads it or raises CorpusError.
+def document_pages(
+    source: str, on_bad_line: BadLine, note: Note, options: DocumentOptions
+) -> Iterator[tuple[str, Callable[[], Page]]]:
+    """Yield the place of each page, for messages, and a function that gives it or raises CorpusError.
 
-    Documents are in the order of their paths; other files are named in a note. Raises CorpusError if there is none.
+    Documents are in the order of their paths; what is left out is said. Raises CorpusError if there is none.
     """
-    for place, document in _documents(source, on_bad_line, note):
-        yield from ((place, read) for read in _sources_of(document))
+    for place, document in read_documents(source, on_bad_line, note, options):
+        try:
+            for page in document.pages:
+                yield place, partial(_same, page)
+        except CorpusError as problem:
+            on_bad_line(CorpusError(f"{place}: {problem}"))
 
 
-def _documents(source: str, on_bad_line: BadLine, note: Note) -> Iterator[tuple[str, Document]]:
-    """Yield the documents, each with its place for messages, and name other files in a note.
+def _same(page: Page) -> Page:
+    return page
+
+
+def read_documents(
+    source: str, on_bad_line: BadLine, note: Note, options: DocumentOptions, most: int | None = None
+) -> Iterator[tuple[str, Document]]:
+    """Yield the documents with their places for messages; `most`: of each kind.
 
     Raises CorpusError if there is none.
     """
+    said, kinds = _Said(), Counter[str]()
+    if not options.strict and (is_folder(source) or is_archive(source)):
+        on_bad_line = said.leave_out
+    files = list(_found(source, on_bad_line, note))
+    sites = shared_ends(file.start() for file in files if file.suffix in (".html", ".htm", ".xhtml"))
+    with LimitedProcess() as child:
+        for file in files:
+            if most is not None and kinds[file.suffix] >= most:
+                continue
+            try:
+                reading = child.call(
+                    read_document,
+                    file.read(),
+                    file.suffix,
+                    options.encoding or "",
+                    seconds=options.seconds_per_document,
+                )
+            except (CorpusError, LimitExceeded) as problem:
+                on_bad_line(CorpusError(f"{file.place}: {str(problem).removeprefix(f'{file.place}: ')}"))
+                continue
+            kinds[file.suffix] += 1
+            title = chosen_title(reading, name_of(file.id), options.title_from, sites)
+            yield file.place, Document(file.id, said.own_title(title, file.id), reading)
+            said.add(file.place, reading)
+    said.tell(note)
+
+
+@dataclass(slots=True)
+class _Said:
+    """What is to be said about the documents that were read."""
+
+    bad: list[str] = field(default_factory=list)
+    titles: set[str] = field(default_factory=set)
+    repeated: list[str] = field(default_factory=list)
+    guessed: list[str] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def leave_out(self, problem: KbqError) -> None:
+        """Take why a document is left out."""
+        self.bad.append(str(problem))
+
+    def own_title(self, title: str, page_id: str) -> str:
+        """Return a title that no document before has."""
+        if (key := normalised(title)) in self.titles:
+            self.repeated.append(page_id)
+            return f"{title} ({page_id})"
+        self.titles.add(key)
+        return title
+
+    def add(self, place: str, reading: Reading) -> None:
+        """Count what was left out of a document."""
+        self.left_out.update(reading.left_out)
+        if reading.encoding:
+            self.guessed.append(f"{place} ({reading.encoding})")
+
+    def tell(self, note: Note) -> None:
+        """Say it all, in a line for each kind."""
+        for problem in self.bad[:SHOWN]:
+            note(f"left out: {problem}")
+        if len(self.bad) > SHOWN:
+            note(f"left out: {len(self.bad) - SHOWN:,} more documents that cannot be read; --strict refuses the first")
+        if self.left_out:
+            parts = ", ".join(f"{reason} ({count:,})" for reason, count in self.left_out.most_common())
+            note(f"not read within documents: {parts}")
+        if self.guessed:
+            note(f"encodings guessed, as --encoding is not given: {_some(self.guessed)}")
+        if self.repeated:
+            note(f"titles that other documents have, too, so their paths were added: {_some(self.repeated)}")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
+
+
+def _found(source: str, on_bad_line: BadLine, note: Note) -> Iterator[_File]:
+    """Yield the files that are documents, and name others in a note. Raises CorpusError if there is none."""
     root = Path(source)
     if is_archive(source):
-        yield from _members(root, on_bad_line, note)
+        yield from _members(root, note)
         return
     left_out = Counter[str]()
     paths = sorted(_files(root, on_bad_line, left_out)) if is_folder(source) else [root]
     _say(left_out, note)
     if not paths:
-        raise CorpusError(
-            f"{source_name(source)} contains no .txt, .md, .html, .docx or .pdf file: choose another folder"
-        )
+        raise CorpusError(f"{source_name(source)} contains no {KINDS} file: choose another folder")
     for path in paths:
         page_id = path.name if path == root else path.relative_to(root).as_posix()
-        try:
-            yield source_name(str(path)), Document(normal_form("NFC", page_id), _content(path))
-        except CorpusError as problem:
-            on_bad_line(problem)
+        yield _File(source_name(str(path)), normal_form("NFC", page_id), partial(_content, path), partial(_start, path))
+
+
+def _start(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(4096)
+    except OSError:
+        return b""  # where it is read, it is said what is wrong
 
 
 def _content(path: Path) -> bytes:
-    """Read a file, decompressed, but DOCX, which is a zip itself, and PDF as they are.
+    """Read a file, decompressed, but those that are a zip themselves, and PDF, as they are.
 
     Raises CorpusError if it cannot be read, or is too large.
     """
-    if path.suffix.lower() not in LIBRARIES:
+    if path.suffix.lower() not in (*ZIPPED, ".pdf"):
         return read_bytes(str(path), CorpusError)
     try:
         if (size := path.stat().st_size) > LARGEST:
-            raise CorpusError(
-                f"{source_name(str(path))}: it has {size:,} bytes, {LARGEST:,} at most are read: divide it"
-            )
+            raise CorpusError(f"it has {size:,} bytes, {LARGEST:,} at most are read: divide it")
         return path.read_bytes()
     except OSError as reason:
         raise _unreadable(path, reason) from None
@@ -179,34 +280,54 @@ def is_archive(source: str) -> bool:
     return len(members) > 1 or any(map(is_document, members))
 
 
-def _members(path: Path, on_bad_line: BadLine, note: Note) -> Iterator[tuple[str, Document]]:
+def refuse_other_kinds(source: str) -> None:
+    """Refuse a file of a kind that kbq does not read, and say what to do. Raises CorpusError."""
+    path = PurePath(source)
+    suffixes = "".join(path.suffixes[-2:]).lower()
+    kind = ".tar" if suffixes.startswith(".tar.") else path.suffix.lower()
+    if source != "-" and kind in OTHERS and not is_folder(source):
+        raise CorpusError(f"{source_name(source)} {OTHERS[kind]}")
+    suffix = without_compression(path).suffix.lower()
+    if source != "-" and lacks_library(suffix) and not is_folder(source):
+        raise CorpusError(f"{source_name(source)} needs a further package: {INSTALL}")
+
+
+def _members(path: Path, note: Note) -> Iterator[_File]:
     name = source_name(str(path))
-    with zipfile.ZipFile(path) as archive:
-        members = sorted((one for one in archive.infolist() if is_member(one)), key=lambda one: one.filename)
-        wanted = [one for one in members if is_document(PurePath(one.filename))]
-        _say(Counter(PurePath(one.filename).suffix.lower() for one in members if one not in wanted), note)
-        if not wanted:
-            raise CorpusError(f"{name} contains no .txt, .md, .html, .docx or .pdf file: choose another archive")
-        for one in wanted:
-            place = f"{name}/{one.filename}"
-            try:
-                most = LARGEST if PurePath(one.filename).suffix.lower() in LIBRARIES else LONGEST
-                if one.file_size > most:
-                    raise CorpusError(f"{place}: it has {one.file_size:,} bytes, {most:,} at most are read: divide it")
-                yield place, Document(normal_form("NFC", one.filename), archive.read(one))
-            except CorpusError as problem:
-                on_bad_line(problem)
-            except (OSError, EOFError, RuntimeError, ValueError, zlib.error, LZMAError, zipfile.BadZipFile) as reason:
-                on_bad_line(CorpusError(f"{place}: cannot be read ({first_line(reason)}): pack the archive again"))
+    archive = zipfile.ZipFile(path)
+    members = sorted((one for one in archive.infolist() if is_member(one)), key=lambda one: one.filename)
+    wanted = [one for one in members if is_document(PurePath(one.filename))]
+    _say(Counter(_kind(PurePath(one.filename)) for one in members if one not in wanted), note)
+    if not wanted:
+        raise CorpusError(f"{name} contains no {KINDS} file: choose another archive")
+    for one in wanted:
+        page_id = normal_form("NFC", one.filename)
+        yield _File(f"{name}/{one.filename}", page_id, partial(_unpacked, path, one), bytes)
+    archive.close()
+
+
+def _unpacked(path: Path, member: zipfile.ZipInfo) -> bytes:
+    most = LARGEST if PurePath(member.filename).suffix.lower() in (*ZIPPED, ".pdf") else LONGEST
+    if member.file_size > most:
+        raise CorpusError(f"it has {member.file_size:,} bytes, {most:,} at most are read: divide it")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.read(member)
+    except (OSError, EOFError, RuntimeError, ValueError, zlib.error, LZMAError, zipfile.BadZipFile) as reason:
+        raise CorpusError(f"cannot be read ({first_line(reason)}): pack the archive again") from None
+
+
+def _kind(path: PurePath) -> str:
+    return "lock files of Office" if path.name.startswith(LOCK) else path.suffix.lower()
 
 
 def _say(left_out: Counter[str], note: Note) -> None:
     if left_out:
-        kinds = [f"{suffix or 'without a suffix'} ({count})" for suffix, count in left_out.most_common(SHOWN)]
+        common = sorted(left_out.items(), key=lambda one: (-one[1], one[0]))[:SHOWN]
+        kinds = [f"{suffix or 'without a suffix'} ({count})" for suffix, count in common]
         files = "1 file" if left_out.total() == 1 else f"{left_out.total():,} files"
-        needed = (
-            f" (.docx and .pdf: {INSTALL})" if any(lacks_library(PurePath(f"x{suffix}")) for suffix in left_out) else ""
-        )
+        lacking = [suffix for suffix in left_out if lacks_library(suffix)]
+        needed = f" ({', '.join(lacking)}: {INSTALL})" if lacking else ""
         note(f"{files} left out: {', '.join(kinds)}{', …' if len(left_out) > SHOWN else ''}{needed}")
 
 
@@ -238,7 +359,7 @@ def _files(root: Path, on_bad_line: BadLine, left_out: Counter[str]) -> Iterator
                 elif is_document(path) and (entry.is_file() or not path.exists()):
                     yield path
                 elif entry.is_file():
-                    left_out[path.suffix.lower()] += 1
+                    left_out[_kind(path)] += 1
             except OSError as reason:  # of a link that leads to where one may not look, or round in a circle
                 if is_document(path) or reason.errno != errno.ELOOP:
                     on_bad_line(_unreadable(path, reason))

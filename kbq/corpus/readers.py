@@ -6,12 +6,12 @@
 | jsonl | a line `{"id", "title", "text"}` | `id` | `text` split at blank lines; or a list `paragraphs` |
 | squad | an article of a SQuAD file | `id`, else `title` | its `context`s |
 | dpr | consecutive rows with the same title | id of the first passage | passages, each numbered by its own id |
-| text | a .txt, .md, .html, .docx or .pdf file | path in the folder or zip | split at blank lines, without headings |
+| text | a document, or a page of a PDF | path in the folder or zip | as its reader sees them |
 | table | a row of CSV, TSV or Parquet | `id` | `text` split at blank lines |
 
 Columns of a table and fields of jsonl may be named otherwise (`CorpusColumns`). jsonl and kilt may be one JSON array.
 Titles and paragraphs are cleaned by `clean_text` and otherwise unchanged; character positions refer to the cleaned
-text. Marks of Markdown become blanks, so that positions stay those of the source. Blank paragraphs, title lines and
+text; those of documents to the text that is shown. Blank paragraphs, title lines and
 KILT headings are left out, and the others keep their numbers; a page without paragraphs is still a page. The other
 fields of a kilt or jsonl line are the page's metadata, except kilt's `_id`, `anchors` and `categories`. Ids are
 stripped strings, so 7 and "7" are the same id; a duplicate id (squad: title, where there are no ids) is a bad line. One
@@ -26,11 +26,19 @@ from itertools import chain, groupby
 from pathlib import Path, PurePath
 from typing import NamedTuple, TypeAlias, TypeVar, get_args
 
-from kbq.answers import CorpusColumns, CorpusFormat
-from kbq.corpus.documents import blocks, document_pages, is_archive, is_document, is_folder, without_compression
+from kbq.answers import CorpusColumns, CorpusFormat, DocumentOptions
+from kbq.corpus.documents import (
+    blocks,
+    document_pages,
+    is_archive,
+    is_document,
+    is_folder,
+    refuse_other_kinds,
+    without_compression,
+)
 from kbq.corpus.metadata import clean_metadata, jsonable
-from kbq.corpus.office import INSTALL, LIBRARIES, lacks_library
 from kbq.corpus.pages import Page, PageIds, Paragraph, refuse_long_names
+from kbq.corpus.reading import LIBRARIES
 from kbq.errors import CorpusError
 from kbq.storage.files import as_path
 from kbq.storage.lines import WHOLE, BadLine, Line, parse_json_lines, read_lines, refuse, source_name, whole_text
@@ -65,19 +73,21 @@ def read_corpus(
     known_ids: Iterable[str] = (),
     columns: CorpusColumns | None = None,
     note: Note = unheard,
+    documents: DocumentOptions | None = None,
 ) -> Iterator[Page]:
     """Stream the pages of a corpus, plain or compressed with gzip, xz, bzip2, Zstandard or zip.
 
     To skip bad lines and collect them: `problems = []`, then `on_bad_line=problems.append`.
 
     Args:
-        source: a file, a folder or zip of .txt, .md, .html, .docx and .pdf files, or "-" for standard input.
+        source: a file, a folder or zip of documents, or "-" for standard input.
         format: see the table above; "auto" recognises it by the first line, or else by the path.
         on_bad_line: called with the `CorpusError` of a bad line (squad: article; text: file); if it returns, the line
             is skipped. The default raises.
         known_ids: page ids that are taken already, for instance in the knowledge base to append to.
         columns: what holds id, title and text, of tables and jsonl.
-        note: called with what is left out of a folder.
+        note: called with what is left out of a folder, and of documents.
+        documents: how documents are read.
 
     Raises:
         CorpusError: a bad line, no page at all, an unknown format, or a file that cannot be read.
@@ -87,7 +97,7 @@ def read_corpus(
         raise CorpusError(f"{source_name(source)}: format {format!r} is unknown: {_CHOOSE}")
     known, page_ids = PageIds(known_ids), PageIds()
     count = 0
-    for location, read_page in _pages(source, format, on_bad_line, columns or CorpusColumns(), note):
+    for location, read_page in _pages(source, format, on_bad_line, columns or CorpusColumns(), note, documents):
         try:
             page = read_page()
             refuse_long_names(page)
@@ -108,16 +118,22 @@ def read_corpus(
 
 
 def _pages(
-    source: str, format: CorpusFormat, on_bad_line: BadLine, columns: CorpusColumns, note: Note
+    source: str,
+    format: CorpusFormat,
+    on_bad_line: BadLine,
+    columns: CorpusColumns,
+    note: Note,
+    documents: DocumentOptions | None,
 ) -> Iterator[Source]:
     name = source_name(source)
+    refuse_other_kinds(source)
     if format == "auto":
         format = _format_of_path(source)
     lines = read_lines(source, CorpusError, on_bad_line)
     if format == "auto":
         format, lines = _recognised(source, lines, columns)
     if format == "text":
-        return document_pages(source, on_bad_line, note)
+        return document_pages(source, on_bad_line, note, documents or DocumentOptions())
     if format == "table":
         return _table_pages(source, on_bad_line, columns)
     if format == "squad":
@@ -139,8 +155,6 @@ def _format_of_path(source: str) -> CorpusFormat:
     if SUFFIXES.get(path.suffix.lower()) in ("csv", "parquet", "xlsx"):
         return "table"
     if path.suffix.lower() in LIBRARIES and not Path(source).is_dir():
-        if lacks_library(path):
-            raise CorpusError(f"{source_name(source)} needs a further package: {INSTALL}")
         return "text"
     return "auto"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
-from kbq.answers import CorpusColumns, CorpusFormat, WantedKind
+from kbq.answers import CorpusColumns, CorpusFormat, DocumentOptions, WantedKind
 from kbq.errors import KnowledgeBaseError
 from kbq.options import Option, check
 from kbq.storage.files import as_path
@@ -23,6 +23,7 @@ class BuildOptions:
 
     format: Annotated[CorpusFormat, Option("Format of the corpus.")] = "auto"
     columns: CorpusColumns | None = None  # what a table, or jsonl, calls the columns of ids, titles and texts
+    documents: DocumentOptions | None = None
     index: Annotated[WantedKind, Option("auto: exact up to about 2 million kept tokens, compact above.")] = "auto"
     bm25: Annotated[bool, Option("Also index the words; --append does as the build did.", flag="--bm25/--no-bm25")] = (
         True
@@ -46,6 +47,7 @@ class CorpusWords(TypedDict, total=False):
 
     format: CorpusFormat
     columns: CorpusColumns | None
+    documents: DocumentOptions | None
     workers: int
     report: "Callable[[Counts], None]"
     report_stage: Report

@@ -268,7 +268,7 @@ def _pages(
     """Read the pages of a file or folder, or check those that were made in Python; count the lines left out."""
     bad_lines = BadLines(corpus, options.skip_bad_lines, note)
     if isinstance(corpus, str | Path):
-        pages = read_corpus(corpus, options.format, bad_lines.add, known_ids, options.columns, note)
+        pages = read_corpus(corpus, options.format, bad_lines.add, known_ids, options.columns, note, options.documents)
         return bad_lines.all_or_none(pages), bad_lines
     made = given(corpus, CorpusError, "a corpus is", "a path, or a list of pages")
     return checked_pages(made, known_ids), bad_lines

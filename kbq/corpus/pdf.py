@@ -1,0 +1,303 @@
+"""PDF: the characters that PDFium finds become blocks of text in reading order, without what every page repeats.
+
+Source: PDFium's fpdf_text.h.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from kbq.corpus.blocks import BOLD, Block, Contents
+from kbq.errors import CorpusError, first_line
+
+GAP = 1.2  # of the size of letters, from which on words of a row may be of two columns
+CELL = 2.5  # and from which on they are cells of a table, where there are no columns
+MARGIN, EDGE = 0.15, 0.08  # share of a page's height in which running lines are looked for, and where one page has any
+REPEATED = 0.3  # of the pages have a running line
+LARGER = 1.12  # than most letters: a heading
+SHORT = 0.8  # of a column: a line that ends a sentence here ends a paragraph, too
+VOCABULARY = Path(__file__).parents[1] / "models" / "default" / "tokenizer.json"
+HYPHENS = "\x02\ufffe"  # PDFium's signs for a hyphen at the end of a line
+_NUMBER = re.compile(
+    r"\W*(?:(?:page|seite|p\.|s\.)\s*)?(?:\d{1,4}|[ivxlc]{1,7})(?:\s*(?:/|of|von)\s*\d{1,4})?\W*", re.IGNORECASE
+)
+_ENDS = re.compile(r"[.!?:;»”\"')\]]\s*$")
+_BULLET = re.compile(r"\s*(?:[•▪‣◦–*]|\d{1,2}[.)])\s")
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+
+
+@dataclass(slots=True)
+class Line:
+    """Words beside one another; places are in points, from the lower left corner of the page."""
+
+    text: str
+    left: float
+    right: float
+    base: float  # of the letters
+    size: float
+    is_bold: bool
+    is_row: bool = False  # its words stand in cells
+
+
+@dataclass(slots=True)
+class Sheet:
+    """A page."""
+
+    number: int
+    height: float
+    lines: list[Line]
+
+
+def pdf_contents(content: bytes) -> Contents:
+    """Read a PDF. Raises CorpusError if it cannot be read, is encrypted, or has no text."""
+    import pypdfium2
+    from pypdfium2.raw import FPDF_ERR_PASSWORD
+
+    try:
+        pdf = pypdfium2.PdfDocument(content)
+        facts, count = pdf.get_metadata_dict(skip_empty=True), len(pdf)
+        sheets = [Sheet(number, page.get_height(), _lines(page.get_textpage())) for number, page in _pages(pdf)]
+    except pypdfium2.PdfiumError as error:
+        if getattr(error, "err_code", None) == FPDF_ERR_PASSWORD:
+            raise CorpusError("it is encrypted: save it without a password") from None
+        raise CorpusError(f"it cannot be read ({first_line(error)}): check that it is a PDF") from None
+    full = [sheet for sheet in sheets if sheet.lines]
+    if not full:
+        which = "its 1 page has" if count == 1 else f"its {count:,} pages have"
+        raise CorpusError(f"{which} no text: they may be scanned, so have their text recognised first (OCR)")
+    left_out = Counter({"pages without text": count - len(full)})
+    usual = Counter[float]()
+    for line in (line for sheet in full for line in sheet.lines):
+        usual[round(line.size, 1)] += len(line.text)
+    body = usual.most_common(1)[0][0]
+    left_out["running headers, footers and page numbers"] = _without_running_lines(full, body)
+    known = {word.casefold() for sheet in full for line in sheet.lines for word in _WORD.findall(line.text)[1:-1]}
+    pages = [(sheet.number, list(_blocks(_in_order(sheet.lines), body, known))) for sheet in full]
+    metadata: dict[str, object] = {
+        "author": facts.get("Author", ""),
+        "date": _date(facts.get("CreationDate", "")),
+        "url": next((value for value in facts.values() if re.fullmatch(r"https?://\S+", value)), ""),
+    }
+    return Contents(pages, facts.get("Title", ""), metadata, left_out)
+
+
+def _pages(pdf: Any) -> Iterator[tuple[int, Any]]:
+    for number in range(len(pdf)):
+        page = pdf[number]
+        yield number + 1, page
+        page.close()
+
+
+def _date(written: str) -> str:
+    found = re.match(r"D:(\d{4})(\d\d)(\d\d)", written)
+    return "-".join(found.groups()) if found else ""
+
+
+def _lines(textpage: Any) -> list[Line]:
+    """Return the lines of a page in the order of the file; words that stand far apart are of two lines."""
+    from pypdfium2 import raw
+
+    text = textpage.get_text_range()
+    if len(text) != textpage.count_chars():  # it has letters of two code units
+        text = "".join(chr(raw.FPDFText_GetUnicode(textpage, place)) for place in range(textpage.count_chars()))
+    found: list[Line] = []
+    for run in re.finditer(rf"[^\r\n{HYPHENS}]+[{HYPHENS}]?", text):
+        line: Line | None = None
+        for word in re.finditer(r"\S+", run[0]):
+            first, last = run.start() + word.start(), run.start() + word.end() - 1
+            left, base, _, _ = textpage.get_charbox(first, loose=True)
+            right = textpage.get_charbox(last - (word[0][-1] in HYPHENS and last > first), loose=True)[2]
+            if line and -line.size < left - line.right <= GAP * line.size:
+                line.text, line.right = f"{line.text} {word[0]}", right
+                continue
+            line = Line(word[0], left, right, base, *_letters(textpage, first))
+            found.append(line)
+    return [line for line in found if line.text.strip(HYPHENS + " ")]
+
+
+def _letters(textpage: Any, place: int) -> tuple[float, bool]:
+    """Return the size of a letter, in points, and whether it is bold."""
+    import ctypes
+
+    from pypdfium2 import raw
+
+    size, scale = raw.FPDFText_GetFontSize(textpage, place), raw.FS_MATRIX()
+    if raw.FPDFText_GetMatrix(textpage, place, scale):  # some programs write letters of size 1, and scale them
+        size *= abs(scale.d) or abs(scale.b) or 1
+    name = ctypes.create_string_buffer(128)
+    raw.FPDFText_GetFontInfo(textpage, place, name, 128, ctypes.c_int())
+    is_bold = raw.FPDFText_GetFontWeight(textpage, place) >= 600
+    return size, is_bold or re.search(rb"bold|black|heavy", name.value.lower()) is not None
+
+
+def _rows(lines: Iterable[Line]) -> list[list[Line]]:
+    """Group lines that follow one another and stand beside one another."""
+    rows: list[list[Line]] = []
+    for line in lines:
+        if rows and abs(rows[-1][-1].base - line.base) < 0.4 * line.size and line.left > rows[-1][-1].left:
+            rows[-1].append(line)
+        else:
+            rows.append([line])
+    return rows
+
+
+def _without_running_lines(sheets: Sequence[Sheet], body: float) -> int:
+    """Remove the lines at the upper and lower edge that come again, or are page numbers; return how many there were."""
+    candidates = [(sheet, line) for sheet in sheets for line in sheet.lines if _edge(sheet, line) < MARGIN]
+    seen = Counter({key: len(on) for key, on in _by_place(candidates).items()})
+    least = max(2, REPEATED * len(sheets)) if len(sheets) < 10 else 3
+    count = 0
+    for sheet, line in candidates:
+        is_number = _NUMBER.fullmatch(line.text) and _is_outermost(sheet, line)
+        is_small = line.size < 0.93 * body and _edge(sheet, line) < EDGE and _is_outermost(sheet, line)
+        if seen[_place(sheet, line)] >= least or is_number or is_small:
+            sheet.lines = [other for other in sheet.lines if other is not line]
+            count += 1
+    return count
+
+
+def _by_place(candidates: Iterable[tuple[Sheet, Line]]) -> dict[tuple[int, str], set[int]]:
+    found: dict[tuple[int, str], set[int]] = {}
+    for sheet, line in candidates:
+        found.setdefault(_place(sheet, line), set()).add(sheet.number)
+    return found
+
+
+def _place(sheet: Sheet, line: Line) -> tuple[int, str]:
+    """Return where a line stands, in twentieths of the page, and its text without numbers."""
+    return round(20 * line.base / sheet.height), re.sub(r"\d+|\b[ivxlc]+\b", "#", line.text.strip(HYPHENS))
+
+
+def _edge(sheet: Sheet, line: Line) -> float:
+    return min(line.base, sheet.height - line.base) / sheet.height
+
+
+def _is_outermost(sheet: Sheet, line: Line) -> bool:
+    """Whether no other line is further out, but one that stands beside it, and the next is far away."""
+    others = [other.base - line.base for other in sheet.lines if abs(other.base - line.base) > 0.5 * line.size]
+    below, above = [-one for one in others if one < 0], [one for one in others if one > 0]
+    return (not below or not above) and min(below + above, default=99) > 1.6 * line.size
+
+
+def _in_order(lines: list[Line]) -> list[Line]:
+    """Return lines in reading order: of columns that the file has row by row, the left one first."""
+    rows = _rows(lines)
+    gutter = _gutter([row for row in rows if len(row) == 2])
+    if gutter is None:
+        return [_joined_row(row) for row in rows]
+    ordered, right = [], list[Line]()
+    for row in rows:
+        if any(line.left < gutter < line.right for line in row):  # it is as wide as both columns
+            ordered += [*right, *row]
+            right = []
+            continue
+        ordered += [line for line in row if line.right <= gutter]
+        right += [line for line in row if line.left >= gutter]
+    return ordered + right
+
+
+def _gutter(pairs: list[list[Line]]) -> float | None:
+    """Return a place between two columns of text; None where the rows are those of a table, or there are few."""
+    if len(pairs) < 4:
+        return None
+    begin = median(second.left for _, second in pairs)
+    width = begin - median(first.left for first, _ in pairs)
+    fitting = [first.right for first, second in pairs if first.right < begin and abs(second.left - begin) < 0.1 * width]
+    if len(fitting) < 0.7 * len(pairs):
+        return None
+    is_text = median(len(one.text.split()) for pair in pairs for one in pair) >= 3.5
+    is_filled = begin - max(fitting) < 0.2 * width and begin - median(fitting) < 0.4 * width
+    return begin - 1 if is_text and is_filled else None
+
+
+def _joined_row(row: list[Line]) -> Line:
+    first, last = row[0], row[-1]
+    is_row = any(after.left - before.right > CELL * before.size for before, after in pairwise(row))
+    text = " ".join(line.text for line in row)
+    return Line(text, first.left, last.right, first.base, first.size, all(line.is_bold for line in row), is_row)
+
+
+def _blocks(lines: Sequence[Line], body: float, known: set[str]) -> Iterator[Block]:
+    """Yield the paragraphs and headings of a page."""
+    leading = median([one.base - two.base for one, two in pairwise(lines) if 0 < one.base - two.base < 40] or [body])
+    block: list[Line] = []
+    for line in lines:
+        if block and _begins(block, line, lines, leading, body):
+            yield _block(block, body, known)
+            block = []
+        block.append(line)
+    if block:
+        yield _block(block, body, known)
+
+
+def _level(line: Line, body: float) -> int:
+    if line.size > LARGER * body:
+        return 1
+    return BOLD if line.is_bold else 0
+
+
+def _begins(block: list[Line], line: Line, lines: Sequence[Line], leading: float, body: float) -> bool:
+    """Whether a line begins another paragraph than the one before it."""
+    before, down = block[-1], block[-1].base - line.base
+    if before.text[-1:] in HYPHENS and not line.is_row:
+        return False
+    if _level(before, body) != _level(line, body) or before.is_row or line.is_row or _BULLET.match(line.text):
+        return True
+    goes_on = not _ENDS.search(before.text)
+    if down < -leading or down > 8 * leading:  # another column
+        return not goes_on
+    if _level(line, body) == 1:
+        return abs(before.size - line.size) > 1 or down > 1.7 * line.size
+    if abs(before.size - line.size) > 0.1 * body or down > 1.35 * leading + 0.2 * (line.size - body):
+        return True
+    column = [one for one in lines if abs(one.left - before.left) < 3 * body]
+    width = max(one.right for one in column) - min(one.left for one in column)
+    is_indented = line.left - before.left > 0.7 * body and len(block) > 1
+    return not goes_on and (is_indented or before.right < before.left + SHORT * width)
+
+
+def _block(lines: list[Line], body: float, known: set[str]) -> Block:
+    text = lines[0].text
+    for line in lines[1:]:
+        text = joined(text, line.text, known)
+    text = " ".join(re.sub(f"[{HYPHENS}]", "-", text).split())
+    level = _level(lines[0], body)
+    if level and (len(text) > 200 or (level == BOLD and _ENDS.search(text))):
+        level = 0
+    return Block(text, level, size=lines[0].size)
+
+
+def joined(before: str, after: str, known: Iterable[str]) -> str:
+    """Join two lines. A hyphen between them stays where it is part of a word.
+
+    >>> joined("was an Aus-", "trian writer", ()), joined("a well-", "known book", ()), joined("in Baden-", "Baden", ())
+    ('was an Austrian writer', 'a well-known book', 'in Baden-Baden')
+    """
+    hyphen = re.search(rf"(?<=\w)[-‐\u00ad{HYPHENS}]$", before)
+    first = re.match(r"[^\W_]+", after)
+    if not hyphen or not first:
+        return f"{before} {after}"
+    stem = before[:-1]
+    left = re.search(r"[^\W_]+$", stem)
+    whole = f"{left[0] if left else ''}{first[0]}".casefold()
+    if not first[0][0].islower():
+        return f"{stem}-{after}"
+    words = _vocabulary()
+    if whole in known or whole in words or before[-1] == "\u00ad":
+        return stem + after
+    halves = [left[0].casefold() if left else "", first[0].casefold()]
+    are_words = all(len(half) > 2 and (half in known or half in words) for half in halves)
+    return f"{stem}-{after}" if are_words else stem + after
+
+
+@cache
+def _vocabulary() -> frozenset[str]:
+    """Return the words that the default model knows."""
+    return frozenset(json.loads(VOCABULARY.read_text("utf-8"))["model"]["vocab"])

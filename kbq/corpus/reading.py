@@ -1,0 +1,392 @@
+"""Reading: the bytes of a document become its titles, its paragraphs as a reader sees them, and what was left out.
+
+`read_document` is one pure function, so that it can be called in a process with limits; nothing in a document is run,
+fetched or included.
+"""
+
+import html
+import io
+import re
+import subprocess
+import tomllib
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any
+
+from kbq.answers import TitleFrom
+from kbq.corpus.blocks import BOLD, Block, Contents
+from kbq.corpus.html_blocks import html_contents
+from kbq.corpus.metadata import jsonable
+from kbq.corpus.pdf import joined, pdf_contents
+from kbq.errors import CorpusError, KbqError, first_line
+from kbq.storage.lines import LONGEST
+from kbq.storage.spreadsheet import COMPOUND, unpacked_sizes
+from kbq.text.encodings import decode
+from kbq.text.letters import clean_text, normalised
+
+INSTALL = "pip install '.[documents]' in the checkout of kbq"
+LARGEST = 2**28  # bytes of a document, and of one that is unpacked
+DEEPEST_MATTER = 64 * 1024  # characters of front matter
+# What pandoc calls the formats that only it reads.
+PANDOC = {
+    ".docx": "docx", ".odt": "odt", ".rtf": "rtf", ".epub": "epub", ".pptx": "pptx", ".mediawiki": "mediawiki",
+    ".wiki": "mediawiki", ".tex": "latex", ".latex": "latex", ".rst": "rst", ".org": "org", ".ipynb": "ipynb",
+    ".fb2": "fb2", ".textile": "textile",
+}  # fmt: skip
+ZIPPED = (".docx", ".odt", ".epub", ".pptx")
+LIBRARIES = dict.fromkeys(PANDOC, "pypandoc") | {".pdf": "pypdfium2"}
+PLAIN = {".txt", ".text", ".md", ".markdown", ".html", ".htm", ".xhtml"}
+_NO_TITLE = re.compile(
+    r"[\W\d_]*|\W*(anonymous|unspecified|no title|unbenannt|unknown|title|titel|none)\W*"
+    r"|(microsoft|ms)? ?(word|powerpoint|excel|publisher) [-–] .*"
+    r"|(untitled|unbenannt|document|dokument|presentation|präsentation|layout|slide|folie|page|seite|scan)[-_ ]?\d*"
+    r"|(powerpoint|keynote|impress)[- ](presentation|präsentation)"
+    r"|.*\.(docx?|dotx?|indd|odt|rtf|pdf|pptx?|xlsx?|qxd|tex|dvi|fm|p65|ai|cdr|pub|wpd|pages|txt|html?|tmp|md)"
+    r"|(libre ?office|open ?office|google docs|adobe|indesign|pagemaker|quark|latex|pandoc|word)\b.*",
+    re.IGNORECASE,
+)
+_FIRST_LINE = re.compile(r"\S.{0,98}[^\s.!?:;,]")
+_LISTED = re.compile(r"\s*(?:[-*•–]\s|\d{1,2}[.)]\s|[^\s:][^:.]{0,30}:\s)")
+_PARTS = re.compile(r" (?:[|\-–—·•»:]|::) ")
+_WIKI_SITE = re.compile(r" [-–—] (Wiki(pedia|source|quote|voyage|news)|Wiktionary)\b.*")
+_WIKI = r"!?\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]"
+
+
+@dataclass(frozen=True, slots=True)
+class Titles:
+    """What may be the title of a document, each empty where there is none."""
+
+    metadata: str = ""
+    heading: str = ""  # the first of the highest level
+    window: str = ""  # of a browser
+    opening: str = ""  # a first line in bold letters, or of a plain text
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A document."""
+
+    titles: Titles
+    pages: Sequence[tuple[int, Sequence[str]]]  # the number of a page of a PDF, 0 for others, and its paragraphs
+    metadata: dict[str, object] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)  # how often for each reason
+    encoding: str = ""  # that was guessed
+
+
+def lacks_library(suffix: str) -> bool:
+    """Whether files of this kind need a library that is not installed."""
+    library = LIBRARIES.get(suffix)
+    return library is not None and find_spec(library) is None
+
+
+def read_document(content: bytes, suffix: str, encoding: str = "") -> Reading:
+    """Read a document of a kind in `PLAIN` or `LIBRARIES`.
+
+    Raises CorpusError if it cannot be read, is encrypted, or has no text.
+    """
+    try:
+        document, guess = _document(content, suffix, encoding)
+    except CorpusError:
+        raise
+    except KbqError as problem:
+        raise CorpusError(str(problem)) from None
+    except Exception as error:  # libraries raise what their parsers raise
+        raise CorpusError(f"it cannot be read ({first_line(error)}): check that it is a {suffix} file") from None
+    blocks = document.pages[0][1] if document.pages else []
+    heading, opening = _heading(blocks, document), _opening(blocks)
+    titles = Titles(document.title, heading, document.window_title, opening)
+    pages = [(number, _paragraphs(blocks)) for number, blocks in document.pages]
+    pages = [(number, texts) for number, texts in pages if texts]
+    if not pages:
+        raise CorpusError("it has no text")
+    metadata = {name: value for name, value in document.metadata.items() if value not in ("", None)}
+    return Reading(titles, pages, metadata, dict(+document.left_out), guess)
+
+
+def _document(content: bytes, suffix: str, encoding: str) -> tuple[Contents, str]:
+    if content.startswith(COMPOUND):
+        raise CorpusError("it is encrypted, or of an old version of Word: save it as .docx without a password")
+    if suffix == ".pdf":
+        return pdf_contents(content), ""
+    if suffix in ZIPPED:
+        return _by_pandoc(content, suffix), ""
+    if suffix in (".html", ".htm", ".xhtml"):
+        text, guess = decode(content, _declared(content[:4096]), encoding)
+        return html_contents(text), guess
+    if suffix == ".rtf":
+        return _by_pandoc(content, suffix), ""
+    text, guess = decode(content, "", encoding)
+    text = re.sub("\r\n?", "\n", text)
+    if suffix in PANDOC:
+        return _by_pandoc(text.encode("utf-8", "replace"), suffix), guess
+    return (_text_contents(text) if suffix in (".txt", ".text") else _markdown_contents(text)), guess
+
+
+def _declared(head: bytes) -> str:
+    """Return the encoding that a page of HTML or XML declares."""
+    found = re.search(rb"""(?i)<meta[^>]+charset\s*=\s*["']?\s*([\w-]+)|<\?xml[^>]+encoding\s*=\s*["']([\w-]+)""", head)
+    return ((found[1] or found[2]) if found else b"").decode("ascii")
+
+
+def _text_contents(text: str) -> Contents:
+    """Read plain text: blank lines end paragraphs, other ends of lines are blanks, but in lists."""
+    blocks: list[Block] = []
+    for number, block in enumerate(re.split(r"\n[^\S\n]*\n\s*", text.strip("\n"))):
+        lines = [" ".join(line.split()) for line in block.split("\n") if line.strip()]
+        if len(lines) > 1 and re.fullmatch(r"[=\-*~#]{3,}", lines[1]):  # underlined
+            blocks.append(Block(lines[0], 1 if not blocks else 2))
+            lines = lines[2:]
+        elif not number and len(lines) == 1 and _FIRST_LINE.fullmatch(lines[0]):
+            blocks.append(Block(lines.pop(), BOLD))
+        whole = ""
+        for line in lines:
+            if whole and _LISTED.match(line) and (_LISTED.match(whole) or len(lines) > 2):
+                blocks.append(Block(whole))
+                whole = ""
+            whole = joined(whole, line, ()) if whole else line
+        if whole:
+            blocks.append(Block(whole))
+    return Contents([(0, blocks)])
+
+
+def _markdown_contents(text: str) -> Contents:
+    """Read Markdown as it is rendered, with the links between notes and comments that many editors know."""
+    from markdown_it import MarkdownIt
+
+    metadata, text = _front_matter(text)
+    parts = re.split(r"(?m)(^ {0,3}(`{3,}|~{3,}).*?^ {0,3}\2[`~]*[ \t]*$)", text, flags=re.DOTALL)
+    for place in range(0, len(parts), 3):  # what is not code
+        part = re.sub(r"%%.*?%%", "", parts[place], flags=re.DOTALL)
+        part = re.sub(r"!\[\[[^\[\]]*\]\]", "", part)
+        part = re.sub(_WIKI, lambda found: found[1].split("#")[0] or found[1], part)
+        part = re.sub(r"(?m)^\[\^[^\]\s]+\]:[ \t]*", "\n", part)
+        part = re.sub(r"(?<!\\)\[\^[^\]\s]{1,100}\]", "", part)
+        part = re.sub(r"(?m)^([ \t>]*)\[!\w+\][-+]?[ \t]*(.*)$", r"\1**\2**\n\1", part)
+        part = re.sub(r"(?m)[ \t]+\^[\w-]+[ \t]*$", "", part)
+        parts[place] = re.sub(r"(?m)^([ \t]*[-*+][ \t]+)\[[ xX]\][ \t]+", r"\1", part)
+    del parts[2::3]
+    markdown = MarkdownIt("commonmark", {"html": True, "maxNesting": 50}).enable(["table", "strikethrough"])
+    document = html_contents(f"<body>{markdown.render(''.join(parts))}", is_whole=True)
+    title = str(metadata.pop("title", "") or "")
+    for name in ("canonical", "permalink", "source", "link"):
+        if "url" not in metadata and re.fullmatch(r"https?://\S+", str(metadata.get(name, ""))):
+            metadata["url"] = metadata[name]
+    return Contents(document.pages, title, metadata, document.left_out)
+
+
+def _front_matter(text: str) -> tuple[dict[str, object], str]:
+    """Return the fields of front matter (YAML between lines of ---, TOML between +++), and the rest of a text."""
+    parsers: dict[str, Callable[[str], Any]] = {"---": _yaml, "+++": tomllib.loads}
+    found = re.match(r"(---|\+\+\+)[ \t]*\n(.*?)^(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", text, re.DOTALL | re.MULTILINE)
+    if not found or len(found[2]) > DEEPEST_MATTER:
+        return {}, text
+    rest = text[found.end() :]
+    try:
+        fields = parsers[found[1]](found[2])
+    except (ValueError, RecursionError):
+        return {}, rest if all(":" in line or not line.strip() for line in found[2].split("\n")) else text
+    if fields is None:
+        return {}, rest
+    return (jsonable(fields), rest) if isinstance(fields, dict) else ({}, text)
+
+
+def _yaml(text: str) -> Any:
+    """Parse YAML, whose values stay text as written. Raises ValueError, for aliases, too, which may mean any length."""
+    import yaml  # imported on demand; transformers needs it, too
+
+    try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.BaseLoader)):
+            raise ValueError("it has aliases")
+        return yaml.load(text, yaml.BaseLoader)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+def _by_pandoc(content: bytes, suffix: str) -> Contents:
+    """Let pandoc write a document as HTML; it is allowed no file but this one, and no network."""
+    import pypandoc
+
+    facts: dict[str, str] = {}
+    if suffix in ZIPPED:
+        if not content.startswith(b"PK"):
+            raise CorpusError(f"it is not a {suffix} file: check what it is, and rename it or save it anew")
+        content, facts = _prepared(content, suffix)
+    command = [pypandoc.get_pandoc_path(), "--sandbox", "--from", PANDOC[suffix], "--to", "html5", "--standalone"]
+    done = subprocess.run([*command, "--wrap=none", "--quiet"], input=content, capture_output=True, check=False)
+    if done.returncode:
+        reason = done.stderr.decode("utf-8", "replace").strip().split("\n")[0][:200]
+        raise CorpusError(f"it cannot be read ({reason}): check that it is a {suffix} file")
+    document = html_contents(done.stdout.decode("utf-8", "replace"), is_whole=True)
+    document.window_title = ""
+    if facts.get("title"):
+        document.title = facts["title"]
+    urls = [facts.get(name, "") for name in ("source", "identifier", "subject", "description")]
+    document.metadata |= {
+        "author": facts.get("creator") or document.metadata["author"],
+        "date": facts.get("modified", facts.get("date", ""))[:10] or document.metadata["date"],
+        "url": next((url for url in urls if re.fullmatch(r"https?://\S+", url)), ""),
+    }
+    return document
+
+
+def _prepared(content: bytes, suffix: str) -> tuple[bytes, dict[str, str]]:
+    """Return a file of Office with what pandoc does not read made plain, and the facts in its metadata."""
+    from lxml import etree
+
+    parser = etree.XMLParser(resolve_entities=False, no_network=True)
+    written = io.BytesIO()
+    facts: dict[str, str] = {}
+    with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(written, "w") as changed:
+        for size, most in zip(unpacked_sizes(archive), (LARGEST, LONGEST), strict=True):
+            if size > most:
+                raise CorpusError(f"it unpacks to {size:,} bytes, {most:,} at most are read: divide it")
+        names = archive.namelist()
+        if suffix == ".docx" and "word/document.xml" not in names:
+            raise CorpusError("it is not a .docx file: check what it is, and rename it or save it anew")
+        for name in names:
+            part = archive.read(name)
+            if name in ("docProps/core.xml", "meta.xml") or name.endswith(".opf"):
+                root = etree.fromstring(part, parser)
+                facts |= {
+                    etree.QName(one).localname: " ".join(one.text.split()) for one in root.iter("{*}*") if one.text
+                }
+            elif name in ("word/document.xml", "content.xml"):
+                root = etree.fromstring(part, parser)
+                _made_plain(root)
+                part = etree.tostring(root)
+            if not name.lower().endswith((".png", ".jpg", ".jpeg", ".gif", ".emf", ".wmf", ".tif", ".tiff", ".svg")):
+                changed.writestr(name, part)
+    return written.getvalue(), facts
+
+
+def _made_plain(root: Any) -> None:
+    """Unwrap results of fields and text boxes of a DOCX, and remove hidden text and comments."""
+    from lxml import etree
+
+    gone = ("instrText", "fldChar", "Fallback", "tracked-changes", "annotation", "annotation-end", "proofErr")
+    for element in list(root.iter(*(f"{{*}}{name}" for name in gone))):
+        _drop(element)
+    for hidden in list(root.iter("{*}vanish")):
+        run = hidden.getparent().getparent()
+        if etree.QName(run).localname == "r" and run.getparent() is not None:
+            _drop(run)
+    for name in ("fldSimple", "smartTag"):
+        for element in list(root.iter(f"{{*}}{name}")):
+            parent, place = element.getparent(), element.getparent().index(element)
+            parent[place : place + 1] = list(element)
+    for box in list(root.iter("{*}txbxContent")):
+        outer = list(box.iterancestors("{*}p"))
+        if outer:
+            for block in reversed(list(box)):
+                outer[-1].addnext(block)
+
+
+def _drop(element: Any) -> None:
+    """Remove an element, but not the text behind it."""
+    parent, before = element.getparent(), element.getprevious()
+    if element.tail:
+        if before is not None:
+            before.tail = (before.tail or "") + element.tail
+        else:
+            parent.text = (parent.text or "") + element.tail
+    parent.remove(element)
+
+
+def _heading(blocks: Sequence[Block], document: Contents) -> str:
+    """Return the heading that is a document's title: of the highest level, or the largest letters."""
+    headings = [one for one in blocks if 0 < one.level < BOLD]
+    if not headings:
+        return ""
+    top = min(one.level for one in headings)
+    tops = [one for one in headings if one.level == top]
+    largest = max(one.size for one in tops)
+    tops = [one for one in tops if one.size >= largest - 0.5]
+    for title in (document.window_title, document.title):
+        for one in tops:
+            if title and normalised(one.text) and normalised(title).startswith(normalised(one.text)):
+                return one.text
+    return tops[0].text if top == 1 or (len(tops) == 1 and blocks[0] is tops[0]) else ""
+
+
+def _opening(blocks: Sequence[Block]) -> str:
+    return blocks[0].text if blocks and blocks[0].level == BOLD else ""
+
+
+def _paragraphs(blocks: Sequence[Block]) -> list[str]:
+    """Join headings with the text that they head."""
+    texts, heads = list[str](), list[str]()
+    for block in blocks:
+        if block.level and block.text not in heads:  # the caption of a box may repeat the title
+            heads.append(block.text)
+        elif not block.level:
+            texts.append(" ".join([*map(_ended, heads), block.text]))
+            heads = []
+    return [*texts, *([" ".join([*map(_ended, heads[:-1]), heads[-1]])] if heads else [])]
+
+
+def _ended(text: str) -> str:
+    return text if re.search(r"[.!?:;…]$", text) else f"{text}."
+
+
+def chosen_title(
+    reading: Reading, name: str, title_from: TitleFrom = "auto", sites: frozenset[str] = frozenset()
+) -> str:
+    """Return the title of a document.
+
+    Args:
+        reading: the document.
+        name: that of its file, as words.
+        title_from: the order in which titles are tried.
+        sites: what the titles of several pages end in; see `shared_ends`.
+    """
+    titles = reading.titles
+    metadata = titles.metadata if is_title(titles.metadata) and _is_seen(reading) else ""
+    window = titles.window if is_title(titles.window) else ""
+    for place in [found.start() for found in _PARTS.finditer(window)]:
+        if window[place:] in sites or re.fullmatch(
+            r" [-–—] (Wiki(pedia|source|quote|voyage|news)|Wiktionary)\b.*", window[place:]
+        ):
+            window = window[:place]
+            break
+    opening = "" if normalised(name) in normalised(titles.opening) else titles.opening
+    orders = {
+        "auto": (metadata, titles.heading, window, opening),
+        "heading": (titles.heading, titles.opening, window, metadata),
+        "metadata": (titles.metadata, titles.window, titles.heading),
+        "name": (),
+    }
+    return clean_text(next(filter(None, (*orders[title_from], name)))).strip()
+
+
+def shared_ends(starts: Iterable[bytes]) -> frozenset[str]:
+    """Return what the titles of several pages of HTML end in, such as " | City Museum"; `starts`: their first bytes."""
+    ends = Counter[str]()
+    for start in starts:
+        found = re.search(rb"(?is)<title[^>]*>([^<]*)", start)
+        if found:
+            text, _ = decode(found[1], _declared(start))
+            title = " ".join(html.unescape(text).split())
+            ends.update({title[part.start() :] for part in _PARTS.finditer(title)})
+    return frozenset(end for end, count in ends.items() if count > 1)
+
+
+def is_title(text: str) -> bool:
+    """Whether a title that metadata state is one, and not that of a template, a program or a file.
+
+    >>> [is_title(text) for text in ("Long Pier", "untitled", "Microsoft Word - draft3.doc", "i-xx_Far-fm.indd")]
+    [True, False, False, False]
+    """
+    return not _NO_TITLE.fullmatch(text.strip())
+
+
+def _is_seen(reading: Reading) -> bool:
+    """Whether the reader of a document sees most words of the title that its metadata state."""
+    titles = reading.titles
+    text = " ".join(
+        [titles.heading, titles.opening, titles.window, *(one for _, texts in reading.pages[:1] for one in texts)]
+    )
+    words, seen = normalised(titles.metadata).split(), set(normalised(text[:20_000]).split())
+    return 2 * sum(word in seen for word in words) >= len(words)

@@ -1,0 +1,75 @@
+"""Encodings: the bytes of a text become letters, by what they declare or, where they declare nothing, by a guess."""
+
+import codecs
+import re
+
+from kbq.errors import KbqError
+
+MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+LOOKED_AT = 2**16  # bytes that a guess is made by
+# Likely ones, the most likely first; others resemble these, and would be guessed for short texts.
+LIKELY = ["cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "shift_jis", "gb18030", "big5", "euc_kr", "euc_jp"]
+SHORT = 12  # letters that are not ASCII, below which only the most likely one is taken
+# Browsers read pages that declare these as what most of them are in truth. Source: encoding.spec.whatwg.org.
+_MEANT = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030"}
+
+
+def decode(content: bytes, declared: str = "", wanted: str = "") -> tuple[str, str]:
+    """Return a text, and the encoding that was guessed for it, or an empty text where none had to be.
+
+    Args:
+        content: a whole text, perhaps with a byte order mark.
+        declared: the encoding that its own format states; an unknown one counts as none.
+        wanted: the one that the user states.
+
+    Raises:
+        KbqError: `wanted` is unknown, or the text is not in it.
+
+    >>> decode("Café".encode("utf-16")), decode(b"Caf\\xe9"), decode(b"Caf\\xe9", "iso-8859-1")
+    (('Café', ''), ('Café', 'cp1252'), ('Café', ''))
+    """
+    if wanted:
+        check_encoding(wanted)
+        try:
+            return content.decode(wanted).removeprefix("\ufeff"), ""
+        except UnicodeDecodeError as reason:
+            raise KbqError(f"it is not in {wanted} (byte {reason.start + 1:,}): choose another --encoding") from None
+    for mark, name in MARKS.items():
+        if content.startswith(mark):
+            return content.decode(name, "replace").removeprefix("\ufeff"), ""
+    for name in filter(None, (_known(declared), "utf-8")):
+        try:
+            return content.decode(name), ""
+        except UnicodeDecodeError:
+            continue
+    guess = guessed(content)
+    return content.decode(guess, "replace"), guess
+
+
+def check_encoding(name: str) -> None:
+    """Raise KbqError for an encoding that is unknown."""
+    if not _known(name):
+        raise KbqError(f"the encoding {name!r} is unknown: write one such as utf-8, windows-1252 or utf-16")
+
+
+def _known(name: str) -> str:
+    try:
+        found = codecs.lookup(name.strip()) if name.strip() else None
+    except (LookupError, ValueError):
+        return ""
+    if found is None or not found._is_text_encoding:
+        return ""
+    return _MEANT.get(found.name, found.name)
+
+
+def guessed(content: bytes) -> str:
+    """Return the most likely encoding of a text that is not UTF-8."""
+    head = content[:LOOKED_AT]
+    if (even := head[::2].count(0)) + (odd := head[1::2].count(0)) > len(head) / 4:
+        return "utf-16-be" if even > odd else "utf-16-le"
+    if len(re.findall(rb"[\x80-\xff]", head)) < SHORT:
+        return LIKELY[0]
+    from charset_normalizer import from_bytes  # imported on demand: most texts are UTF-8
+
+    best = from_bytes(head, cp_isolation=LIKELY).best()
+    return best.encoding if best else LIKELY[0]

@@ -1,0 +1,249 @@
+"""Reading: DOCX, PDF and what pandoc reads become pages as their readers see them, and bad files one sentence."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from kbq.answers import DocumentOptions
+from kbq.corpus.pages import Page
+from kbq.corpus.readers import read_corpus
+from kbq.corpus.reading import Reading, Titles, chosen_title, read_document, shared_ends
+from kbq.errors import CorpusError, KbqError
+
+pytest.importorskip("pypdfium2", reason="PDF needs it")
+pytest.importorskip("pypandoc", reason="DOCX, ODT, RTF and others need it")
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+BY = 'w:id="1" w:author="x" w:date="2024-01-01T00:00:00Z"'
+CORE = (
+    '<cp:coreProperties xmlns:cp="http://schemas.openxmlformats.org/package/2006/metadata/core-properties" '
+    'xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>{}</dc:title><dc:creator>Eve</dc:creator>'
+    "<dc:identifier>https://m.org/ann</dc:identifier></cp:coreProperties>"
+)
+
+
+def run(text: str) -> str:
+    return f'<w:r><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+def word(*paragraphs: str, title: str = "") -> bytes:
+    """A DOCX whose paragraphs and tables are given as XML; those that begin with # are headings."""
+    body = ""
+    for one in paragraphs:
+        style = f'<w:pPr><w:pStyle w:val="Heading{one.count("#", 0, 2)}"/></w:pPr>' if one.startswith("#") else ""
+        text = one.lstrip("# ")
+        inner = text if text.startswith("<") else run(text)
+        body += inner if text.startswith("<w:tbl") else f"<w:p>{style}{inner}</w:p>"
+    styles = "".join(
+        f'<w:style w:type="paragraph" w:styleId="Heading{level}"><w:name w:val="heading {level}"/></w:style>'
+        for level in (1, 2)
+    )
+    types = "application/vnd.openxmlformats-officedocument.wordprocessingml"
+    kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    relations = "http://schemas.openxmlformats.org/package/2006/relationships"
+    parts = {
+        "[Content_Types].xml": '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
+        '<Default Extension="xml" ContentType="application/xml"/><Default Extension="rels" '
+        'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+        f'<Override PartName="/word/document.xml" ContentType="{types}.document.main+xml"/></Types>',
+        "_rels/.rels": f'<Relationships xmlns="{relations}"><Relationship Id="a" Target="word/document.xml" '
+        f'Type="{kind}/officeDocument"/></Relationships>',
+        "word/_rels/document.xml.rels": f'<Relationships xmlns="{relations}"><Relationship Id="a" '
+        f'Target="styles.xml" Type="{kind}/styles"/></Relationships>',
+        "word/styles.xml": f"<w:styles {W}>{styles}</w:styles>",
+        "word/document.xml": f"<w:document {W}><w:body>{body}</w:body></w:document>",
+        "docProps/core.xml": CORE.format(title),
+    }
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in parts.items():
+            archive.writestr(name, text)
+    return buffer.getvalue()
+
+
+Lines = list[tuple[float, float, float, str]]  # from the left, from below, size of letters, text
+
+
+def pdf(*pages: Lines, title: str = "") -> bytes:
+    """A PDF whose pages have these lines, written by hand."""
+    streams = [
+        "".join(f"BT /F1 {size} Tf 1 0 0 1 {left} {below} Tm ({text}) Tj ET\n" for left, below, size, text in page)
+        for page in pages
+    ]
+    kids = " ".join(f"{5 + 2 * number} 0 R" for number in range(len(pages)))
+    objects = ["<< /Type /Catalog /Pages 2 0 R >>", f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
+               "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+               f"<< /Title ({title}) /Author (Eve) >>"]  # fmt: skip
+    for number, stream in enumerate(streams):
+        objects += [f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Contents {6 + 2 * number} 0 R "
+                    "/Resources << /Font << /F1 3 0 R >> >> >>",
+                    f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream"]  # fmt: skip
+    content, places = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, start=1):
+        places.append(len(content))
+        content += f"{number} 0 obj\n{body}\nendobj\n".encode("latin-1")
+    xref = "".join(f"{place:010} 00000 n \n" for place in places)
+    trailer = f"trailer << /Size {len(objects) + 1} /Root 1 0 R /Info 4 0 R >>"
+    table = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{xref}{trailer}\nstartxref\n{len(content)}\n%%EOF\n"
+    return content + table.encode()
+
+
+def column(lines: list[str], left: float = 50, top: float = 700) -> Lines:
+    return [(left, top - 14 * number, 11, line) for number, line in enumerate(lines)]
+
+
+def texts(reading: Reading) -> list[str]:
+    return [text for _, paragraphs in reading.pages for text in paragraphs]
+
+
+def test_docx_as_word_shows_it() -> None:
+    designed = "Designed by "
+    made = word(
+        "# Ann Aal",
+        f"{run(designed)}<w:ins {BY}>{run('Amy')}</w:ins><w:del {BY}><w:r><w:delText>Rory</w:delText></w:r></w:del>",
+        f"{run(designed)}<w:sdt><w:sdtContent>{run('Bea')}</w:sdtContent></w:sdt>",
+        f'{run(designed)}<w:smartTag w:element="x">{run("Cid")}</w:smartTag>',
+        f'{run(designed)}<w:fldSimple w:instr=" DOCPROPERTY x ">{run("Dan")}</w:fldSimple>',
+        f"{run(designed)}<w:r><w:rPr><w:vanish/></w:rPr><w:t>hidden</w:t></w:r>{run('Eli')}",
+        "## Death",
+        "She died in 1901.",
+        "<w:tbl>" + "".join(
+            "<w:tr>" + "".join(f"<w:tc><w:p>{run(cell)}</w:p></w:tc>" for cell in row) + "</w:tr>"
+            for row in (("Person", "Born in", "Died in"), ("Ann", "Bergen", "Bergen"))
+        ) + "</w:tbl>",
+        title="Microsoft Word - draft.docx",
+    )  # fmt: skip
+    reading = read_document(made, ".docx")
+    assert texts(reading) == [
+        "Ann Aal. Designed by Amy", *(f"Designed by {name}" for name in ("Bea", "Cid", "Dan", "Eli")),
+        "Death. She died in 1901.", "Person Born in Died in", "Ann Bergen Bergen",
+    ]  # fmt: skip
+    assert chosen_title(reading, "draft") == "Ann Aal"
+    assert reading.metadata == {"author": "Eve", "url": "https://m.org/ann"}
+
+
+def test_pdf_in_columns_without_what_every_page_repeats() -> None:
+    left = ["Ann Pond-", "Smith was born in Baden-", "Baden in 1914. She married Jean-", "Paul Roe, wrote a well-",
+            "known book about the Rhine-", "land and died in Heidel-", "berg."]  # fmt: skip
+    right = ["Her son was a painter, and", "lived in Paris for many years", "with his wife and their two", "children.",
+             "He died in 1960 and is buried", "in the cemetery of the town", "where he was born."]  # fmt: skip
+    rows = [line for pair in zip(column(left), column(right, 240), strict=True) for line in pair]
+
+    def running(number: int) -> Lines:
+        return [(50, 770, 8, f"Yearbook 2019 {number}"), (300, 20, 8, "Museum Society 2019")]
+
+    heading: Lines = [(50, 740, 20, "Ann Pond-Smith")]
+    made = pdf([*running(1), *heading, *rows], [*running(2), *column(["The second page is short."])], title="untitled")
+    reading = read_document(made, ".pdf")
+    assert texts(reading) == [
+        "Ann Pond-Smith. Ann Pond-Smith was born in Baden-Baden in 1914. She married Jean-Paul Roe, wrote a well-known "
+        "book about the Rhineland and died in Heidelberg.",
+        "Her son was a painter, and lived in Paris for many years with his wife and their two children.",
+        "He died in 1960 and is buried in the cemetery of the town where he was born.",
+        "The second page is short.",
+    ]
+    assert reading.left_out == {"running headers, footers and page numbers": 4}
+    assert chosen_title(reading, "scan 3") == "Ann Pond-Smith"
+
+
+def test_pages_of_a_pdf_are_pages(tmp_path: Path) -> None:
+    (tmp_path / "bob.pdf").write_bytes(
+        pdf(column(["Bob Beck was a clerk."]), [], column(["The end."]), title="Bob Beck")
+    )
+    notes: list[str] = []
+    assert list(read_corpus(tmp_path, note=notes.append)) == [
+        Page("bob.pdf#page=1", "Bob Beck", ["Bob Beck was a clerk."], metadata={"page": 1, "author": "Eve"}),
+        Page("bob.pdf#page=3", "Bob Beck", ["The end."], metadata={"page": 3, "author": "Eve"}),
+    ]
+    assert notes == ["not read within documents: pages without text (1)"]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content", "expected"),
+    [
+        (".rtf", rb"{\rtf1\ansi\ansicpg1252 {\b Caf\'e9 Roe}\par Opened in 1902.\par}", ["Café Roe. Opened in 1902."]),
+        (".mediawiki", b"= Ann =\n'''Ann''' of [[Bergen (x)|Bergen]].<ref>Roe</ref>", ["Ann. Ann of Bergen.", "Roe"]),
+        (".tex", rb"\section{Ann}\label{a}Ann of \emph{Bergen}~(Norway). % hidden", ["Ann. Ann of Bergen (Norway)."]),
+    ],
+)  # fmt: skip
+def test_what_pandoc_reads(suffix: str, content: bytes, expected: list[str]) -> None:
+    assert texts(read_document(content, suffix)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.pdf", pdf([], []), "its 2 pages have no text: they may be scanned, so have their text"),
+        ("a.pdf", pdf(column(["x"]))[:200], "it cannot be read ("),
+        ("a.pdf", b"", "it cannot be read ("),
+        ("a.docx", b"\x07owner", "it is not a .docx file: check what it is, and rename it or save it anew"),
+        ("a.docx", b"PK\x03\x04", "it cannot be read (File is not a zip file): check that it is a .docx file"),
+        ("a.docx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "it is encrypted, or of an old version of Word"),
+        ("a.html", b"<div>" * 100_000, "its elements are nested too deep: save it anew, from a browser"),
+        ("a.txt", b" \n", "it has no text"),
+    ],
+)  # fmt: skip
+def test_a_bad_document_is_left_out_with_its_reason(name: str, content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("Bob was born in Rome.")
+    (tmp_path / name).write_bytes(content)
+    notes: list[str] = []
+    assert [page.id for page in read_corpus(tmp_path, note=notes.append)] == ["b.txt"]
+    assert len(notes) == 1
+    assert f"left out: {tmp_path / name}: {said}" in notes[0]
+    with pytest.raises(CorpusError) as caught:
+        list(read_corpus(tmp_path, documents=DocumentOptions(strict=True)))
+    assert f"{name}: {said}" in str(caught.value)
+
+
+def test_titles_in_their_order() -> None:
+    def title(name: str = "a file", **parts: str) -> str:
+        return chosen_title(Reading(Titles(**parts), [(0, ["Long Pier was built in 1893."])]), name)
+
+    assert title(metadata="Long Pier", heading="Opening") == "Long Pier"
+    assert title(metadata="Annual report", heading="Long Pier") == "Long Pier"  # nobody sees the first
+    assert title(metadata="i-xx_Pier-fm.indd", window="Pier - Wikipedia") == "Pier"
+    assert title("Long Pier", opening="LONG PIER – a walk") == "Long Pier"
+    assert title(opening="The Long Pier") == "The Long Pier"
+    sites = shared_ends([b"<title>Ann | Lives | Museum</title>", b"<title>Bob | Lives | Museum</title>", b"<p>"])
+    reading = Reading(Titles(window="Ann | Lives | Museum"), [])
+    assert sites == {" | Lives | Museum", " | Museum"}
+    assert chosen_title(reading, "x", "auto", sites) == "Ann"
+    every = Reading(Titles("Meta Pier", "Head", "Window", ""), [(0, ["Pier"])])
+    assert [chosen_title(every, "name", order) for order in ("auto", "heading", "metadata", "name")] == [
+        "Meta Pier", "Head", "Meta Pier", "name",
+    ]  # fmt: skip
+
+
+def test_one_title_of_two_documents_is_told_apart(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.md").write_text("# Letter\nText.")
+    notes: list[str] = []
+    assert [page.title for page in read_corpus(tmp_path, note=notes.append)] == ["Letter", "Letter (b/x.md)"]
+    assert notes == ["titles that other documents have, too, so their paths were added: b/x.md"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "guess"),
+    [
+        ("a.html", "<meta charset=windows-1252><p>Café Müller".encode("cp1252"), ""),
+        ("a.html", "<p>Café Müller".encode("utf-16"), ""),
+        ("a.txt", "Café Müller".encode("utf-16"), ""),
+        ("a.txt", "Café Müller".encode("cp1252"), "cp1252"),
+        ("a.txt", "Café Müller".encode("utf-16-le"), "utf-16-le"),
+        ("a.md", ("Ёлка стоит в лесу, и никто её не видит. " * 3 + "Café Müller").encode("utf-8"), ""),
+    ],
+)
+def test_encodings(name: str, content: bytes, guess: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    notes: list[str] = []
+    (page,) = read_corpus(tmp_path, note=notes.append)
+    assert page.paragraphs[0].text.endswith("Café Müller")
+    said = f"encodings guessed, as --encoding is not given: {tmp_path / name} ({guess})"
+    assert notes == ([said] if guess else [])
+    if guess == "cp1252":
+        (page,) = read_corpus(tmp_path, documents=DocumentOptions(encoding="cp1251"))
+        assert page.paragraphs[0].text == "Cafй Mьller"
+    with pytest.raises(KbqError, match="the encoding 'ansi' is unknown: write one such as utf-8, windows-1252 or"):
+        DocumentOptions(encoding="ansi")
