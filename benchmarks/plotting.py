@@ -1,8 +1,6 @@
-"""Plotting: pictures of results, written to docs/results/.
+"""Plotting: draw results as pictures in docs/results/."""
 
-python benchmarks/plotting.py
-"""
-
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +9,8 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
-from computed import runs_by_size
 from matplotlib import pyplot
-from rendering import figures
+from reporting import RESULTS
 
 DOCS = Path(__file__).parents[1] / "docs" / "results"
 SETS = {"trex": "T-REx", "redocred": "Re-DocRED, unseen pages", "squad": "SQuAD dev, open", "sample": "sample"}
@@ -25,6 +22,11 @@ def main() -> None:
     forgetting()
     filter_curve()
     growth()
+
+
+def figures(name: str) -> Any:
+    """Return the figures of a result."""
+    return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))["figures"]
 
 
 @contextmanager
@@ -41,7 +43,11 @@ def picture(name: str, columns: int = 1) -> Iterator[Any]:
 
 def learning_curve() -> None:
     """Draw KILT-accuracy against the number of triples."""
-    runs = runs_by_size(figures("finetuning_trex"))
+    runs: dict[int, list[Any]] = {}
+    for run in figures("finetuning_trex").values():
+        if isinstance(run, dict):
+            runs.setdefault(run.get("queries tuned on", 0), []).append(run)
+    runs = dict(sorted(runs.items()))
     lines = {"KILT-accuracy": "answer and page (KILT-AC)", "accuracy": "answer", "Rprec": "page (R-precision)"}
     with picture("learning_curve") as axes:
         for name, label in lines.items():

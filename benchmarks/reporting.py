@@ -1,11 +1,11 @@
-"""Reporting: figures are written to results/NAME.json with everything needed to get them again."""
+"""Reporting: figures go to results/NAME.json, with all that is needed to get them again, and are printed as a table."""
 
 import json
 import os
 import platform
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -38,7 +38,36 @@ def write(name: str, figures: Mapping[str, object], data: Sequence[Path], seed: 
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    print(json.dumps(figures, indent=1, ensure_ascii=False))
+    print(table(figures))
+
+
+def table(figures: object) -> str:
+    """Return figures as a Markdown table for a page: a line for each record, labelled by the names above it."""
+    rows = dict(_rows(figures, ""))
+    heads = list(dict.fromkeys(head for row in rows.values() for head in row))
+    lines = [["", *heads], ["---"] * (len(heads) + 1)]
+    lines += [[label, *(_cell(row.get(head)) for head in heads)] for label, row in rows.items()]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _rows(found: object, label: str) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield the single figures of each record below its label."""
+    named = dict(found) if isinstance(found, Mapping) else dict(enumerate(found)) if isinstance(found, Sequence) else {}
+    deeper = {
+        name: value
+        for name, value in named.items()
+        if isinstance(value, Mapping) or (isinstance(value, list | tuple) and value and isinstance(value[0], Mapping))
+    }
+    if row := {str(name): value for name, value in named.items() if name not in deeper}:
+        yield label, row
+    for name, value in deeper.items():
+        yield from _rows(value, f"{label}, {name}" if label else str(name))
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(_cell, value))
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def default_model() -> str:

@@ -1,68 +1,72 @@
-"""Tables: pages show the figures of results/, as benchmarks/tables.toml says."""
+"""Figures: the numbers that pages show stand in the results that they name.
 
-import importlib
-import importlib.util
-import sys
+`<!-- figures: NAME … -->` begins a passage whose numbers come from results/NAME.json, rounded, as percentages, in
+thousands, millions or minutes, or as half the width of an interval. Numbers behind the names are not from there: they
+come from a paper, or from arithmetic.
+"""
+
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
+import numpy as np
 import pytest
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+PASSAGE = re.compile(r"<!-- figures: (?P<named>[^\n]+) -->\n(?P<shown>.*?)<!-- /figures -->", re.DOTALL)
+NUMBER = re.compile(r"(?<![\w.,])\d[\d,]*(?:\.\d+)?")
+SCALES = np.array([1, 100, 1e-3, 1e3, 1e-6, 1 / 60])
+SMALL = 12  # whole numbers up to this one count tables and cells, and are not looked for
 
 
-@pytest.fixture(scope="module")
-def rendering() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
-        yield importlib.import_module("rendering")
-    for name in ("rendering", "reporting", "computed"):
-        sys.modules.pop(name, None)
+def numbers(found: object) -> Iterator[float]:
+    """Every number in a result, in its names and texts, too; of an interval behind its mean, half the width as well."""
+    if isinstance(found, dict):
+        for name, value in found.items():
+            yield from numbers(name)
+            yield from numbers(value)
+    elif isinstance(found, list):
+        yield float(len(found))
+        for value in found:
+            yield from numbers(value)
+        if len(found) > 2 and all(isinstance(value, float | int) for value in found):
+            yield (found[-1] - found[-2]) / 2
+    elif isinstance(found, str):
+        yield from (float(number.replace(",", "")) for number in NUMBER.findall(found))
+    elif isinstance(found, float | int):
+        yield abs(found)
 
 
-def test_pages_show_what_results_hold(rendering: ModuleType) -> None:
-    spec = importlib.util.spec_from_file_location("tables_of_results", BENCHMARKS / "tables.py")
-    assert spec
-    assert spec.loader
-    tables = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tables)
-    stale = [page.name for page, text in tables.pages().items() if page.read_text("utf-8") != text]
-    assert not stale, "run python benchmarks/tables.py"
-
-
-@pytest.mark.parametrize(
-    ("value", "form", "written"),
-    [
-        (0.14, ".1 %", "14.0 %"),
-        ([67.16, 65.0, 69.2], "±", "67.2 ±2.1"),
-        ([6.0, 4.5, 7.5], "gain", "+6.0 ±1.5"),
-        ([81.7, 11.9, 9.7, 14.1], "mean and gain", "81.7 (+11.9 ±2.2)"),
-        ([0.47, 0.42, 0.52], "share", "47 % (42–52)"),
-        (1_329_550, "1e-6*.1f", "1.3"),
-        (20763, ",", "20,763"),
-        (None, ".1f", "–"),
-    ],
-)
-def test_forms_of_figures(value: object, form: str, written: str, rendering: ModuleType) -> None:
-    assert f"{rendering.Figure(value):{form}}" == written
-
-
-def test_a_table(rendering: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {"a": {"n": 3, "one": {"ms": 1.25}, "two": {"ms": 2}}, "b": {"n": 4, "one": {"ms": 3}}}
-    monkeypatch.setattr(rendering, "figures", lambda name: {"trips": found}[name])
-    part = {
-        "rows": "trips[*SET][*WAY]",
-        "SET": [["a", "A ({n})"], ["b", "B ({n})"]],
-        "columns": [["set", "{1}"], ["way", "{2}"], ["ms, of {trips[a][n]}", "{ms:.1f}"]],
-    }
-    assert rendering.render("place", {"place": [part]}).splitlines() == [
-        "| set | way | ms, of 3 |",
-        "| --- | --- | --- |",
-        "| A (3) | one | 1.2 |",
-        "|  | two | 2.0 |",
-        "| B (4) | one | 3.0 |",
+def unknown(named: str, shown: str) -> list[str]:
+    """The numbers of a passage that none of the results has."""
+    given = set(named.split())
+    results = [
+        json.loads((ROOT / "results" / f"{name}.json").read_text("utf-8")) for name in given if name[0].isalpha()
     ]
-    columns = [["way", "{1}"], ["ms", "{ms:g}"]]
-    other = {"like": "place", "rows": "trips[a][*WAY]", "columns": columns, "transposed": True}
-    assert rendering.render("other", {"place": [part], "other": [other]}).splitlines()[2:] == ["| ms | 1.25 | 2 |"]
+    known = np.outer(SCALES, [number for result in results for number in numbers(result["figures"])]).ravel()
+    wrong = []
+    for text in NUMBER.findall(shown):
+        value, decimals = float(text.replace(",", "")), len(text.partition(".")[2])
+        is_small = decimals == 0 and value <= SMALL
+        if not (is_small or text in given or np.any(np.abs(known - value) <= 0.501 * 10**-decimals)):
+            wrong.append(text)
+    return wrong
+
+
+def passages() -> list[tuple[str, str, str]]:
+    found = [
+        (page.name, *one.group("named", "shown")) for page in PAGES for one in PASSAGE.finditer(page.read_text("utf-8"))
+    ]
+    assert len(found) > 40
+    return found
+
+
+@pytest.mark.parametrize(("page", "named", "shown"), passages())
+def test_pages_show_what_results_hold(page: str, named: str, shown: str) -> None:
+    assert unknown(named, shown) == [], f"{page} shows numbers that results do not have: {named}"
+
+
+def test_a_wrong_number_is_noticed() -> None:
+    assert unknown("reading", "EM 99.123") == ["99.123"]
