@@ -1,7 +1,8 @@
 """Maintain: `kbq update`, `sync`, `delete`, `compact`, `verify`, `index`, `merge-kb` and `pages`."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,7 @@ from kbq.errors import KbqError
 if TYPE_CHECKING:
     from kbq.dump.manifest import Manifest
 
+NAMED = 20  # fields in a message
 MUCH = 0.2  # share of vectors from which on compacting is suggested
 app = typer.Typer()
 index = typer.Typer(
@@ -302,7 +304,6 @@ def list_pages(
     where: Annotated[
         list[str] | None, typer.Option(metavar="FIELD=VALUE", help="Only pages with this metadata; repeat it.")
     ] = None,
-    by: Annotated[str | None, typer.Option(metavar="FIELD", help="Instead, count pages by a metadata field.")] = None,
     limit: Annotated[int, typer.Option(min=0, help="List at most this many; 0: all.")] = 0,
     as_json: Json = False,
 ) -> None:
@@ -310,29 +311,26 @@ def list_pages(
 
     Make a file for --pages of the ids: kbq pages KB --where language=en | cut -f1 > ids.txt
     """
-    import numpy as np
-
-    from kbq.dump.facets import Facets
+    from kbq.corpus.metadata import has_value
     from kbq.dump.page_directory import Pages
 
-    pages = Pages.open(kb)
-    facets = Facets(pages.metadata() if where or by else ())
-    having = facets.having(where or ())
-    chosen = None if having is None else set(having.tolist())
-    named = (
-        (number, page_id, title)
-        for number, (page_id, title) in enumerate(pages.names())
-        if words.casefold() in title.casefold() and (chosen is None or number in chosen)
-    )
-    if by is not None:
-        numbers = np.array([number for number, _, _ in named], np.int64) if words or where else None
-        counts = facets.counts(by, numbers)[: limit or None]
-        rows = [{"value": value, "pages": count} for value, count in counts]
-        tell({"by": by, "values": rows}, as_json, *(f"{count}\t{value}" for value, count in counts))
-        return
-    found = [(page_id, title) for _, page_id, title in islice(named, limit or None)]
+    pages, wanted = Pages.open(kb), [one.partition("=")[::2] for one in where or ()]
+    names: Iterable[tuple[str, str]] = pages.names()
+    if wanted:
+        fields = list(pages.metadata())
+        for name, _ in wanted:
+            if not any(name in one for one in fields):
+                raise _unknown_field(name, fields)
+        names = compress(names, (all(has_value(one, *pair) for pair in wanted) for one in fields))
+    found = list(islice((one for one in names if words.casefold() in one[1].casefold()), limit or None))
     tell(
         {"pages": [{"id": page_id, "title": title} for page_id, title in found]},
         as_json,
         *(f"{page_id}\t{title}" for page_id, title in found),
     )
+
+
+def _unknown_field(name: str, metadata: Sequence[Mapping[str, object]]) -> KbqError:
+    known = ", ".join(list(dict.fromkeys(field for fields in metadata for field in fields))[:NAMED])
+    advice = f"the fields are {known}" if known else "no page has any, see the guide to your own text"
+    return KbqError(f"no page has metadata {name!r:.80}: {advice}", is_usage=True)

@@ -78,6 +78,18 @@ def without_unsafe_urls(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in fields.items() if not (ADDRESS.search(name) and _is_unsafe(value))}
 
 
+def has_value(fields: Mapping[str, Any], name: str, text: str) -> bool:
+    """Whether a field has a value that is written like this, or a list with it.
+
+    >>> has_value({"tags": ["de", 3]}, "tags", "3"), has_value({"old": True}, "old", "true"), has_value({}, "a", "")
+    (True, True, False)
+    """
+    value = fields.get(name)
+    several = value if isinstance(value, list) else [value]
+    written = (str(one).lower() if isinstance(one, bool) else str(one) for one in several if not isinstance(one, dict))
+    return name in fields and value is not None and text in written
+
+
 def _is_unsafe(value: object) -> bool:
     """Whether a value, or one within it, is an address with another scheme; browsers skip blanks and controls in it."""
     if isinstance(value, list):

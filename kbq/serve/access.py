@@ -1,19 +1,11 @@
-"""Access: how a service is reached, and who may ask: which Host, which keys, and which other origins.
+"""Access: the settings of a service: its address, keys, and origins."""
 
-Starlette's TrustedHostMiddleware takes no address of IPv6, its CORSMiddleware no path that any origin may ask.
-"""
-
-import base64
-import binascii
-import hmac
 import ipaddress
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from kbq.errors import KbqError
-from kbq.serve.problems import RefusedError
 from kbq.storage.lines import read_lines
 
 HOST, PORT = "127.0.0.1", 8000
@@ -23,7 +15,6 @@ SHORTEST_KEY = 16  # characters
 EVERYWHERE = ("0.0.0.0", "::", "")
 OPEN = ("/healthz", "/readyz")  # for those who watch over the process: without key, whatever the Host
 RECONCILE = "/reconcile"  # what OpenRefine asks: it can send no header, and is asked from any origin
-SCHEMES = 'Basic realm="kbq", charset="UTF-8"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,91 +85,6 @@ def read_keys(path: Path) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def refuse_host(settings: ServeSettings, host: str) -> None:
-    """Refuse names other than the service's own: a page elsewhere may have given its own to this address.
-
-    Raises:
-        RefusedError: the name is missing or another one.
-    """
-    name = "" if set(host) & set("/?#@\\") else _name_of(f"//{host}")  # only a name and a port
-    if not name:
-        raise RefusedError(400, "the request names no Host: send one")
-    if name not in settings.hosts:
-        raise RefusedError(421, f"{name!r:.80} is not a name of this service: give it with --public-url")
-
-
-def _name_of(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
-def refuse_foreign(settings: ServeSettings, headers: Mapping[str, str], is_read_only: bool) -> None:
-    """Refuse what the page of another site makes a browser ask, except where somebody follows a link.
-
-    Pages of this machine, such as OpenRefine's, are not foreign.
-
-    Args:
-        is_read_only: whether the request is a GET, which a link may be.
-
-    Raises:
-        RefusedError: another site asks that is not allowed.
-    """
-    origin = headers.get("origin", "")
-    if origin and (origin in settings.allow_origin or _name_of(origin) in settings.hosts):
-        return
-    is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
-    if origin or (headers.get("sec-fetch-site") == "cross-site" and not (is_read_only and is_link)):
-        raise RefusedError(403, f"a page of {origin or 'another site'!r:.80} asks: allow it with --allow-origin")
-
-
-def refuse_key(settings: ServeSettings, path: str, headers: Mapping[str, str], query: str) -> None:
-    """Refuse requests without a key, where keys are needed.
-
-    It is a bearer token, or the password of a browser; for reconciliation alone it may be `api_key` in the address.
-
-    Raises:
-        RefusedError: there is no key, or a wrong one.
-    """
-    if not settings.keys:
-        return
-    given = _key_of(headers.get("authorization", ""))
-    if not given and is_reconciliation(path):
-        given = parse_qs(query).get("api_key", [""])[0].encode("utf-8", "replace")
-    # All are compared, whole: how long this takes tells nothing of them.
-    if not sum(hmac.compare_digest(given, key.encode()) for key in settings.keys):
-        raise RefusedError(
-            401, "a key is wrong" if given else "a key is needed: send it as Authorization: Bearer KEY",
-            headers={"WWW-Authenticate": SCHEMES},
-        )  # fmt: skip
-
-
-def _key_of(authorization: str) -> bytes:
-    scheme, _, value = authorization.partition(" ")
-    if scheme.lower() == "bearer":
-        return value.strip(" \t").encode("utf-8", "replace")
-    if scheme.lower() == "basic":
-        try:
-            return base64.b64decode(value, validate=True).partition(b":")[2]
-        except (binascii.Error, ValueError):
-            return b""
-    return b""
-
-
 def is_reconciliation(path: str) -> bool:
     """Whether a path is one of the reconciliation service."""
     return path == RECONCILE or path.startswith(f"{RECONCILE}/")
-
-
-def origin_headers(settings: ServeSettings, path: str, origin: str) -> dict[str, str]:
-    """Return the headers that allow scripts of another origin to ask, and tell caches that others may not."""
-    if not is_reconciliation(path) and origin not in settings.allow_origin:
-        return {"Vary": "Origin"} if settings.allow_origin else {}
-    return {
-        "Access-Control-Allow-Origin": "*" if is_reconciliation(path) else origin,
-        "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
-        "Access-Control-Allow-Headers": "Authorization, Content-Type, Accept-Language",
-        "Access-Control-Max-Age": "600",
-        "Vary": "Origin",
-    }

@@ -1,5 +1,6 @@
 """API: the routes under /v1, whose requests and answers are JSON."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
@@ -10,15 +11,15 @@ from fastapi import APIRouter, Depends, Query, Request
 from prometheus_client import generate_latest
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from pydantic_core import PydanticCustomError
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 import kbq
-from kbq.answers import CONTEXT, SearchOptions
+from kbq.answers import CONTEXT, Result, SearchOptions
 from kbq.corpus.pages import Page
 from kbq.errors import KbqError
 from kbq.options import declared
 from kbq.serve import bounds, schemas
-from kbq.serve.access import refuse_host, refuse_key
+from kbq.serve.guard import refuse_host, refuse_key
 from kbq.serve.problems import DESCRIBED, RefusedError, document
 from kbq.serve.services import Services, WithServices
 from kbq.tables.cells import subject_of
@@ -105,15 +106,21 @@ async def answered(
     served = services.kbs.named(kb)
     bounds.refuse_costly(len(texts), options)
     request.state.queries = list(texts)  # for the log
-    results, size = [], 0
-    for found in await services.batcher.found(served, texts, options):
-        results.append(found.to_dict(context))
-        size += sum(len(answer["context"]) for answer in results[-1]["answers"])
+    found = await services.batcher.found(served, texts, options)
+    # Neither the search nor other requests wait while a large answer is written.
+    return await asyncio.to_thread(_written, served.name, found, context)
+
+
+def _written(kb: str, found: Sequence[Result], context: int) -> Response:
+    results, size = list[str](), 0
+    for one in found:
+        results.append(json.dumps(one.to_dict(context), ensure_ascii=False))
+        size += len(results[-1])
         if size > bounds.MOST_ANSWERED:
             raise RefusedError(
                 422, f"the answer has more than {bounds.MOST_ANSWERED:,} characters: ask for a smaller context"
             )
-    return JSONResponse({"kb": served.name, "results": results})
+    return Response(f'{{"kb": {json.dumps(kb)}, "results": [{", ".join(results)}]}}', media_type="application/json")
 
 
 class WantedRelation(Given):

@@ -35,7 +35,7 @@ def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
         description="Answers slot queries from knowledge bases of phrases, with evidence.",
     )  # fmt: skip
     app.state.services = Services(served, batcher, TableFiller(batcher), settings, metrics)
-    app.add_middleware(Guard, settings=settings, batcher=batcher, metrics=metrics)
+    app.add_middleware(Guard, settings=settings, metrics=metrics)
     app.add_exception_handler(KbqError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -119,6 +119,9 @@ def _field(place: tuple[object, ...]) -> str:
     return "".join(parts).removeprefix(".") or str(place[0] if place else "request")
 
 
+GONE = {"/index.json": "POST /v1/query", "/pages.json": "/v1/titles", "/table.json": "POST /v1/fill"}
+
+
 async def _http(request: Request, error: Exception) -> Response:
     """Refuse what the framework refuses, in our words."""
     status, headers = getattr(error, "status_code", 500), getattr(error, "headers", None) or {}
@@ -128,4 +131,6 @@ async def _http(request: Request, error: Exception) -> Response:
         405: f"{request.method} is not allowed here: use {headers.get('allow') or headers.get('Allow', 'GET')}",
     }
     sentence = sentences.get(status, str(getattr(error, "detail", "")))
+    if request.url.path in GONE:
+        sentence = f"this address is gone: use {GONE[request.url.path]}"
     return await _refused(request, RefusedError(status, sentence, headers=headers))

@@ -16,8 +16,7 @@ MOST_ASKED_OF_TABLE = 4000  # queries: a relation may have several wordings
 MOST_ASKED = 300  # queries of a request of reconciliation or of a tool, which is answered as a whole
 MOST_TEXT = 1_000_000  # characters of all queries of a request together, and bytes of the request itself
 MOST_FIELDS = 100  # of an object in a request; all that it can have are fewer
-MOST_ANSWERED = 20_000_000  # characters of the evidence in an answer
-MOST_SUGGESTIONS, SUGGESTING = 16, 0.1  # unknown words of a request for which similar ones are sought, and seconds
+MOST_ANSWERED = 8_000_000  # characters of an answer
 READING = 8  # as how many plain queries one counts that a reader reads
 UNREAD = 1 / 8  # and one without reranking
 

@@ -5,7 +5,7 @@ The claims are those of `kbq fill`.
 
 import asyncio
 import dataclasses
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from itertools import chain
 from typing import Any
@@ -15,7 +15,6 @@ from kbq.search.search import BATCH
 from kbq.serve.batcher import Batcher
 from kbq.serve.knowledge_bases import ServedKb
 from kbq.serve.problems import OverloadedError
-from kbq.serve.turns import CLIENT
 from kbq.tables.cells import subject_of
 from kbq.tables.claims import Claim
 from kbq.tables.deciding import Decider
@@ -28,7 +27,7 @@ from kbq.tables.tables import Row, Table
 
 SEARCH = SearchOptions(LOOKS, "phrase")  # as `kbq fill` searches
 TOGETHER = 4  # queries of a table that are asked before other requests have their turn
-TABLES, OF_ONE = 16, 8  # that are filled at once, and of one client
+TABLES = 16  # that are filled at once
 
 
 class SlotFiller:
@@ -75,7 +74,7 @@ class TableFiller:
     """Fills tables, some at once, through the thread that searches."""
 
     def __init__(self, batcher: Batcher) -> None:
-        self._batcher, self._tables = batcher, Counter[str]()  # that are being filled, by client
+        self._batcher, self._tables = batcher, 0  # that are being filled
 
     async def lines(
         self, served: ServedKb, rows: Sequence[Row], wanted: Sequence[Relation], options: FillOptions
@@ -86,10 +85,9 @@ class TableFiller:
         KbqError if nothing can be asked, OverloadedError if too many tables are being filled.
         """
         kb = served.kb  # the whole table is filled from one, even if it is replaced meanwhile
-        client = CLIENT.get()
-        if self._tables.total() >= TABLES or self._tables[client] >= OF_ONE:
+        if self._tables >= TABLES:
             raise OverloadedError(10)
-        self._tables[client] += 1
+        self._tables += 1
         try:
             places: dict[str, list[int]] = defaultdict(list)
             for number, row in enumerate(rows):
@@ -108,8 +106,7 @@ class TableFiller:
                     yield _cell(slot, found) | place
             yield _outcome(filling.finished(claims))
         finally:
-            self._tables[client] -= 1
-            self._tables += Counter()  # without those who fill none
+            self._tables -= 1
 
 
 def _cell(slot: Slot, claims: Sequence[Claim]) -> dict[str, Any]:

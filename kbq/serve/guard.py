@@ -1,40 +1,38 @@
-"""Guard: every request is let in or refused, read whole and in time, answered in time, and logged.
-
-The application never sees a refused request. A client that hangs up takes its request back.
-"""
+"""Guard: the middleware that admits or refuses every request, limits its size and time, and logs it."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import hmac
 import logging
 import re
 import time
 import uuid
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import Response
+from starlette.middleware.cors import CORSMiddleware
 
-from kbq.serve.access import OPEN, is_reconciliation, origin_headers, refuse_foreign, refuse_host, refuse_key
-from kbq.serve.bodies import CLOSE, LARGE, SMALL, Bodies, Body, HungUpError, Line
-from kbq.serve.problems import LateError, RefusedError, response_to
-from kbq.serve.turns import CLIENT, client_of
+from kbq.serve.access import OPEN, is_reconciliation
+from kbq.serve.bounds import MOST_TEXT
+from kbq.serve.problems import LateError, OverloadedError, RefusedError, response_to
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from kbq.serve.access import ServeSettings
-    from kbq.serve.batcher import Batcher
     from kbq.serve.monitoring import Metrics
 
-QUERIES = "/v1/query"  # refused unread where too many wait: thousands are refused in a second
-TABLES = ("/v1/fill", "/table", "/table.json")  # have more time, since others have their turn meanwhile
+TABLES = ("/v1/fill", "/table")  # have more time, since others have their turn meanwhile
 TIMES = 20  # as much
-REFUSING = 1.0  # seconds that a refusal waits in line at most
-MOST_REFUSED = 100  # refusals that wait at once: each holds a connection
-ENDS = "ends"  # in the state of a request: the service ends, and so does its connection
+PATIENCE = 10.0  # seconds for a request to arrive
+IN_FLIGHT = 256  # requests that are read or answered at once
+PIECE = 65_536  # bytes of an answer that are handed over at once: more wait until the client has taken them
 ID = re.compile(r"[\w-]{1,64}", re.ASCII)
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
@@ -44,7 +42,12 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+SCHEMES = 'Basic realm="kbq", charset="UTF-8"'
 log = logging.getLogger("kbq.serve")
+
+
+class HungUpError(Exception):
+    """The client has closed its connection."""
 
 
 @dataclass(slots=True)
@@ -54,7 +57,6 @@ class _Exchange:
     scope: Scope
     headers: Headers
     id: str
-    body: Body
     since: float = field(default_factory=time.monotonic)
     status: int = 0  # 0: no answer has begun
     is_sent: bool = False  # the whole answer
@@ -62,141 +64,114 @@ class _Exchange:
     @property
     def route(self) -> str:
         """The path as it is declared, so that metrics and logs do not grow with every address that is asked."""
-        route = self.scope.get("route")
-        return getattr(route, "path", None) or "other"
-
-    @property
-    def is_small(self) -> bool:
-        """Whether it takes as little of the event loop as a query."""
-        path = self.scope["path"]
-        return path in OPEN or (path == QUERIES and self.body.size <= SMALL)
+        return getattr(self.scope.get("route"), "path", None) or "other"
 
 
 class Guard:
-    """The outermost layer of the service, a middleware of ASGI."""
+    """The outermost layer of the service; the application never sees a refused request."""
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings, batcher: Batcher, metrics: Metrics) -> None:
-        self._app, self._settings, self._batcher, self._metrics = app, settings, batcher, metrics
-        self._bodies, self._line, self._refusals = Bodies(), Line(), Line()
+    def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics) -> None:
+        self._app, self._settings, self._metrics = app, settings, metrics
+        self._in_flight = 0
+        cors = partial(CORSMiddleware, self._answer, allow_methods=("GET", "POST"), allow_headers=("Authorization",))
+        self._for_all, self._for_some = cors(allow_origins=("*",)), cors(allow_origins=settings.allow_origin)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; pass on everything else, such as the start and the end of the service."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        cors = self._for_all if is_reconciliation(scope["path"]) else self._for_some
+        await cors(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "HEAD":  # the answer to GET; the server leaves its body out
             scope = {**scope, "method": "GET"}
         headers = Headers(scope=scope)
         asked = headers.get("x-request-id", "")
-        exchange = _Exchange(scope, headers, asked if ID.fullmatch(asked) else uuid.uuid4().hex, Body(receive))
-        scope.setdefault("state", {})["request_id"] = exchange.id
-        CLIENT.set(client_of(scope["client"][0] if scope.get("client") else ""))
-        await self._answer(exchange, self._sender(exchange, send))
-        self._tell(exchange)
-
-    async def _answer(self, exchange: _Exchange, send: Send) -> None:
-        scope, body = exchange.scope, exchange.body
+        exchange = _Exchange(scope, headers, asked if ID.fullmatch(asked) else uuid.uuid4().hex)
+        send = self._sender(exchange, send)
+        self._count(1)
         try:
-            if self._is_preflight(exchange):
-                await Response(status_code=204)(scope, body.receive, send)
-                return
-            content = await self._bodies.whole(body)
-            await self._while_connected(exchange, body.replayed(content), send)
-            return
-        except RefusedError as error:
-            refused = error
+            await self._admitted(exchange, receive, send)
         except HungUpError:
-            return
-        except asyncio.CancelledError:
+            pass
+        except RefusedError as error:
+            if not exchange.status:
+                await response_to(error, for_reconciliation=is_reconciliation(scope["path"]))(scope, receive, send)
+        finally:
+            self._count(-1)
+            self._tell(exchange)
+
+    def _count(self, requests: int) -> None:
+        self._in_flight += requests
+        self._metrics.in_flight.set(self._in_flight)
+
+    async def _admitted(self, exchange: _Exchange, receive: Receive, send: Send) -> None:
+        """Let the application answer.
+
+        Raises:
+            RefusedError: the request is refused, or the application has failed.
+            HungUpError: the client is gone.
+        """
+        try:
+            # What has not been read of a refused request is no other request: its connection ends.
+            content = await self._read(exchange, receive)
+        except RefusedError as error:
+            error.headers["Connection"] = "close"
+            raise
+        try:
+            await self._while_connected(exchange, content, receive, send)
+        except (asyncio.CancelledError, RefusedError, HungUpError):
             raise
         except BaseException:  # also a panic of a library that is written in Rust
             log.exception("a request failed", extra={"request": exchange.id})
-            refused = RefusedError(500, f"something has failed here: the log says more about request {exchange.id}")
-        finally:
-            self._bodies.let_go(body)
-        if not exchange.status:
-            if self._batcher.is_asked and scope["path"] not in OPEN and self._refusals.waiting < MOST_REFUSED:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(REFUSING):
-                        await self._refusals.turn()
-            if "Connection" not in refused.headers:  # who waits to be told to send a body is not told so
-                refused.headers |= CLOSE if "expect" in exchange.headers else await body.rest()
-            answer = response_to(refused, for_reconciliation=is_reconciliation(scope["path"]))
-            await answer(scope, body.receive, send)
+            sentence = f"something has failed here: the log says more about request {exchange.id}"
+            raise RefusedError(500, sentence) from None
 
-    def _is_preflight(self, exchange: _Exchange) -> bool:
-        """Let a request in; say whether another origin only asks what it may do, which needs no application.
-
-        Raises:
-            RefusedError: the request is refused.
-        """
-        path, method, headers = str(exchange.scope["path"]), exchange.scope["method"], exchange.headers
+    async def _read(self, exchange: _Exchange, receive: Receive) -> bytes:
+        """Return the body of a request that is admitted. Raises RefusedError or HungUpError."""
+        headers, path = exchange.headers, exchange.scope["path"]
         if "content-length" in headers and "transfer-encoding" in headers:  # RFC 9112, 6.1
-            raise RefusedError(400, "the request says in two ways how long it is", headers=CLOSE)
-        if path in OPEN:
-            return False
-        refuse_host(self._settings, headers.get("host", ""))
-        origin = headers.get("origin", "")
-        if method == "OPTIONS" and "Access-Control-Allow-Origin" in origin_headers(self._settings, path, origin):
-            return True
-        if method == "POST" or not is_reconciliation(path):  # which looks itself: some of it is for every page
-            refuse_foreign(self._settings, headers, method == "GET")
-        refuse_key(self._settings, path, headers, exchange.scope["query_string"].decode("latin-1"))
-        if path == QUERIES:
-            self._batcher.refuse_overload(1)
-        return False
+            raise RefusedError(400, "the request says in two ways how long it is")
+        if path not in OPEN:
+            if self._in_flight > IN_FLIGHT:
+                raise OverloadedError(1)
+            refuse_host(self._settings, headers.get("host", ""))
+            if exchange.scope["method"] == "POST" or not is_reconciliation(path):  # its routes look themselves
+                refuse_foreign(self._settings, headers, exchange.scope["method"] == "GET")
+            refuse_key(self._settings, path, headers, exchange.scope["query_string"].decode("latin-1"))
+        content, more = bytearray(), True
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise HungUpError
+                    content += message.get("body", b"")
+                    more = message.get("more_body", False)
+                    if len(content) > MOST_TEXT:
+                        raise RefusedError(413, f"the request has more than {MOST_TEXT:,} bytes: send less at once")
+        except TimeoutError:
+            sentence = f"the request did not arrive within {PATIENCE:g} seconds: send it at once"
+            raise RefusedError(408, sentence) from None
+        return bytes(content)
 
-    def _sender(self, exchange: _Exchange, send: Send) -> Send:
-        """Return what sends answers with the headers that all of them have."""
-        path, origin = str(exchange.scope["path"]), exchange.headers.get("origin", "")
+    async def _while_connected(self, exchange: _Exchange, content: bytes, receive: Receive, send: Send) -> None:
+        """Let the application answer, and cancel that when the client hangs up. Raises LateError, HungUpError."""
+        bodies = [content]
 
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                exchange.status = message["status"]
-                answer = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    answer.setdefault(name, value)
-                if "frame-ancestors 'none'" not in answer["Content-Security-Policy"]:  # what may be shown in a frame
-                    del answer["X-Frame-Options"]
-                answer.update(origin_headers(self._settings, path, origin))
-                answer["X-Request-Id"] = exchange.id
-                if self._settings.keys and path not in OPEN:
-                    answer.setdefault("Cache-Control", "no-store")
-                if exchange.scope["state"].get(ENDS):
-                    answer["Connection"] = "close"
-            elif not message.get("more_body"):
-                exchange.is_sent = True
-            await send(message)
-
-        return send_with_headers
-
-    def _tell(self, exchange: _Exchange) -> None:
-        seconds, status = time.monotonic() - exchange.since, exchange.status or 499
-        self._metrics.requests.labels(exchange.route, str(status)).inc()
-        self._metrics.seconds.labels(exchange.route).observe(seconds)
-        facts: dict[str, object] = {"request": exchange.id, "method": exchange.scope["method"], "route": exchange.route}
-        facts |= {"status": status, "seconds": round(seconds, 4)}
-        queries = exchange.scope["state"].get("queries") if self._settings.log_queries else None
-        log.info("request", extra=facts | ({"queries": queries} if queries else {}))
-
-    async def _while_connected(self, exchange: _Exchange, receive: Receive, send: Send) -> None:
-        """Let the application answer, and take the request back when its client hangs up.
-
-        Raises:
-            LateError: it was not answered in time.
-        """
-
-        async def answer() -> None:
-            if exchange.body.size > LARGE or (self._batcher.is_asked and not exchange.is_small):
-                await self._line.turn(exchange.body.size)
-            await self._app(exchange.scope, receive, send)
+        async def replayed() -> Message:
+            if bodies:
+                return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+            return await receive()
 
         async def hung_up() -> None:
-            while (await exchange.body.receive())["type"] != "http.disconnect":
+            while (await receive())["type"] != "http.disconnect":
                 pass
 
         seconds = self._settings.seconds * (TIMES if exchange.scope["path"] in TABLES else 1)
-        answering = asyncio.ensure_future(answer())
+        answering = asyncio.ensure_future(self._app(exchange.scope, replayed, send))
         watching = asyncio.ensure_future(hung_up())
         try:
             await asyncio.wait((answering, watching), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -209,6 +184,116 @@ class Guard:
             if is_late:
                 self._metrics.dropped.labels("late").inc()
                 raise LateError(seconds)
+            raise HungUpError
         finally:
             answering.cancel()
             watching.cancel()
+
+    def _sender(self, exchange: _Exchange, send: Send) -> Send:
+        """Return a function that sends an answer piece by piece, with the headers that all answers have."""
+        path = str(exchange.scope["path"])
+
+        async def send_pieces(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                exchange.status = message["status"]
+                answer = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    answer.setdefault(name, value)
+                if "frame-ancestors 'none'" not in answer["Content-Security-Policy"]:  # may be shown in a frame
+                    del answer["X-Frame-Options"]
+                answer["X-Request-Id"] = exchange.id
+                if is_reconciliation(path):
+                    answer["Access-Control-Allow-Origin"] = "*"  # some clients send no Origin
+                if self._settings.keys and path not in OPEN:
+                    answer.setdefault("Cache-Control", "no-store")
+            body = memoryview(message.get("body", b""))
+            while len(body) > PIECE:
+                await send({**message, "body": bytes(body[:PIECE]), "more_body": True})
+                body = body[PIECE:]
+            exchange.is_sent = message["type"] == "http.response.body" and not message.get("more_body")
+            await send({**message, "body": bytes(body)} if body else message)
+
+        return send_pieces
+
+    def _tell(self, exchange: _Exchange) -> None:
+        seconds, status = time.monotonic() - exchange.since, exchange.status or 499
+        self._metrics.requests.labels(exchange.route, str(status)).inc()
+        self._metrics.seconds.labels(exchange.route).observe(seconds)
+        facts: dict[str, object] = {"request": exchange.id, "method": exchange.scope["method"], "route": exchange.route}
+        facts |= {"status": status, "seconds": round(seconds, 4)}
+        queries = exchange.scope.get("state", {}).get("queries") if self._settings.log_queries else None
+        log.info("request", extra=facts | ({"queries": queries} if queries else {}))
+
+
+def refuse_host(settings: ServeSettings, host: str) -> None:
+    """Refuse names other than the service's own: a page elsewhere may have given its own to this address.
+
+    Starlette's TrustedHostMiddleware takes no address of IPv6.
+
+    Raises:
+        RefusedError: the name is missing or another one.
+    """
+    name = "" if set(host) & set("/?#@\\") else _name_of(f"//{host}")  # only a name and a port
+    if not name:
+        raise RefusedError(400, "the request names no Host: send one")
+    if name not in settings.hosts:
+        raise RefusedError(421, f"{name!r:.80} is not a name of this service: give it with --public-url")
+
+
+def _name_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def refuse_foreign(settings: ServeSettings, headers: Headers, is_read_only: bool) -> None:
+    """Refuse requests that a page of another site makes, except where somebody follows a link.
+
+    Pages of this machine, such as OpenRefine's, are not foreign.
+
+    Args:
+        is_read_only: whether the request is a GET, which a link may be.
+
+    Raises:
+        RefusedError: another site asks that is not allowed.
+    """
+    origin = headers.get("origin", "")
+    if origin and (origin in settings.allow_origin or _name_of(origin) in settings.hosts):
+        return
+    is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    if origin or (headers.get("sec-fetch-site") == "cross-site" and not (is_read_only and is_link)):
+        raise RefusedError(403, f"a page of {origin or 'another site'!r:.80} asks: allow it with --allow-origin")
+
+
+def refuse_key(settings: ServeSettings, path: str, headers: Headers, query: str) -> None:
+    """Refuse requests without a key, where keys are needed.
+
+    It is a bearer token, or the password of a browser; for reconciliation alone it may be `api_key` in the address.
+
+    Raises:
+        RefusedError: there is no key, or a wrong one.
+    """
+    if not settings.keys:
+        return
+    given = _key_of(headers.get("authorization", ""))
+    if not given and is_reconciliation(path):
+        given = parse_qs(query).get("api_key", [""])[0].encode("utf-8", "replace")
+    # All are compared, whole: how long this takes tells nothing of them.
+    if not sum(hmac.compare_digest(given, key.encode()) for key in settings.keys):
+        raise RefusedError(
+            401, "a key is wrong" if given else "a key is needed: send it as Authorization: Bearer KEY",
+            headers={"WWW-Authenticate": SCHEMES},
+        )  # fmt: skip
+
+
+def _key_of(authorization: str) -> bytes:
+    scheme, _, value = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip(" \t").encode("utf-8", "replace")
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(value, validate=True).partition(b":")[2]
+        except (binascii.Error, ValueError):
+            return b""
+    return b""

@@ -3,12 +3,14 @@
 import json
 import logging
 import sys
+import time
 from datetime import UTC, datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+AGAIN = 60.0  # seconds after which asyncio's events are logged again
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 STANDARD = {*vars(logging.makeLogRecord({})), "color_message"}  # what every record of a log has, or uvicorn adds
 
@@ -22,6 +24,7 @@ class Metrics:
         self.seconds = Histogram(
             "kbq_request_seconds", "From a request to its answer.", ("route",), registry=own, buckets=SECONDS
         )
+        self.in_flight = Gauge("kbq_requests_in_flight", "Requests that are read or answered.", registry=own)
         self.waiting = Gauge("kbq_queue_queries", "Queries that wait.", registry=own)
         self.waited = Histogram("kbq_queue_seconds", "How long requests wait.", registry=own, buckets=SECONDS)
         self.batches = Histogram("kbq_batch_queries", "Queries searched together.", registry=own, buckets=BATCHES)
@@ -48,6 +51,22 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+class NotAgain(logging.Filter):
+    """Lets an event pass once a minute: asyncio logs a thousand times a second that no more files may be opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed: dict[str, float] = {}  # when each event has passed last
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether a record is logged."""
+        event, now = record.getMessage().partition("\n")[0], time.monotonic()
+        if now - self._passed.get(event, -AGAIN) < AGAIN:
+            return False
+        self._passed[event] = now
+        return True
+
+
 def log_as_json() -> None:
     """Write warnings to standard error, and every request of the service.
 
@@ -59,3 +78,4 @@ def log_as_json() -> None:
     logging.getLogger().handlers = [handler]
     logging.getLogger().setLevel(logging.WARNING)
     logging.getLogger("kbq.serve").setLevel(logging.INFO)
+    logging.getLogger("asyncio").addFilter(NotAgain())

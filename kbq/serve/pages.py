@@ -1,4 +1,4 @@
-"""Pages: what a person sees in a browser, rendered here; each has its JSON at the same address with .json."""
+"""Pages: what a person sees in a browser, rendered here."""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,10 +7,9 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, Response
 
 from kbq.answers import SearchOptions
-from kbq.corpus.pages import Page
 from kbq.errors import KbqError
 from kbq.serve import api
 from kbq.serve.bounds import LONGEST, MOST_CELLS, MOST_RELATIONS, refuse_more
@@ -63,50 +62,26 @@ async def ask(request: Request, services: WithServices, form: Annotated[QueryFor
     return _page("ask.html", request, services, served, view)
 
 
-@router.get("/index.json")
-async def ask_json(request: Request, services: WithServices, form: Annotated[QueryForm, Query()]) -> Response:
-    """Give the answers of the page as JSON; without a query, the knowledge bases."""
-    if not form.text:
-        return JSONResponse(await api.knowledge_bases(services))
-    return await api.answered(request, services, form.kb, [form.text], SearchOptions(form.k))
-
-
 class PagesForm(BaseModel):
-    """Pages whose titles begin with some letters, and that have some metadata, each `field=value`."""
+    """Pages whose titles begin with some letters."""
 
     kb: str = ""
     begins: Words = ""
-    where: Names = []
     first: Annotated[int, Field(ge=0, le=2**31)] = 0
 
 
 @router.get("/pages")
 async def pages(request: Request, services: WithServices, form: Annotated[PagesForm, Query()]) -> Response:
-    """Look through the pages: their titles, and what they have in common."""
+    """Look through the pages by their titles."""
     served = services.kbs.named(form.kb)
-    found = await asyncio.to_thread(served.titles.listed, form.begins, form.where, form.first, LISTED)
+    found, count = await asyncio.to_thread(served.titles.listed, form.begins, form.first, LISTED)
+    fields = {"kb": served.name, "begins": form.begins}
 
-    def address(*, without: str = "", having: str = "", at: int = 0) -> str:
-        kept = [one for one in form.where if one != without] + [having] * bool(having)
-        where = [("where", one) for one in kept]
-        fields = [("kb", served.name), ("begins", form.begins), *where, ("first", str(at or ""))]
-        return f"/pages?{urlencode([(name, value) for name, value in fields if value])}"
+    def address(first: int) -> str:
+        return f"/pages?{urlencode(fields | {'first': first})}"
 
-    view = {"found": found, "begins": form.begins, "where": form.where, "address": address, "step": LISTED}
-    return _page("pages.html", request, services, served, view)
-
-
-@router.get("/pages.json")
-async def pages_json(services: WithServices, form: Annotated[PagesForm, Query()]) -> dict[str, Any]:
-    """Give the same as JSON."""
-    titles = services.kbs.named(form.kb).titles
-    found = await asyncio.to_thread(titles.listed, form.begins, form.where, form.first, LISTED)
-    return {
-        "count": found.count,
-        "first": found.first,
-        "pages": [{"page_id": one.id, "title": one.title} for one in found.pages],
-        "facets": {one.field: dict(one.values) for one in found.facets},
-    }
+    view = {"found": found, "count": count, "begins": form.begins, "first": form.first, "address": address}
+    return _page("pages.html", request, services, served, view | {"step": LISTED})
 
 
 @router.get("/page/{page_id:path}")
@@ -116,9 +91,7 @@ async def page(
 ) -> Response:  # fmt: skip
     """Show a page, with a place in it marked."""
     served = services.kbs.named(kb)
-    found, is_json = _page_of(served, page_id)
-    if is_json:
-        return JSONResponse(api.page_document(found))
+    found = served.page(page_id)
     view = {
         "page": found,
         "paragraphs": marked_paragraphs(found, paragraph, start, end),
@@ -126,16 +99,6 @@ async def page(
         "facts": {name: value for name, value in found.metadata.items() if name != "url"},
     }
     return _page("page.html", request, services, served, view)
-
-
-def _page_of(served: ServedKb, page_id: str) -> tuple[Page, bool]:
-    """Return a page, and whether it is wanted as JSON; the id of a page may end in .json itself."""
-    try:
-        return served.page(page_id), False
-    except RefusedError:
-        if not page_id.endswith(".json"):
-            raise
-        return served.page(page_id.removesuffix(".json")), True
 
 
 class TableForm(BaseModel):
@@ -169,25 +132,22 @@ async def table(request: Request, services: WithServices, form: Annotated[TableF
     if form.fill:
         if len(form.names) * len(form.relations) > WITHOUT_SCRIPT:
             raise RefusedError(422, f"without a script, {WITHOUT_SCRIPT} cells are filled at most: ask for fewer")
-        view["filled"] = await table_json(services, form)
-        view["claims"] = {(cell["subject"], cell["relation"]): cell["claims"] for cell in view["filled"]["cells"]}
+        cells, view["filled"] = await _filled(services, form)
+        view["claims"] = {(cell["subject"], cell["relation"]): cell["claims"] for cell in cells}
     return _page("table.html", request, services, served, view)
 
 
-@router.get("/table.json")
-async def table_json(services: WithServices, form: Annotated[TableForm, Query()]) -> dict[str, Any]:
-    """Give the filled table as JSON, with its cells and their claims."""
-    kb = services.kbs.named(form.kb).name
+async def _filled(services: Services, form: TableForm) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the cells of a table with their claims, and the filled table."""
     if not form.names or not form.relations:
         raise RefusedError(422, "a table needs subjects, one a line, and relations")
-    for things, given, most in (("subjects", form.names, MOST_CELLS), ("relations", form.relations, MOST_RELATIONS)):
-        refuse_more(things, len(given), most, 422)
-        refuse_more("characters in one of its " + things, max(map(len, given)), LONGEST, 422)
-    asked = api.AskedTable(subjects=form.names, relations=[*form.relations], kb=kb)
-    lines = [line async for line in await api.filled(asked, services)]
-    if "problem" in lines[-1]:
-        raise RefusedError(lines[-1]["problem"]["status"], lines[-1]["problem"]["detail"])
-    return lines[-1] | {"cells": lines[:-1]}
+    refuse_more("relations", len(form.relations), MOST_RELATIONS, 422)
+    refuse_more("characters in a name", max(map(len, form.names + form.relations)), LONGEST, 422)
+    asked = api.AskedTable(subjects=form.names, relations=[*form.relations], kb=services.kbs.named(form.kb).name)
+    *cells, last = [line async for line in await api.filled(asked, services)]
+    if "problem" in last:
+        raise RefusedError(last["problem"]["status"], last["problem"]["detail"])
+    return cells, last
 
 
 @router.get("/api")
@@ -216,5 +176,5 @@ def error_page(request: Request, error: KbqError) -> Response:
 
 def _page(name: str, request: Request, services: Services, served: ServedKb, view: Mapping[str, Any]) -> Response:
     """Answer with a template, given what all of them show."""
-    common = {"kb": served, "kbs": list(services.kbs), "path": request.url.path, "query": request.url.query}
+    common = {"kb": served, "kbs": list(services.kbs), "path": request.url.path}
     return HTMLResponse(rendered(name, common | dict(view)))

@@ -24,10 +24,11 @@ from msgspec import Meta
 import kbq
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
-from kbq.serve.access import RECONCILE, refuse_foreign
+from kbq.serve.access import RECONCILE
 from kbq.serve.bounds import MOST_ASKED, refuse_long, refuse_more
 from kbq.serve.candidates import Candidate, candidates, is_match, name_of
 from kbq.serve.filling import SlotFiller
+from kbq.serve.guard import refuse_foreign
 from kbq.serve.problems import RefusedError
 from kbq.serve.services import Services, WithServices
 from kbq.serve.views import rendered

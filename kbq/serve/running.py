@@ -7,7 +7,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from functools import partial
 
 import uvicorn
 from fastapi import FastAPI
@@ -16,12 +15,12 @@ from kbq.errors import KbqError
 from kbq.serve.access import EVERYWHERE, ServeSettings
 from kbq.serve.app import create_app
 from kbq.serve.batcher import Batcher
-from kbq.serve.connections import AT_ONCE, PatientProtocol, most_connections
 from kbq.serve.knowledge_bases import KnowledgeBases, ServedKb
 from kbq.serve.monitoring import Metrics, log_as_json
 from kbq.serve.tools import server
 
 BACKLOG = 2048  # connections that wait to be accepted
+UNTAKEN = 10.0  # seconds after which a connection ends whose client takes nothing of its answer
 SWITCHES = 0.0005  # seconds after which the event loop lets the search go on: each of its steps waits for it
 KEPT = 75  # seconds for which an idle connection stays open: longer than proxies keep theirs
 
@@ -29,8 +28,8 @@ KEPT = 75  # seconds for which an idle connection stays open: longer than proxie
 def serve(served: KnowledgeBases, settings: ServeSettings, started: Callable[[str], None]) -> None:
     """Serve knowledge bases until SIGTERM or Ctrl-C; requests that have been accepted are answered first.
 
-    `started`: called with the address when the service answers. Raises KbqError if the port is taken, the address is
-    not one of this machine, or too few files may be open.
+    `started`: called with the address when the service answers. Raises KbqError if the port is taken, or the address is
+    not one of this machine.
     """
     listening = listen(settings)
     log_as_json()
@@ -60,12 +59,11 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, settings: ServeSettings, started: Callable[[], None]) -> None:
         """A server for an application, not running yet."""
-        protocol = partial(PatientProtocol, most=most_connections(), waiting={})
         super().__init__(
             uvicorn.Config(
-                app, http=protocol, ws="none", log_config=None, access_log=False, server_header=False,  # type: ignore[arg-type]
-                backlog=AT_ONCE, timeout_keep_alive=KEPT, timeout_graceful_shutdown=max(1, int(settings.seconds)),
-                lifespan="on", proxy_headers=False,
+                app, http="h11", ws="none", log_config=None, access_log=False, server_header=False, backlog=BACKLOG,
+                timeout_keep_alive=KEPT, timeout_graceful_shutdown=max(1, int(settings.seconds)), lifespan="on",
+                proxy_headers=False,
             )
         )  # fmt: skip
         self._told = started
@@ -73,8 +71,6 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer."""
         await super().startup(sockets)
-        for one in sockets or ():
-            one.listen(BACKLOG)  # asyncio accepts as many at once as wait at most: these are two limits
         self._told()
 
 
@@ -88,6 +84,8 @@ def listen(settings: ServeSettings) -> socket.socket:
         listening = socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
         # asyncio does this for its own sockets: an answer is sent at once, even while its beginning is unacknowledged.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux; connections inherit it
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * UNTAKEN))
         return listening
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror

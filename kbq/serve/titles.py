@@ -1,4 +1,4 @@
-"""Titles: pages are found by how their titles begin, by their metadata, or by a name that their titles are like.
+"""Titles: pages are found by how their titles begin, or by a name that their titles are like.
 
 Names are compared by their words, without case, accents and punctuation; a rare word counts more than a common one.
 A word that no title has is read as those that are one typing error away.
@@ -18,15 +18,11 @@ from numpy.typing import NDArray
 
 from kbq.answers import PageName
 from kbq.array_types import Rows
-from kbq.dump.facets import Facets
 from kbq.dump.page_directory import PagePlace, Pages
 from kbq.dump.shards import Shard
-from kbq.errors import KbqError
 from kbq.text.letters import normalised
 from kbq.words.spelling import edits
 
-MOST_FACETED = 200_000  # pages whose metadata are kept in memory, to sort them by
-FIELDS, VALUES = 6, 12  # of metadata that are shown beside a list
 IDENTICAL, SAME_TITLE, SAME_WORDS, SIMILAR = 1.0, 0.99, 0.95, 0.9  # likeness; SIMILAR: at most, with other words
 BY_NUMBER = 0.94  # likeness of a page whose id, a plain number, is the name: it may as well be a year, or a film
 MISTYPED = 0.9  # of the weight of a word that is one typing error away
@@ -35,25 +31,6 @@ LONGEST = 4096  # characters of a name: no title has more
 COMPARED = 64  # titles at least that are compared as a whole
 SIGNS = re.compile(r"[#*%@‰+]+")  # what tells C# from C: such names are candidates of one another, and no match
 _NO_PAGES: Rows = np.empty(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Facet:
-    """A field of metadata: its values, those of most pages first, with how many of the pages have them."""
-
-    field: str
-    values: list[tuple[str, int]]
-    more: int  # values that are not shown
-
-
-@dataclass(frozen=True, slots=True)
-class PageList:
-    """Some of the pages that were found, and the metadata of all of them."""
-
-    pages: list[PageName]
-    first: int  # the number of the first of them, from 0
-    count: int  # of all that were found
-    facets: list[Facet]
 
 
 class PageTitles:
@@ -77,33 +54,10 @@ class PageTitles:
         most = len(self._places)
         return self._titles(dict.fromkeys(np.linspace(0, max(0, most - 1), min(count, most)).astype(int).tolist()))
 
-    def listed(self, prefix: str, where: Sequence[str], first: int, count: int) -> PageList:
-        """Return pages whose titles begin with a prefix and that have some metadata, each `field=value`.
-
-        It takes seconds where the metadata of many pages are asked for the first time. Raises KbqError if no page has
-        such a field, or there are too many pages to sort.
-        """
+    def listed(self, prefix: str, first: int, count: int) -> tuple[list[PageName], int]:
+        """Return `count` pages from the number `first` on whose titles begin with a prefix, and how many there are."""
         rows = self._rows_of(prefix)
-        if len(self._places) > MOST_FACETED:
-            if where:
-                raise KbqError(
-                    f"{len(self._places):,} pages are too many to sort here: use kbq pages --where", is_usage=True
-                )
-            return PageList(self._titles(rows[first : first + count]), first, len(rows), [])
-        having = self._facets.having(where)
-        found = np.arange(rows.start, rows.stop)
-        found = found if having is None else having[(having >= rows.start) & (having < rows.stop)]
-        counted = None if len(found) == len(self._places) else found
-        facets = []
-        for field in self._facets.shared()[:FIELDS]:
-            if values := self._facets.counts(field, counted):
-                facets.append(Facet(field, values[:VALUES], max(0, len(values) - VALUES)))
-        return PageList(self._titles(found[first : first + count].tolist()), first, len(found), facets)
-
-    @cached_property
-    def _facets(self) -> Facets:
-        """The metadata of the pages, row by row."""
-        return Facets(self._shards[shard].metadata_of(page) for shard, page in self._places.tolist())
+        return self._titles(rows[first : first + count]), len(rows)
 
     def _rows_of(self, prefix: str) -> range:
         """Find the rows of this table whose titles begin with a prefix."""

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,10 @@ from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
 from kbq.reading.probability import FEATURES, Calibration
 from kbq.serve.batcher import Batcher
-from kbq.serve.bounds import MOST_SUGGESTIONS
-from kbq.serve.filling import OF_ONE, TableFiller
+from kbq.serve.filling import TABLES, TableFiller
 from kbq.serve.knowledge_bases import Folder, ServedKb
 from kbq.serve.monitoring import Metrics
 from kbq.serve.problems import LateError, OverloadedError
-from kbq.serve.turns import CLIENT
 from kbq.tables.options import FillOptions
 from kbq.tables.relations import relation_named
 
@@ -230,32 +228,8 @@ def test_large_requests_wait_for_small_ones_and_do_not_fill_their_queue(
 
     asyncio.run(mixed())
     assert [len(batch) for batch in batches if batch[0] == "Marie"] == [16] * 4
-    assert [batch[0] for batch in batches[:6]] == ["Marie", "Paris", "Paris"] * 2  # 16 queries, and twice 4
+    assert [batch[0] for batch in batches[:6]] == ["Marie", "Paris"] * 3  # 16 queries, and 4
     assert max(len(batch) for batch in batches if batch[0] == "Paris") == 4
-
-
-async def asked_by(client: str, batcher: Batcher, served: ServedKb, *what: Any) -> Any:
-    CLIENT.set(client)
-    return await batcher.ask(served, *what)
-
-
-def test_every_client_has_its_turn_and_a_place_however_much_others_ask(
-    served: ServedKb, batches: list[list[str]]
-) -> None:
-    quick = SearchOptions(1, rerank=0)
-
-    async def mixed() -> list[Any]:
-        async with (batcher := Batcher(queue=8)):
-            async with busy(batcher):
-                greedy = [("greedy", ["Paris"] * 4, ONE), ("greedy", ["Paris"] * 4, TWO), ("greedy", ["Paris"], quick)]
-                asked = [*greedy, ("modest", ["Marie"], ONE), ("shy", ["Marie"], quick)]
-                tasks = [asyncio.create_task(asked_by(one, batcher, served, *what)) for one, *what in asked]
-            return await asyncio.gather(*tasks, return_exceptions=True)
-
-    found = asyncio.run(mixed())
-    assert isinstance(found[2], OverloadedError)  # has 8 in the queue
-    assert [len(answers) for answers in (*found[:2], *found[3:])] == [4, 4, 1, 1]
-    assert batches == [["Marie"], ["Marie", *["Paris"] * 4], ["Paris"] * 4]
 
 
 class Panic(BaseException):
@@ -296,28 +270,6 @@ def test_a_search_that_does_not_end_is_told(served: ServedKb) -> None:
     assert found == ["the search has been busy for 0 seconds", ""]
 
 
-def test_similar_words_are_sought_after_the_answers_and_for_some_words(
-    served: ServedKb, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
-
-    def unknown(text: str, may_suggest: Callable[[], bool]) -> dict[str, str | None]:
-        words: dict[str, str | None] = {word: "found" if may_suggest() else None for word in text.split()}
-        seen.extend(word for word, meant in words.items() if meant)
-        return words
-
-    monkeypatch.setattr(served.kb, "unknown_words", unknown)
-
-    async def found() -> list[Mapping[str, str | None]]:
-        async with (batcher := Batcher()):
-            texts = [" ".join(f"zork{number}{letter}" for number in range(5)) for letter in "abcdef"]
-            return [one.unknown_words for one in await batcher.found(served, texts, ONE)]
-
-    words = asyncio.run(found())
-    assert sum(meant == "found" for one in words for meant in one.values()) == MOST_SUGGESTIONS == len(seen)
-    assert [len(one) for one in words] == [5] * 6
-
-
 def test_tables_are_bounded_and_leave_room_for_queries(served: ServedKb, batches: list[list[str]]) -> None:
     async def fill(filler: TableFiller, subjects: list[str]) -> list[dict[str, Any]]:
         options = FillOptions(min_probability=0.0)
@@ -327,7 +279,7 @@ def test_tables_are_bounded_and_leave_room_for_queries(served: ServedKb, batches
     async def both() -> list[Any]:
         async with (batcher := Batcher()):
             filler = TableFiller(batcher)
-            tables = [asyncio.create_task(fill(filler, [f"Marie {n}" for n in range(20)])) for _ in range(OF_ONE)]
+            tables = [asyncio.create_task(fill(filler, [f"Marie {n}" for n in range(20)])) for _ in range(TABLES)]
             await asyncio.sleep(0)
             with pytest.raises(OverloadedError):
                 await fill(filler, ["Marie"])
@@ -336,5 +288,5 @@ def test_tables_are_bounded_and_leave_room_for_queries(served: ServedKb, batches
             return await fill(filler, ["Marie"])
 
     assert len(asyncio.run(both())) == 2
-    assert batches.index(["Paris"]) < OF_ONE * 3  # it did not wait for all parts of the tables
+    assert batches.index(["Paris"]) < TABLES * 3  # it did not wait for all parts of the tables
     assert max(map(len, batches)) == 4

@@ -109,7 +109,6 @@ function share() {
   const query = new URLSearchParams([["subjects", byId("subjects").value], ...table.relations.map(name => ["relation", name]), ["kb", table.kb]]);
   const isShort = query.toString().length < 7000;
   history.replaceState(null, "", isShort ? `/table?${query}` : `/table?${new URLSearchParams({kb: table.kb})}`);
-  byId("json").href = isShort ? `/table.json?${query}` : "/table.json";
 }
 
 // A page that is loaded again asks nothing again.

@@ -1,0 +1,68 @@
+"""`kbq pages`: the pages of a knowledge base are listed, also by their metadata."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbq.__main__ import main
+from kbq.corpus.metadata import has_value
+from kbq.corpus.pages import Page
+from kbq.kb import KnowledgeBase
+
+METADATA: list[dict[str, Any]] = [
+    {"language": "de", "year": 1900, "file": "a"},
+    {"language": "en", "year": 1900, "file": "b", "tags": ["x", "y", "x"]},
+    {},
+    {"language": "de", "year": 1901, "file": "c", "tags": ["y"], "old": True},
+]
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "has"),
+    [("a", "a", True), (["a", "b"], "b", True), (1900, "1900", True), (True, "true", True), (False, "true", False),
+     ("", "", True), (None, "", False), (None, "None", False), ({"a": 1}, "{'a': 1}", False), ([["x"]], "x", False)],
+)  # fmt: skip
+def test_a_field_has_a_value_as_it_is_written(value: object, text: str, has: bool) -> None:
+    assert has_value({"field": value}, "field", text) is has
+
+
+@pytest.fixture(scope="module")
+def kb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kbs") / "kb"
+    pages = [Page(f"p{n}", f"Title {n}", ["A text."], metadata=fields) for n, fields in enumerate(METADATA)]
+    KnowledgeBase.build(pages, folder, device="cpu", bm25=False)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "printed"),
+    [
+        (["--where", "language=de"], "p0\tTitle 0\np3\tTitle 3\n"),
+        (["--where", "language=de", "--where", "year=1901"], "p3\tTitle 3\n"),
+        (["--where", "language=de", "--limit", "1"], "p0\tTitle 0\n"),
+        (["title 3", "--where", "tags=y"], "p3\tTitle 3\n"),
+        (["--where", "language=fr"], ""),
+        (["--where", "file=="], ""),
+    ],
+)
+def test_pages_are_listed_by_their_metadata(
+    kb: Path, options: list[str], printed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "kbq", "pages", str(kb), *options) == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_an_unknown_field_is_named_with_those_there_are(
+    kb: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "kbq", "pages", str(kb), "--where", "nix=1") == 2
+    said = "no page has metadata 'nix': the fields are language, year, file, tags, old"
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
+    monkeypatch.setattr("sys.argv", list(words))
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code or 0
