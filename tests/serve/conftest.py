@@ -24,7 +24,7 @@ class Running:
     """A service that runs: its address, a client, and what is behind it."""
 
     def __init__(self, folders: dict[str, Path], **settings: Any) -> None:
-        chosen = ServeSettings(**{"port": 0} | settings)
+        chosen = ServeSettings(**{"port": 0, "seconds": 300.0} | settings)
         app = create_app(open_knowledge_bases({name: Folder(path) for name, path in folders.items()}), chosen)
         self.services: Services = app.state.services
         self._socket, started = listen(chosen), threading.Event()
