@@ -72,7 +72,7 @@ def main() -> None:
 
 def promise(kb: KnowledgeBase) -> float:
     """Return the threshold that promises that nine in ten are right."""
-    calibration = kb.calibration(SearchOptions())
+    calibration = kb.plan(SearchOptions()).calibration
     return round(float((calibration and calibration.thresholds["0.9"]) or 1.0), 4)
 
 

@@ -5,11 +5,11 @@ paragraph. `score`: higher is better; only the scores of one query in one search
 """
 
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, get_args
 
 from kbq.errors import CorpusError, QueryError
 from kbq.options import Option, check
@@ -19,6 +19,7 @@ CorpusFormat: TypeAlias = Literal["auto", "kilt", "jsonl", "squad", "dpr", "text
 TitleFrom: TypeAlias = Literal["auto", "heading", "metadata", "name"]
 BuiltKind = Literal["exact", "disk", "compact", "tiny"]
 IndexKind = Literal[BuiltKind, "official"]  # the last is imported
+INDEX_KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
 WantedKind = Literal["auto", BuiltKind]
 Unit = Literal["phrase", "sentence", "paragraph", "page"]
 Backend = Literal["auto", "dense", "bm25", "sparta", "hybrid"]
@@ -307,6 +308,55 @@ class Result:
             context: characters of the evidence on either side of an answer.
         """
         return self.facts(context) | {"answers": [answer.to_dict(context) for answer in self.likely]}
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFacts:
+    """All that decides the answers of a search besides its queries: runs that share them can resume one another."""
+
+    manifest: str  # digest of the knowledge base's manifest
+    pages: str  # digest of the ids of the pages that answers come from; empty: all
+    index: IndexKind
+    query_encoder: str  # its fingerprint
+    backend: Backend
+    weights: tuple[float, float]  # of a point of BM25, and of SPARTA
+    reader: str | None  # fingerprint of the reader that is asked for
+    reranker: Mapping[str, object] | None  # what judges phrases again, and the digest of the calibration
+
+
+class ReadsQueries(Protocol):
+    """The tokenizer of a network that reads queries."""
+
+    def ids_of(self, text: str) -> list[int]:
+        """Return token ids. Raises QueryError if the network cannot read the text."""
+
+    def is_short_enough(self, text: str) -> bool:
+        """Whether a text fits the network."""
+
+
+class Askable(Protocol):
+    """What can be asked: a `KnowledgeBase`, of which predictions and tables need no more than this."""
+
+    folder: Path
+
+    @property
+    def batch_size(self) -> int:
+        """How many queries to ask at a time."""
+
+    def check(self, options: SearchOptions, texts: Sequence[str] = (), places: Sequence[str] = ()) -> None:
+        """Raise QueryError if options do not fit, or texts cannot be asked."""
+
+    def results(self, texts: Sequence[str], options: SearchOptions, spell: bool = False) -> Iterator[Result]:
+        """Yield the result of each text; `check` has let them pass."""
+
+    def query_tokenizers(self, options: SearchOptions) -> Sequence[ReadsQueries]:
+        """Return the tokenizers of all networks that will read a query."""
+
+    def facts(self, options: SearchOptions) -> SearchFacts:
+        """Return what decides the answers."""
+
+    def untuned_relations(self, texts: Iterable[str]) -> list[str]:
+        """Return the relations of queries that the query encoder was not tuned on."""
 
 
 def percentage(probability: float) -> str:

@@ -1,36 +1,25 @@
 """Description: what a knowledge base or a network holds, and what it costs. `kbq info`."""
 
-import contextlib
 import dataclasses
 import math
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from kbq.answers import IndexKind
 from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
-from kbq.errors import KbqError, KnowledgeBaseError, ModelError, first_line
+from kbq.errors import KbqError, ModelError, first_line
 from kbq.model.model_folder import CONFIG, FACTS, SPARTA, ModelConfig, local_folder, read_config, refuse_damage
 from kbq.reading.network import has_reader, judge_digest
 from kbq.reading.probability import CALIBRATION
-from kbq.search.building_indexes import own_queries
-from kbq.search.search import BATCH, search
 from kbq.storage.files import folder_bytes
-from kbq.storage.machine import stays_in_memory
 from kbq.storage.records import read_object
 from kbq.words.sparta_model import read_record_of
-
-if TYPE_CHECKING:
-    from kbq.asking import OpenKnowledgeBase
 
 KINDS = {  # of networks, by how the names of their classes end
     "ForQuestionAnswering": "reader",
     "EncoderDecoderModel": "question generator",
     "ForConditionalGeneration": "question generator",
 }
-ALONE = 16  # queries asked one at a time to see how long they take
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +33,6 @@ class IndexFacts:
     target: float
     queries: int  # that the recall was measured on; 0: exact search needs no measuring
     filter: float | None  # threshold of the rows in it
-
-
-@dataclass(frozen=True, slots=True)
-class IndexSpeed:
-    """Searches per second for the ten best phrases, on this machine and now; encoding the query comes on top."""
-
-    kind: str
-    together: float  # 64 queries at a time
-    alone: float
 
 
 def describe(folder: Path) -> dict[str, object]:
@@ -124,32 +104,6 @@ def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFac
     return IndexFacts(
         entry.kind, per_vector, entry.probes, round(entry.recall, 4), entry.target, entry.queries, entry.filter
     )
-
-
-def index_speeds(folder: Path, opened: "Callable[[IndexKind], OpenKnowledgeBase]") -> Iterator[IndexSpeed]:
-    """Time each index of a knowledge base, the one that answers first, with slots of its own pages.
-
-    Exact search comes last where it was not built but memory, and the device's, too, has room for all vectors.
-    `opened`: gives the knowledge base with an index of this kind.
-    """
-    manifest = read_manifest(folder)
-    for entry in manifest.entries:
-        yield _speed(opened(entry.kind))
-    if manifest.available != manifest.entries and stays_in_memory(manifest.vector_bytes):
-        with contextlib.suppress(KnowledgeBaseError):  # of a device without room
-            yield _speed(opened("exact"))
-
-
-def _speed(kb: "OpenKnowledgeBase") -> IndexSpeed:
-    queries = kb.model.in_row_units(*kb.model.encode_queries(own_queries(kb.shards, kb.model, BATCH)))
-    search(kb.search_context, queries, 10, "phrase")  # reads the files
-    rates = []
-    for size, count in ((BATCH, BATCH), (1, ALONE)):
-        begun = time.perf_counter()
-        for first in range(0, count, size):
-            search(kb.search_context, queries[first : first + size], 10, "phrase")
-        rates.append(count / (time.perf_counter() - begun))
-    return IndexSpeed(kb.index.kind, *rates)
 
 
 def _tuning(config: ModelConfig) -> dict[str, object]:

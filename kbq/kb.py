@@ -1,45 +1,75 @@
-"""KnowledgeBase: a folder that holds a corpus as phrases; build it, open it, ask it, teach it. Read this first.
+"""KnowledgeBase: a folder that holds a corpus as phrases: build it, ask it, teach it, change it. Read this first.
 
 pages ──── model/ ────► phrase dump (dump/) ──► rows (index/) ──► spans ──► phrases … pages (search/) ──► Answer
   └─── words ──► BM25, learned impacts (words/) ───────────────────┘                └── reading/ ──┘
 
-How a query takes this way is in `asking.py`.
+`query` takes this way: `ask` checks texts, `search` finds the best phrases and has them judged again.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
-from kbq.answers import LOOKS, TOP_PAGES, Backend, IndexKind, PageName
-from kbq.asking import OpenKnowledgeBase, search_options
-from kbq.dump.changes import Changes, delete, page_ids
-from kbq.dump.manifest import read_manifest
+from kbq.answers import (
+    INDEX_KINDS,
+    LOOKS,
+    TOP_PAGES,
+    WORDS_ALONE,
+    Answer,
+    Answers,
+    K,
+    PageName,
+    Result,
+    SearchFacts,
+    SearchOptions,
+)
+from kbq.dump.changes import Changes, delete, page_ids, refuse_unknown
+from kbq.dump.manifest import MANIFEST, read_manifest, refuse_other_model
 from kbq.dump.options import TERMS, build_options
+from kbq.dump.page_directory import Pages, Titles
 from kbq.dump.workers import processes
 from kbq.errors import KnowledgeBaseError, QueryError
-from kbq.index.factory import build_missing
-from kbq.model.model import Model
+from kbq.index.factory import build_missing, open_index
+from kbq.model.model import Model, model_of
 from kbq.model.queries import refuse_unreadable
-from kbq.reading.probability import HIDDEN
+from kbq.reading.probability import HIDDEN, SearchPlan, best_answers, own_calibration
+from kbq.reading.reader import Reader
+from kbq.reading.reranker import Reranking
 from kbq.sample_kb import Building, quietly, sample_folder
 from kbq.search.building_indexes import IndexSpec, add_index
 from kbq.search.changing import build, compact, update
-from kbq.storage.files import as_path, given
+from kbq.search.hybrid import WordIndexes
+from kbq.search.search import BATCH, SearchContext, Wanted, raised, search_several
+from kbq.storage.files import as_path, file_digest, given
 from kbq.storage.progress import Note, Report, silent, unheard
+from kbq.storage.records import digest_of_bytes
+from kbq.text.letters import clean_text
+from kbq.text.markers import mention_in
 from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import index_sparta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from os import PathLike
 
-    from kbq.answers import PredictWords, RankWords, SearchWords, WantedKind
+    from kbq.answers import Backend, IndexKind, PredictWords, RankWords, SearchWords, Unit, WantedKind, WordBackend
+    from kbq.array_types import Bools
+    from kbq.cluster.searcher import RaySearcher
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.options import BuildWords, SyncWords, UpdateWords
+    from kbq.dump.shards import Counts
+    from kbq.index.base import Index
     from kbq.index.factory import Build
     from kbq.kilt.prediction import PredictionOutcome
     from kbq.kilt.task import Task
+    from kbq.model.queries import QueryTokenizer
+    from kbq.parallel import Answerers
+    from kbq.reading.probability import Calibration
     from kbq.tables.options import FillWords
     from kbq.tables.relations import Relation
     from kbq.tables.tables import Table
@@ -48,12 +78,53 @@ if TYPE_CHECKING:
     from kbq.tuning.finetune import FinetuningOutcome
     from kbq.tuning.settings import FinetuningWords
 
+# Attributes that are set when the files are opened: at once or, of a lazy knowledge base, at the first use of one.
+OPENED = "shards", "words", "reranking", "titles", "answerers", "_cluster", "_opened_index", "_readers"
 
-class KnowledgeBase(OpenKnowledgeBase):
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where a knowledge base is searched, and what of it."""
+
+    device: str = "auto"  # searches on the CPU where the model's GPUs have no room for the vectors
+    ray: str | None = None  # address of a Ray cluster whose machines search
+    workers: int = 1  # processes that answer; 1: this one does
+    pages: tuple[str, ...] = ()  # ids of the pages that it answers from; none: all
+
+
+HERE = Where()
+
+
+class KnowledgeBase:
     """A published knowledge base: built, asked, taught, measured and changed; `with` closes it at the end."""
 
     bad_lines = 0  # of the corpus, left out by the build or update that made this object
     changes = Changes()  # made by the update, sync or delete that made this object
+    index_bytes = 0  # of the index of words that was added when this object was made
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        model: Model | Callable[[], Model],
+        index: IndexKind | None = None,
+        where: Where = HERE,
+        lazy: bool = False,
+    ) -> None:
+        """Open what a manifest describes or, if another has replaced it, what that one does; use `open` or `build`.
+
+        Args:
+            model: it, or what opens it when it is first needed.
+            index: the kind that is searched, instead of the manifest's first.
+        """
+        self.folder, self.manifest, self.index = folder, manifest, manifest.entry(folder, index)
+        self._where, self._is_lazy, self._is_closed = where, lazy, False
+        if isinstance(model, Model):
+            self.model = model
+        else:
+            self._open_model = model
+        if not lazy:
+            self._open(index)
 
     # Build and open
 
@@ -66,6 +137,7 @@ class KnowledgeBase(OpenKnowledgeBase):
         *,
         ray: str | None = None,
         device: str = "auto",
+        lazy: bool = False,
         **options: Unpack[BuildWords],
     ) -> Self:
         """Encode a corpus into `folder` and publish it. A build that was killed resumes where it stopped.
@@ -75,6 +147,7 @@ class KnowledgeBase(OpenKnowledgeBase):
             folder: a new folder, one in which a build stopped half-way, or with `append` a knowledge base.
             model: `default`, a folder or a hub name; by default that of the knowledge base to append to, or `default`.
             ray: the address of a Ray cluster whose machines encode, in place of `workers`; `local` starts one here.
+            lazy: as of `open`.
             options: as of `BuildOptions` and `CorpusWords`; several `workers` need a main module that can be imported,
                 as `multiprocessing` says.
 
@@ -93,9 +166,50 @@ class KnowledgeBase(OpenKnowledgeBase):
         manifest, opened, bad_lines = build(
             corpus, folder, model, wanted, start_encoders=start_encoders, device=device, **reports
         )
-        kb = cls(folder, manifest, opened)
+        kb = cls(folder, manifest, opened, lazy=lazy)
         kb.bad_lines = bad_lines
         return kb
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path,
+        model: str | Path | Model | None = None,
+        *,
+        index: IndexKind | None = None,
+        ray: str | None = None,
+        workers: int = 1,
+        device: str = "auto",
+        lazy: bool = False,
+    ) -> Self:
+        """Open a published knowledge base with its own model, or with one whose query side was tuned for it.
+
+        Args:
+            model: a folder, a name, or one that is open, which several knowledge bases can share.
+            index: the kind that is searched; by default the one that was built last.
+            ray: the address of a Ray cluster whose machines search the shards, which must lie in the same folder on
+                each; `local` starts one here.
+            workers: processes that answer, each with one thread and its own copy of the networks and,
+                on a GPU, of the vectors; they need a main module that can be imported, as `multiprocessing` says.
+            device: `auto`, `cpu`, `cuda` or `cuda:n`; `auto` searches on the CPU where the GPUs have too little room.
+            lazy: open files and networks when they are first needed, as to change or describe it takes few of them.
+
+        Raises:
+            KnowledgeBaseError: missing, incomplete, damaged, of another format version, or without this index; or
+                workers are fewer than 1, or there is a cluster, too.
+            ModelError: the model is missing or belongs to another phrase encoder.
+            ClusterError: the cluster cannot be used.
+        """
+        folder = as_path(folder, "the folder of a knowledge base")
+        manifest = read_manifest(folder)
+        if index is not None and index not in INDEX_KINDS:
+            kinds = ", ".join(INDEX_KINDS)
+            raise KnowledgeBaseError(f"index kind {index!r} is unknown: choose from {kinds}", is_usage=True)
+        if not isinstance(workers, int) or workers < 1 or (ray is not None and workers > 1):
+            problem = f"workers is {workers!r:.20}: give 1 or more; with a Ray cluster, 1"
+            raise KnowledgeBaseError(problem, is_usage=True)
+        opens = model if isinstance(model, Model) else partial(model_of, folder, manifest.model, model, device)
+        return cls(folder, manifest, opens, index, Where(device, ray, workers), lazy)
 
     @classmethod
     def sample(
@@ -122,11 +236,318 @@ class KnowledgeBase(OpenKnowledgeBase):
         folder = sample_folder(cls.build, building)
         return cls.open(folder, model, index=index, ray=ray, workers=workers, device=device)
 
+    def with_model(self, model: str | PathLike[str]) -> Self:
+        """Open the same knowledge base with another query encoder: one that `finetune` has made for it.
+
+        Raises:
+            ModelError: it is missing, or belongs to another phrase encoder.
+        """
+        opened = Model.open(as_path(model, "a model"), str(self.model.device))
+        return type(self)(self.folder, self.manifest, opened, self.index.kind, self._where)
+
+    def with_pages(self, pages: str | Path | Iterable[str]) -> Self:
+        """Open the same knowledge base to answer from these pages only: they are chosen before the best answers are.
+
+        Args:
+            pages: ids, an id, or the `Path` of a file with one id a line.
+
+        Raises:
+            KnowledgeBaseError: it does not have one of them; all of these are named.
+        """
+        where = replace(self._where, pages=tuple(page_ids(pages)))
+        return type(self)(self.folder, self.manifest, self.model, self.index.kind, where)
+
+    def _reopened(self, manifest: Manifest, index: IndexKind | None) -> Self:
+        """This knowledge base after a change, searched where it was searched before."""
+        model = self.__dict__.get("model") or self._open_model
+        return type(self)(self.folder, manifest, model, index, self._where, self._is_lazy)
+
+    def _open(self, index: IndexKind | None) -> None:
+        """Open the files that the manifest names or, if it has been replaced, those that its successor does."""
+        try:
+            self._open_files()
+        except KnowledgeBaseError:
+            published = read_manifest(self.folder)
+            if published == self.manifest:
+                raise
+            self.manifest, self.index = published, published.entry(self.folder, index)
+            self._open_files()
+
+    def _open_files(self) -> None:
+        """Open the shards, what searches them (an index here or, on a cluster, many), and the words."""
+        folder, manifest, where = self.folder, self.manifest, self._where
+        refuse_other_model(folder, manifest, self.model)
+        self.reranking, self._readers = Reranking(self.model), dict[str, Reader]()
+        self._cluster: RaySearcher | None = None
+        self.answerers: Answerers | None = None
+        self.__dict__.pop("_opened_index", None)
+        with manifest.damage_explained(folder):
+            self.shards = manifest.open_shards(folder, manifest.parts())  # an index looks at its own files
+            shown: list[Bools] = []  # of each shard, the pages that may be answered with
+            if where.pages:
+                shown, unknown = Pages(self.shards).chosen(where.pages)
+                refuse_unknown(folder, unknown)
+                for shard, pages in zip(self.shards, shown, strict=True):
+                    shard.show_only(pages)
+            self.titles = Titles(self.shards)
+            if where.workers > 1:
+                from kbq.parallel import Answerers
+
+                one = replace(where, workers=1)
+                opens = partial(type(self), folder.absolute(), manifest, index=self.index.kind, where=one)
+                self.answerers = Answerers(opens, self.model, where.workers)
+            elif where.ray is None:
+                self._opened_index  # noqa: B018 - opens it
+            else:
+                from kbq.cluster.searcher import open_searcher
+
+                manifest.refuse_codes(folder)
+                penalty = self.model.config.length_penalty
+                self._cluster = open_searcher(where.ray, folder, manifest, self.index, self.shards, shown, penalty)
+            self.words = WordIndexes(folder, manifest, self.shards)
+
+    @cached_property
+    def _opened_index(self) -> Index:
+        """The index of all shards; where others search, it is opened here when it is asked for."""
+        return open_index(self.shards, self.index, self.model.device, self._where.device == "auto")
+
+    if not TYPE_CHECKING:  # a type checker is to know what there is
+
+        def __getattr__(self, name: str) -> object:
+            """Open what is needed of a lazy knowledge base; KnowledgeBaseError for what `close` has released."""
+            if name == "model" and "_open_model" in self.__dict__:
+                self.model = self._open_model()
+            elif name in OPENED and "_is_closed" in self.__dict__:
+                if self._is_closed:
+                    raise KnowledgeBaseError(f"the knowledge base {self.folder} has been closed: open it again")
+                self._open(self.index.kind)
+            if name in self.__dict__:
+                return self.__dict__[name]
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def close(self) -> None:
+        """Release files, indexes and networks. Any later use raises KnowledgeBaseError; closing twice is fine."""
+        self._is_closed = True
+        for name in OPENED:
+            self.__dict__.pop(name, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"KnowledgeBase({str(self.folder)!r}: {self.counts.pages:,} pages, {self.counts.rows:,} vectors)"
+
+    # Look
+
+    @property
+    def counts(self) -> Counts:
+        """Pages, paragraphs, tokens and rows, without deleted pages."""
+        return self.manifest.counts
+
+    def info(self) -> dict[str, object]:
+        """Describe what the knowledge base holds and what its indexes cost, as `kbq info --json` prints it."""
+        from kbq.description import describe
+
+        return describe(self.folder)
+
     def pages(self) -> Iterator[PageName]:
         """Return the ids and titles of the pages that answers may come from, in the order of the corpus."""
         from kbq.tables.fill import every_page
 
         return (PageName(row["page_id"], row["subject"]) for row in every_page(self))
+
+    # Ask
+
+    @overload
+    def query(  # type: ignore[overload-overlap]
+        self, texts: str, k: int = ..., unit: Unit | None = ..., backend: Backend = ..., **options: Unpack[SearchWords]
+    ) -> list[Answer]: ...
+    @overload
+    def query(
+        self,
+        texts: Iterable[str],
+        k: int = ...,
+        unit: Unit | None = ...,
+        backend: Backend = ...,
+        **options: Unpack[SearchWords],
+    ) -> list[list[Answer]]: ...
+
+    def query(
+        self,
+        texts: str | Iterable[str],
+        k: int = K,
+        unit: Unit | None = None,
+        backend: Backend = "auto",
+        **options: Unpack[SearchWords],
+    ) -> list[Answer] | list[list[Answer]]:
+        """Return the k best distinct answers, best first; fewer only where the knowledge base holds fewer.
+
+        Args:
+            texts: `subject [SEP] relation`, a question, or a marked mention; one text gives a list of answers, several
+                give a list for each.
+            options: as of `SearchOptions`, which says what each means.
+
+        Raises:
+            QueryError: a text is empty, too long, or malformed; or what is asked for does not exist here.
+        """
+        several = "queries are", "a text, or a list of texts"
+        asked = [texts] if isinstance(texts, str) else list(given(texts, QueryError, *several))
+        found = self.ask(asked, search_options(options, k=k, unit=unit, backend=backend))
+        answers: list[list[Answer]] = [Answers(result.likely) for result in found]
+        return answers[0] if isinstance(texts, str) else answers
+
+    def explain(self, text: str, k: int = 3, backend: WordBackend = "bm25") -> list[tuple[Answer, dict[str, float]]]:
+        """Find the k best paragraphs by words alone, each with what every term of the query adds to its score.
+
+        Raises:
+            QueryError: the knowledge base has no such index, or the text cannot be read.
+        """
+        SearchOptions(k, backend=backend)
+        if backend not in WORDS_ALONE:
+            raise QueryError(f"backend {backend!r} cannot be explained: choose bm25 or sparta", is_usage=True)
+        refuse_unreadable([text], ())
+        with self.manifest.damage_explained(self.folder):
+            return list(self.words.scores([clean_text(text)], backend).explained(0, k))
+
+    def unknown_words(self, text: str, may_suggest: Callable[[], bool] = lambda: True) -> dict[str, str | None]:
+        """Name words of a query that no page has, perhaps mistyped, and what was meant; see `WordIndexes.unknown`."""
+        with self.manifest.damage_explained(self.folder):
+            return self.words.unknown(text, self.model.query_tokenizer.numbers, may_suggest)
+
+    # Search: the steps of a query, for those that check and batch queries themselves
+
+    @property
+    def batch_size(self) -> int:
+        """How many queries to ask at a time."""
+        return BATCH * self._where.workers
+
+    def ask(
+        self, texts: Sequence[str], options: SearchOptions, places: Sequence[str] = (), spell: bool = False
+    ) -> Iterator[Result]:
+        """Check all texts, then search some at a time, and yield what is found for each.
+
+        Args:
+            places: of the texts, for messages: "file:line".
+            spell: whether words that no page has are named.
+
+        Raises:
+            QueryError: a text cannot be asked, or what is asked for does not exist here; nothing is searched.
+        """
+        self.query_tokenizers(options)  # opens the reader, even before there is a query
+        self.check(options, texts, places)
+        batches = (texts[first : first + self.batch_size] for first in range(0, len(texts), self.batch_size))
+        return chain.from_iterable(self.results(batch, options, spell) for batch in batches)
+
+    def check(self, options: SearchOptions, texts: Sequence[str] = (), places: Sequence[str] = ()) -> None:
+        """Refuse options that do not fit or would be ignored, and texts that cannot be asked.
+
+        Args:
+            places: of the texts, for messages.
+
+        Raises:
+            QueryError: weights are given that count nothing, reranking where there is none, a calibration that does
+                not fit, or a least probability for a marked mention, whose page has none; or texts cannot be read, and
+                all of these are named.
+        """
+        backend = self.plan(options).backend
+        for name, weight, index in (
+            ("bm25", options.bm25_weight, self.words.bm25),
+            ("sparta", options.sparta_weight, self.words.sparta),
+        ):
+            if weight is not None and (backend != "hybrid" or not index):
+                idle = f"--{name}-weight has no effect with the backend {backend} of {self.folder}: leave it out"
+                raise QueryError(idle, is_usage=True)
+        if texts:
+            refuse_unreadable(texts, self.query_tokenizers(options), places)
+        if options.min_probability and any(map(mention_in, texts)):
+            raise QueryError("the page of a mention has no probability: leave --min-probability out")
+
+    def results(self, texts: Sequence[str], options: SearchOptions, spell: bool = False) -> Iterator[Result]:
+        """`ask` for texts that `check` has let pass, all of them searched together."""
+        is_exact = options.reader is None and (self.index.kind == "exact" or options.backend in WORDS_ALONE)
+        for text, answers in zip(texts, self.search(texts, options), strict=True):
+            words = self.unknown_words(text) if spell else {}
+            yield Result(text, answers, options.min_probability, words, is_exact)
+
+    def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+        """Find the k best answers to each text, likely or not; see `results`."""
+        if self.answerers is not None:
+            return self.answerers.search(texts, options)
+        plan = self.plan(options)
+        texts = [self.words.respelled(clean_text(text)) for text in texts]
+        find = partial(self._found, texts, plan)
+        if options.reader is None:
+            return best_answers(texts, options, plan, self.reranking, find)
+        ((paragraphs,), weight) = find((options.depth, "paragraph")), options.retrieval_weight * plan.score_scale
+        return self.reader(options.reader).answers(texts, paragraphs, options.k, options.chosen_unit, weight)
+
+    def _found(self, texts: Sequence[str], plan: SearchPlan, *wanted: Wanted) -> list[list[list[Answer]]]:
+        """Find, for each (k, unit) that is wanted, the k best units of each text."""
+        with self.manifest.damage_explained(self.folder):
+            if plan.backend == "bm25" or plan.backend == "sparta":
+                scores = self.words.scores(texts, plan.backend)
+                return [[scores.best(query, unit, k) for query in range(len(texts))] for k, unit in wanted]
+            lexical = self.words.all_scores(texts, *plan.weights) if plan.backend == "hybrid" else ()
+            starts, ends = self.model.encode_queries(texts)
+            queries = self.model.in_row_units(starts, ends)
+            if self._cluster is not None:
+                found = self._cluster.search_several(queries, wanted, lexical)
+            else:
+                found = search_several(self.search_context, queries, wanted, lexical)
+        offsets = self.model.score_offsets(starts, ends)
+        return [raised(of_texts, offsets) for of_texts in found] if offsets.any() else found
+
+    def plan(self, options: SearchOptions) -> SearchPlan:
+        """Return what follows from the options of a search here.
+
+        Raises:
+            QueryError: probabilities or reranking are asked for where there are none, or a calibration does not fit.
+            ModelError: the calibration that is asked for, or the model's own, is missing or damaged.
+        """
+        return SearchPlan.of(options, self.words, self.reranking, lambda: self._own_calibration)
+
+    @cached_property
+    def _own_calibration(self) -> Calibration | None:
+        return own_calibration(self.model)
+
+    def facts(self, options: SearchOptions) -> SearchFacts:
+        """Return what decides the answers of a search besides its queries, so that runs can be compared."""
+        plan, ids = self.plan(options), "\n".join(sorted(self._where.pages))
+        return SearchFacts(
+            manifest=file_digest(self.folder / MANIFEST),
+            pages=digest_of_bytes(ids.encode("utf-8", "surrogatepass")) if ids else "",
+            index=self.index.kind,
+            query_encoder=self.model.config.query_fingerprint,
+            backend=plan.backend,
+            weights=plan.weights,
+            reader=None if options.reader is None else self.reader(options.reader).fingerprint(),
+            reranker=plan.judged_by,
+        )
+
+    def query_tokenizers(self, options: SearchOptions) -> list[QueryTokenizer]:
+        """Return the tokenizers of all networks that will read a query."""
+        own = [self.model.query_tokenizer]
+        return own if options.reader is None else [*own, self.reader(options.reader).query_tokenizer]
+
+    def untuned_relations(self, texts: Iterable[str]) -> list[str]:
+        """Return the relations of queries on which a tuned query encoder was not tuned; of any other, none."""
+        return self.model.config.untuned_relations(texts)
+
+    def reader(self, name: str) -> Reader:
+        """Return a reader, opened once."""
+        if name == self.reranking.base:
+            return self.reranking.reader
+        if name not in self._readers:
+            self._readers[name] = Reader.open(name, str(self.model.device))
+        return self._readers[name]
+
+    @property
+    def search_context(self) -> SearchContext:
+        """The parts of the knowledge base that a search on this machine reads."""
+        return SearchContext(self.shards, self._opened_index, self.model.config.length_penalty)
 
     # Teach and measure
 
@@ -309,16 +730,12 @@ class KnowledgeBase(OpenKnowledgeBase):
     @property
     def _changeable(self) -> Path:
         """The folder. Raises KnowledgeBaseError if it is opened to answer from some pages: a change is of all."""
-        if self._chosen_pages:
+        if self._where.pages:
             raise KnowledgeBaseError(
-                f"{self.folder} is opened to answer from {len(self._chosen_pages):,} of its pages: open all of it to "
+                f"{self.folder} is opened to answer from {len(self._where.pages):,} of its pages: open all of it to "
                 "change it"
             )
         return self.folder
-
-    def _reopened(self, manifest: Manifest, index: IndexKind | None) -> Self:
-        """This knowledge base after a change, searched where it was searched before."""
-        return type(self)(self.folder, manifest, self.model, index, self._may_leave_gpu, self._ray, self._workers)
 
     def delete(self, pages: str | Path | Iterable[str], *, missing_ok: bool = False) -> Self:
         """Delete pages, and open what is left: no answer comes from them any more. `compact` removes their bytes.
@@ -383,16 +800,24 @@ class KnowledgeBase(OpenKnowledgeBase):
 
     def index_bm25(self, report: Report = silent) -> Self:
         """Add a BM25 index of the words to shards that have none, and open the knowledge base with it."""
-        index_bm25(self._changeable, report)
-        return self._reopened(read_manifest(self.folder), self.index.kind)
+        return self._with_words(index_bm25(self._changeable, report))
 
     def index_sparta(self, model: str | Path, terms: int = TERMS, report: Report = silent) -> Self:
         """Add impacts that a SPARTA model has learned, the strongest `terms` of each sentence, and open with them."""
-        index_sparta(self._changeable, model, terms, str(self.model.device), report)
-        return self._reopened(read_manifest(self.folder), self.index.kind)
+        return self._with_words(index_sparta(self._changeable, model, terms, self._where.device, report))
 
-    def info(self) -> dict[str, object]:
-        """Describe what the knowledge base holds and what its indexes cost, as `kbq info --json` prints it."""
-        from kbq.description import describe
+    def _with_words(self, index_bytes: int) -> Self:
+        kb = self._reopened(read_manifest(self.folder), self.index.kind)
+        kb.index_bytes = index_bytes
+        return kb
 
-        return describe(self.folder)
+
+def search_options(words: Mapping[str, Any], **others: Any) -> SearchOptions:
+    """Make the options of a search from words that a method was given; networks and files may be paths.
+
+    Raises:
+        QueryError: a value that has no meaning.
+    """
+    named = [name for name in ("reader", "calibration") if words.get(name) is not None]
+    paths = {name: str(as_path(words[name], f"a {name}")) for name in named}
+    return SearchOptions(**{**words, **paths, **others})

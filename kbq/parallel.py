@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kbq.answers import Answer, SearchOptions
 
     Asked = tuple[Sequence[str], SearchOptions]
-    OpenWith = Callable[[Model], Any]  # gives an `OpenKnowledgeBase`
+    OpenWith = Callable[[Model], Any]  # gives a `KnowledgeBase`
 
 
 class Answerers:
@@ -43,7 +43,7 @@ class Answerers:
         self._dismiss = weakref.finalize(self, self._pool.dismiss)  # the processes end with this object
 
     def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
-        """`OpenKnowledgeBase.search`, shared out among the processes.
+        """`KnowledgeBase.search`, shared out among the processes.
 
         Raises:
             KnowledgeBaseError: processes died again and again.

@@ -27,8 +27,6 @@ LAYERS = (
     ("search",),
     ("reading",),
     ("cluster", "parallel"),
-    ("opening",),
-    ("asking",),
     ("kilt",),
     ("training",),
     ("sample_kb", "description"),

@@ -1,6 +1,5 @@
 """Ask: `kbq build`, `query`, `explain` and `info`."""
 
-import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -62,7 +61,7 @@ def build(
 
     with Bar(f"building {kb}") as bar:
         built = KnowledgeBase.build(
-            corpus, kb, model, ray=ray, device=device, report=bar.pages, report_stage=bar.stage, note=note,
+            corpus, kb, model, ray=ray, device=device, lazy=True, report=bar.pages, report_stage=bar.stage, note=note,
             **fields_of(options) | {"columns": columns, "documents": documents},
         )  # fmt: skip
     counts, size = built.counts, folder_bytes(kb)
@@ -117,7 +116,7 @@ def _answer(
     """
     places, texts = [place for place, _ in queries], [text for _, text in queries]
     results = kb.ask(texts, options, places, spell=True)
-    note_untuned(kb.model.config.untuned_relations(texts))
+    note_untuned(kb.untuned_relations(texts))
     nowhere: dict[str, None] = {}
     for place, result in zip(places, results, strict=True):
         if len(nowhere) <= printing.NAMED:  # no more are named
@@ -175,41 +174,20 @@ def explain(
 
 @app.command(rich_help_panel=ASK)
 def info(
-    context: typer.Context,
     folder: Annotated[
         Path, typer.Argument(help="A knowledge base, a model, a reader…; `default` is the bundled model.")
     ],
-    speed: Annotated[bool, typer.Option("--speed", help="Time searches with each index, and exact search.")] = False,
-    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Describe a knowledge base, a model or another network."""
-    if not speed:
-        refuse_given(context, "without --speed", ("device",))
     from kbq.description import describe, describe_indexes
 
     facts = describe(folder)
-    is_kb = facts["kind"] == "knowledge base"
-    if speed and not is_kb:
-        raise typer.BadParameter(
-            f"{folder} is a {facts['kind']}, and only a knowledge base can be searched: leave it out",
-            param_hint="--speed",
-        )
-    speeds = []
-    if speed:
-        from kbq.description import index_speeds
-        from kbq.kb import KnowledgeBase
-
-        speeds = list(index_speeds(folder, lambda kind: KnowledgeBase.open(folder, index=kind, device=device)))
-        facts["searches_per_second"] = [dataclasses.asdict(one) for one in speeds]
-    shown = {name: value for name, value in facts.items() if name not in ("indexes", "searches_per_second")}
-    width = max(map(len, shown))
+    shown = {name: value for name, value in facts.items() if name != "indexes"}
+    indexes, width = describe_indexes(folder) if "indexes" in facts else (), max(map(len, shown))
     tell(
         facts,
         as_json,
         *(f"{name.replace('_', ' '):{width}}  {printing.fact(value)}" for name, value in shown.items()),
-        *(f"{'index':{width}}  {printing.index_line(one)}" for one in (describe_indexes(folder) if is_kb else ())),
-        *(f"{'speed':{width}}  {printing.speed_line(one)}" for one in speeds),
+        *(f"{'index':{width}}  {printing.index_line(one)}" for one in indexes),
     )
-    if speeds and not any(one.kind in ("exact", "official") for one in speeds):
-        note("exact search was not timed: half of the free memory, or the device, has no room for all vectors")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import compress, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,7 @@ from kbq.commands.options import (
     MovedModel,
     Ray,
     TunedModel,
+    fields_of,
     option_of,
     output_path,
     refuse_given,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from kbq.dump.manifest import Manifest
 
 NAMED = 20  # fields in a message
+UPDATE = "format", "columns", "documents", "skip_bad_lines", "workers"  # options of a build that an update has, too
 MUCH = 0.2  # share of vectors from which on compacting is suggested
 app = typer.Typer()
 index = typer.Typer(
@@ -88,28 +90,26 @@ def sync(
 
 
 def _update(wanted: Update, options: BuildOptions, delete_missing: bool) -> None:
-    from kbq.dump.manifest import read_manifest
-    from kbq.dump.workers import processes
-    from kbq.model.model import model_of
-    from kbq.search.changing import update
+    from kbq.kb import KnowledgeBase
 
     kb, dry_run = wanted.kb, wanted.dry_run
-    manifest, start_encoders = read_manifest(kb), processes(options.workers)
+    before = KnowledgeBase.open(kb, wanted.model, device=wanted.device, lazy=True)
+    words: Any = {name: value for name, value in fields_of(options).items() if name in UPDATE}
     with Bar(f"updating {kb}") as bar:
-        after, changes, bad_lines = update(
-            wanted.corpus, kb, lambda: model_of(kb, manifest.model, wanted.model, wanted.device), options,
-            delete_missing=delete_missing, dry_run=dry_run, start_encoders=start_encoders, report=bar.pages,
-            report_stage=bar.stage, note=note,
-        )  # fmt: skip
+        words |= {"dry_run": dry_run, "report": bar.pages, "report_stage": bar.stage, "note": note}
+        if delete_missing:
+            del words["skip_bad_lines"]
+        after = (before.sync if delete_missing else before.update)(wanted.corpus, **words)
+    changes = after.changes
     would = "would be " if dry_run else ""
     tell(
-        {"kb": str(kb), "dry_run": dry_run, **asdict(changes), "bad_lines": bad_lines, **after.counts.facts},
+        {"kb": str(kb), "dry_run": dry_run, **asdict(changes), "bad_lines": after.bad_lines, **after.counts.facts},
         wanted.as_json,
         f"{kb}: {changes}",
         f"{changes.added:,} pages {would}added, {changes.replaced:,} replaced, {changes.deleted:,} deleted, "
         f"{changes.unchanged:,} as they were",
     )
-    _suggest_compacting(kb, after)
+    _suggest_compacting(kb, after.manifest)
 
 
 @app.command(rich_help_panel=MAINTAIN)
@@ -123,15 +123,17 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete pages: no answer comes from them any more. Their bytes stay until `kbq compact`."""
-    from kbq.dump.changes import delete, page_ids
+    from kbq.dump.changes import page_ids
+    from kbq.kb import KnowledgeBase
 
     ids = [*(page_ids(Path(file)) if file is not None else ()), *(page_ids(pages) if pages else ())]
     if not ids:
         raise typer.BadParameter("no id is given: name pages, or give a --file with one id per line", param_hint="ID")
-    manifest, changes = delete(kb, list(dict.fromkeys(ids)), missing_ok)
-    facts = {"kb": str(kb), "deleted": changes.deleted, **manifest.counts.facts}
-    tell(facts, as_json, f"{kb}: {changes.deleted:,} pages deleted, {manifest.counts.pages:,} are left")
-    _suggest_compacting(kb, manifest)
+    after = KnowledgeBase.open(kb, lazy=True).delete(dict.fromkeys(ids), missing_ok=missing_ok)
+    deleted = after.changes.deleted
+    facts = {"kb": str(kb), "deleted": deleted, **after.counts.facts}
+    tell(facts, as_json, f"{kb}: {deleted:,} pages deleted, {after.counts.pages:,} are left")
+    _suggest_compacting(kb, after.manifest)
 
 
 @app.command(rich_help_panel=MAINTAIN)
@@ -145,19 +147,17 @@ def compact(
     as_json: Json = False,
 ) -> None:
     """Remove the bytes of deleted pages for good, and join small shards; nothing is encoded again."""
-    from kbq.dump.manifest import read_manifest
-    from kbq.model.model import model_of
-    from kbq.search.changing import compact
+    from kbq.kb import KnowledgeBase
     from kbq.storage.files import folder_bytes
 
-    before, size = read_manifest(kb), folder_bytes(kb)
+    before, size = KnowledgeBase.open(kb, model, device=device, lazy=True), folder_bytes(kb)
     with Bar(f"compacting {kb}") as bar:
-        manifest = compact(kb, lambda: model_of(kb, before.model, model, device), threshold, bar.stage)
+        after = before.compact(threshold, bar.stage)
     left = folder_bytes(kb)
-    sizes = {"bytes": left, "bytes_before": size, "shards": len(manifest.shards)}
-    removed = before.size.pages - manifest.size.pages
+    sizes = {"bytes": left, "bytes_before": size, "shards": len(after.manifest.shards)}
+    removed = before.manifest.size.pages - after.manifest.size.pages
     tell(
-        {"kb": str(kb), **sizes, **manifest.counts.facts},
+        {"kb": str(kb), **sizes, **after.counts.facts},
         as_json,
         f"{kb}: {removed:,} deleted pages removed, {printing.size(left)} on disk instead of {printing.size(size)}",
     )
@@ -220,26 +220,18 @@ def index_vectors(
 ) -> None:
     """Build an index of the vectors, to be used from now on; others stay."""
     from kbq.description import index_facts
-    from kbq.dump.manifest import read_manifest
-    from kbq.index.factory import Build, build_missing, chosen_kind
-    from kbq.model.model import model_of
-    from kbq.search.building_indexes import IndexSpec, add_index
+    from kbq.index.factory import chosen_kind
+    from kbq.kb import KnowledgeBase
 
     if kind == "exact":  # wrong usage, whatever the knowledge base
         refuse_given(context, "with exact search", ("recall", "queries"))
-    manifest = read_manifest(kb)
-    if chosen_kind(manifest, kind) == "exact":
+    before = KnowledgeBase.open(kb, model, device=device, lazy=True)
+    if chosen_kind(before.manifest, kind) == "exact":
         refuse_given(context, "with exact search", ("recall", "queries"))
-    texts = tuple(text for _, text in read_queries([], queries)) if queries is not None else ()
-    build: Build = build_missing
-    if ray is not None:
-        from kbq.cluster.tasks import building_on
-
-        build = building_on(ray)
+    texts = [text for _, text in read_queries([], queries)] if queries is not None else []
     with Bar(f"indexing {kb}") as bar:
-        spec = IndexSpec(kind, recall, texts, filter)
-        manifest = add_index(kb, model_of(kb, manifest.model, model, device), spec, bar.stage, build)
-    facts = index_facts(kb, manifest, manifest.index)
+        after = before.index_vectors(kind, recall, texts, filter, ray, bar.stage)
+    facts = index_facts(kb, after.manifest, after.index)
     tell({"kb": str(kb), **asdict(facts)}, as_json, f"{kb}: {printing.index_line(facts)}")
     if facts.recall < facts.target:
         more = {"tiny": "compact, disk or exact", "compact": "disk or exact"}.get(facts.kind, "exact")
@@ -250,10 +242,10 @@ def index_vectors(
 @index.command("bm25")
 def bm25(kb: Kb, as_json: Json = False) -> None:
     """Index the words, for the backends bm25 and hybrid."""
-    from kbq.words.bm25 import index_bm25
+    from kbq.kb import KnowledgeBase
 
     with Bar(f"indexing {kb}") as bar:
-        size = index_bm25(kb, bar.stage)
+        size = KnowledgeBase.open(kb, lazy=True).index_bm25(bar.stage).index_bytes
     tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: a BM25 index of {printing.size(size)}")
 
 
@@ -266,10 +258,10 @@ def sparta(
     as_json: Json = False,
 ) -> None:
     """Index the word weights of a SPARTA model, for the backends sparta and hybrid."""
-    from kbq.words.sparta import index_sparta
+    from kbq.kb import KnowledgeBase
 
     with Bar(f"indexing {kb}") as bar:
-        size = index_sparta(kb, model, terms, device, bar.stage)
+        size = KnowledgeBase.open(kb, device=device, lazy=True).index_sparta(model, terms, bar.stage).index_bytes
     tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: learned impacts of {printing.size(size)}")
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kbq.answers import Answer
     from kbq.commands.terminal import Line
-    from kbq.description import IndexFacts, IndexSpeed
+    from kbq.description import IndexFacts
     from kbq.kilt.error_kinds import ErrorCase
     from kbq.training.encoders import TrainingOutcome
     from kbq.training.generator import GeneratorOutcome
@@ -125,11 +125,6 @@ def index_line(facts: IndexFacts) -> str:
         f"({facts.target:.2%} asked for, {facts.queries:,} queries) with {probes}"
         f"{'' if facts.filter is None else f', rows above {facts.filter:g}'}"
     )
-
-
-def speed_line(speed: IndexSpeed) -> str:
-    """Say how fast an index is."""
-    return f"{speed.kind}, {speed.together:,.4g} searches per second 64 at a time, {speed.alone:,.4g} one at a time"
 
 
 # Outcomes

@@ -11,7 +11,7 @@ import typer
 from kbq.answers import CorpusFormat, RankWords, SearchOptions, WeightType
 from kbq.commands import printing
 from kbq.commands.application import Commands
-from kbq.commands.options import TEACH, Device, Json, TunedModel, option_of, output_path, refuse_given, takes
+from kbq.commands.options import TEACH, Device, Json, TunedModel, fields_of, option_of, output_path, refuse_given, takes
 from kbq.commands.progress import Bar
 from kbq.commands.terminal import note, tell, typed_command
 from kbq.training.settings import GeneratorSettings, ReaderSettings, RunSettings, TrainingSettings
@@ -70,13 +70,12 @@ def finetune(
 ) -> None:
     """Tune the query encoder on triples; the knowledge base stays as it is. A killed run resumes."""
     from kbq.kb import KnowledgeBase
-    from kbq.tuning import finetune as tuning
 
     opened = KnowledgeBase.open(kb, model, device=device)
     with Bar(f"tuning {out}") as bar:
-        outcome = tuning.finetune(
-            opened, triples, out, settings, task=task, dev=dev, examples=examples, command=typed_command(), note=note,
-            report=bar.step,
+        outcome = opened.finetune(
+            triples, out, task=task, dev=dev, examples=examples, command=typed_command(), note=note, report=bar.step,
+            **fields_of(settings),
         )  # fmt: skip
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.finetuning_lines(outcome))
 

@@ -173,7 +173,8 @@ class Shard:
         Raises KnowledgeBaseError if they are not the JSON that kbq writes.
         """
         try:
-            return stored_metadata(self.metadata[page])
+            written = self.metadata[page]
+            return stored_metadata(written) if written else {}
         except CorpusError as error:
             problem = f"the metadata of page {self.ids[page]!r:.60} in {self.folder} cannot be used ({error})"
             raise KnowledgeBaseError(f"{problem}: {REPAIR}") from None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import kbq
 from kbq.answers import Answer, SearchOptions, is_likely
-from kbq.dump.manifest import MANIFEST, read_manifest
+from kbq.dump.manifest import read_manifest
 from kbq.errors import KbqError, QueryError
 from kbq.kilt.task import Task
 from kbq.storage.files import as_path, file_digest, given, run_file
@@ -27,7 +27,7 @@ from kbq.storage.writing import whole_lines
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from kbq.asking import OpenKnowledgeBase
+    from kbq.answers import Askable
 
     Records = str | Path | Iterable[Mapping[str, Any]]  # a KILT file, or records
 
@@ -54,7 +54,7 @@ class PredictionOutcome:
 
 
 def predict_all(
-    kb: OpenKnowledgeBase,
+    kb: Askable,
     records: Records,
     task: str | Task,
     out: Path | None,
@@ -72,8 +72,8 @@ def predict_all(
         return predict_file(chosen, records, kb, out, options, with_text, report)
     queries = read_inputs(chosen, records, kb, options)
     predictions: list[dict[str, Any]] = []
-    for first in range(0, len(queries), kb.at_once):
-        predictions += predict(chosen, queries[first : first + kb.at_once], kb, options, with_text)
+    for first in range(0, len(queries), kb.batch_size):
+        predictions += predict(chosen, queries[first : first + kb.batch_size], kb, options, with_text)
         report(len(predictions), len(queries))
     return predictions
 
@@ -81,7 +81,7 @@ def predict_all(
 def predict_file(
     task: Task,
     records: Records,
-    kb: OpenKnowledgeBase,
+    kb: Askable,
     out: Path,
     options: SearchOptions,
     with_text: bool,
@@ -99,14 +99,14 @@ def predict_file(
     with resumed(out, run_file(out), description, ADVICE, ["inputs"]) as (file, _):
         done = _finished_lines(out, file, [query.id for query in queries])
         report(done, len(queries))
-        for first in range(done, len(queries), kb.at_once):
-            batch = queries[first : first + kb.at_once]
+        for first in range(done, len(queries), kb.batch_size):
+            batch = queries[first : first + kb.batch_size]
             for prediction in predict(task, batch, kb, options, with_text):
                 without_pages += not prediction["output"][0]["provenance"]
                 file.write(json.dumps(prediction, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
             file.flush()
             report(first + len(batch), len(queries))
-    untuned = kb.model.config.untuned_relations(query.input for query in queries)
+    untuned = kb.untuned_relations(query.input for query in queries)
     return PredictionOutcome(len(queries), done, without_pages, tuple(untuned))
 
 
@@ -126,7 +126,7 @@ def numbered_records(
 
 
 def predict(
-    task: Task, queries: Sequence[AdaptedQuery], kb: OpenKnowledgeBase, options: SearchOptions, with_text: bool = False
+    task: Task, queries: Sequence[AdaptedQuery], kb: Askable, options: SearchOptions, with_text: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Yield predictions for adapted queries, as the leaderboard reads them."""
     results = kb.results([query.text for query in queries], options)
@@ -154,7 +154,7 @@ def provenance(page: Answer) -> dict[str, Any]:
     }
 
 
-def read_inputs(task: Task, records: Records, kb: OpenKnowledgeBase, options: SearchOptions) -> list[AdaptedQuery]:
+def read_inputs(task: Task, records: Records, kb: Askable, options: SearchOptions) -> list[AdaptedQuery]:
     """Adapt the query of each record to the networks that will read it.
 
     Raises a QueryError that names all records without id or input, or whose query cannot be asked.
@@ -193,18 +193,18 @@ def _description(
     task: Task,
     records: Records,
     queries: Sequence[AdaptedQuery],
-    kb: OpenKnowledgeBase,
+    kb: Askable,
     options: SearchOptions,
     with_text: bool,
 ) -> dict[str, object]:
     # A task file may change, too.
     listing = "\n".join(f"{query.id}\t{query.input}\t{query.text}" for query in queries)
-    reader, weights = None, kb.weights(options)
+    facts, reader = kb.facts(options), None
     inputs = Path(records) if isinstance(records, str | Path) else None
     if options.reader is not None:
         reader = {
             "name": options.reader,
-            "fingerprint": kb.reader(options.reader).fingerprint(),
+            "fingerprint": facts.reader,
             "depth": options.depth,
             "retrieval_weight": options.retrieval_weight,
         }
@@ -214,14 +214,14 @@ def _description(
         "queries_sha256": hashlib.sha256(listing.encode("utf-8", "surrogatepass")).hexdigest()[:16],
         "reader": reader,
         "inputs": {"name": inputs.name, "sha256": file_digest(inputs)} if inputs else {"name": "records"},
-        "knowledge_base": {"name": kb.folder.name, "manifest_sha256": file_digest(kb.folder / MANIFEST)},
-        "pages": kb.pages_digest,
-        "index": kb.index.kind,
-        "query_encoder": kb.model.config.query_fingerprint,
+        "knowledge_base": {"name": kb.folder.name, "manifest_sha256": facts.manifest},
+        "pages": facts.pages,
+        "index": facts.index,
+        "query_encoder": facts.query_encoder,
         "top_pages": options.k,
-        "backend": kb.chosen(options.backend),
-        "weights": dict(zip(("bm25", "sparta"), weights, strict=True)),
-        "reranker": kb.judged_by(options),
+        "backend": facts.backend,
+        "weights": dict(zip(("bm25", "sparta"), facts.weights, strict=True)),
+        "reranker": facts.reranker,
         "min_probability": options.min_probability,
         "with_text": with_text,
         "kbq": kbq.__version__,

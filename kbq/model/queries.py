@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from kbq.answers import ReadsQueries
 from kbq.array_types import Floats
 from kbq.errors import QueryError
 from kbq.model.backbone import hidden_states
@@ -201,7 +202,7 @@ def check_query(text: str) -> None:
         raise QueryError(f'the query {_shown(text)} has nothing on one side of "[SEP]": write "subject [SEP] relation"')
 
 
-def refuse_unreadable(texts: Sequence[str], tokenizers: Sequence[QueryTokenizer], places: Sequence[str] = ()) -> None:
+def refuse_unreadable(texts: Sequence[str], tokenizers: Sequence[ReadsQueries], places: Sequence[str] = ()) -> None:
     """Refuse queries that are malformed, or that one of these tokenizers cannot read; all of them are named.
 
     Args:

@@ -217,7 +217,7 @@ def _phrase_encoder(folder: Path, judges: bool) -> tuple[QuestionAnswering, Name
 
 
 @dataclass(frozen=True, eq=False)
-class TaughtJudge:
+class RelationJudge:
     """A judge that has learned from triples; it judges the slots of their relations, and no other query."""
 
     judge: PhraseJudge

@@ -12,7 +12,7 @@ import math
 import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import numpy as np
 from msgspec import Meta
@@ -21,18 +21,21 @@ from kbq.array_types import Bools, Doubles, Floats
 from kbq.errors import ModelError, QueryError
 from kbq.model.model_folder import local_folder
 from kbq.reading.countries import meanings
+from kbq.reading.reranker import before_others
+from kbq.search.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.storage.files import reading_problem
-from kbq.storage.records import OtherFormatError, read_record, write_record
+from kbq.storage.records import OtherFormatError, digest_of_record, read_record, write_record
 from kbq.storage.writing import writing_to
 from kbq.text.answer_scores import normalise
 from kbq.text.markers import slot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from kbq.answers import SearchOptions
+    from kbq.answers import Answer, SearchOptions
     from kbq.model.model import Model
-    from kbq.reading.reranker import Look, Reranking
+    from kbq.reading.reranker import Candidate, Reranking
+    from kbq.search.hybrid import WordIndexes
 
 FEATURES = (
     "share",  # log odds of what it means, all phrases that mean this together, against all others and none
@@ -68,24 +71,24 @@ STEPS, CLOSE = 100, 1e-9  # of Newton's method: most, and the change of weights 
 Number = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
-def features(text: str, looks: Sequence[Look]) -> Floats:
+def features(text: str, candidates: Sequence[Candidate]) -> Floats:
     """Compute the features of each phrase that was found for a query. Shape: (phrases, features)."""
     slot = slot_of(text)
     subject = slot[0] if slot else text
     words = _words(subject) if slot else [word for word in _words(text) if not QUESTION_WORDS.fullmatch(word)]
-    names = [normalise(look.answer.text) for look in looks]
-    means = meanings(text, [look.answer for look in looks])
-    titles = [normalise(look.answer.title) for look in looks]
-    scores = np.array([look.score for look in looks])
+    names = [normalise(candidate.answer.text) for candidate in candidates]
+    means = meanings(text, [candidate.answer for candidate in candidates])
+    titles = [normalise(candidate.answer.title) for candidate in candidates]
+    scores = np.array([candidate.score for candidate in candidates])
     best, _, first_name = max(
-        ((look.searched, not look.is_proposed, meaning) for look, meaning in zip(looks, means, strict=True)),
+        ((one.searched, not one.is_proposed, meaning) for one, meaning in zip(candidates, means, strict=True)),
         default=(0.0, True, ""),
     )
     means_of, rows = np.array(means), []
-    title_shares = {look.answer.title: _share(words, look.answer.title) for look in looks}
+    title_shares = {candidate.answer.title: _share(words, candidate.answer.title) for candidate in candidates}
     subject = normalise(subject)
-    for look, name, meaning, title in zip(looks, names, means, titles, strict=True):
-        answer = look.answer
+    for candidate, name, meaning, title in zip(candidates, names, means, titles, strict=True):
+        answer = candidate.answer
         same = np.array([name in pair for pair in zip(names, means, strict=True)])
         rivals = ~same if name == meaning else ~same | (means_of == meaning)  # a name is before its adjective
         own, others = scores[same], np.append(scores[rivals], 0.0)  # none is right
@@ -93,9 +96,9 @@ def features(text: str, looks: Sequence[Look]) -> Floats:
             (
                 float(np.logaddexp.reduce(own)) - float(np.logaddexp.reduce(others)),
                 own.max() - others.max(),
-                look.judged,
-                look.searched / POINTS,
-                (look.searched - best) / POINTS,
+                candidate.judged,
+                candidate.searched / POINTS,
+                (candidate.searched - best) / POINTS,
                 name == first_name,
                 math.log(len(own)),
                 title_shares[answer.title],
@@ -103,7 +106,7 @@ def features(text: str, looks: Sequence[Look]) -> Floats:
                 subject == title,
                 titles.count(title) / len(titles),
                 math.log(max(1, len(_words(name)))),
-                look.is_proposed,
+                candidate.is_proposed,
                 slot is not None,
             )
         )
@@ -152,13 +155,13 @@ class Calibration:
         if tuple(self.weights) != FEATURES:
             raise ValueError(f"it has weights for {', '.join(self.weights)}, not for {', '.join(FEATURES)}")
 
-    def applied(self, text: str, looks: Sequence[Look]) -> list[Look]:
+    def applied(self, text: str, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Give the phrases that were found for a query, best first, their probabilities; none exceeds one before it."""
-        rows = features(text, looks).astype(np.float64)
+        rows = features(text, candidates).astype(np.float64)
         chances = np.minimum.accumulate(chances_of(rows, list(self.weights.values()), self.intercept)).tolist()
         return [
-            look._replace(answer=replace(look.answer, probability=chance))
-            for look, chance in zip(looks, chances, strict=True)
+            candidate._replace(answer=replace(candidate.answer, probability=chance))
+            for candidate, chance in zip(candidates, chances, strict=True)
         ]
 
     def write(self, path: Path) -> None:
@@ -233,6 +236,85 @@ def fitting(
             f"--min-probability out, or make a calibration with `kbq calibrate` and name it with --calibration"
         )
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """What follows from the options of a search in one knowledge base."""
+
+    backend: Literal["dense", "hybrid", "bm25", "sparta"]
+    weights: tuple[float, float]  # points that one of BM25, and one of learned impacts, adds in a hybrid search
+    score_scale: float  # worth of a point of the search, in points of a query encoder whose `lexical_factor` is 1
+    mode: SearchMode
+    calibration: Calibration | None  # gives answers their probabilities; see `fitting`
+
+    @property
+    def n_reranked(self) -> int:
+        """How many phrases of a query are judged again."""
+        return self.mode.second_look
+
+    @property
+    def judged_by(self) -> dict[str, object] | None:
+        """The reranker and the calibration, so that runs can be compared; None if nothing is reranked."""
+        if not self.n_reranked:
+            return None
+        digest = self.calibration and digest_of_record(self.calibration)
+        return {"reader": self.mode.reader, "phrases": self.n_reranked, "calibration": digest}
+
+    @classmethod
+    def of(
+        cls, options: SearchOptions, words: WordIndexes, reranking: Reranking, own: Callable[[], Calibration | None]
+    ) -> Self:
+        """Plan a search; `own` gives the model's own calibration.
+
+        Raises:
+            QueryError: probabilities or reranking are asked for where there are none, or a calibration does not fit.
+            ModelError: the calibration is missing or damaged.
+        """
+        config = reranking.model.config
+        backend = options.backend if options.backend != "auto" else "hybrid" if words else "dense"
+        bm25, sparta = BM25_WEIGHT * config.lexical_factor, SPARTA_WEIGHT * config.lexical_factor
+        point = {"bm25": bm25, "sparta": sparta}.get(options.backend, 1.0)
+        weights = (
+            bm25 if options.bm25_weight is None else options.bm25_weight,
+            sparta if options.sparta_weight is None else options.sparta_weight,
+        )
+        sources = zip(("BM25", "SPARTA"), weights, (words.bm25, words.sparta), strict=True)
+        added = [f"{weight:g} {name}" for name, weight, index in sources if index and backend == "hybrid"]
+        n_reranked = reranking.n_reranked(options)
+        mode = SearchMode(config.query_fingerprint, reranking.digest, " + ".join(["vectors", *added]), n_reranked)
+        found = None
+        if n_reranked:
+            found = own() if options.calibration is None else Calibration.read(Path(options.calibration))
+        calibration = fitting(found, options, mode, reranking)
+        return cls(backend, weights, point / (config.lexical_factor or 1.0), mode, calibration)
+
+
+def best_answers(
+    texts: Sequence[str],
+    options: SearchOptions,
+    plan: SearchPlan,
+    reranking: Reranking,
+    find: Callable[..., list[list[list[Answer]]]],
+) -> list[list[Answer]]:
+    """Find the k best answers to each text; phrases are judged again and, where a calibration fits, made probable.
+
+    Args:
+        find: gives, for each (k, unit) that is wanted, the k best units of each text.
+    """
+    k, unit, n_reranked = options.k, options.chosen_unit, plan.n_reranked
+    if not n_reranked:
+        found: list[list[Answer]] = find((k, unit))[0]
+        return found
+    if unit == "phrase":  # a phrase that the reader proposes may take the place of one behind those judged again
+        (found,) = find((n_reranked if k <= n_reranked else k + n_reranked, unit))
+        phrases = [hits[:n_reranked] for hits in found]
+    else:
+        found, phrases = find((k, unit), (n_reranked, "phrase"))
+    judged = reranking.rerank_found(texts, phrases, plan.score_scale)
+    if plan.calibration is not None:
+        judged = [plan.calibration.applied(*each) for each in zip(texts, judged, strict=True)]
+    return [before_others(*each, unit)[:k] for each in zip(judged, found, strict=True)]
 
 
 def chances_of(rows: Doubles, weights: Sequence[float], intercept: float) -> Doubles:

@@ -21,7 +21,7 @@ from kbq.answers import LOOKS, WORDS_ALONE
 from kbq.errors import QueryError
 from kbq.model.model_folder import local_folder
 from kbq.reading.countries import meanings
-from kbq.reading.network import TaughtJudge, judge_digest
+from kbq.reading.network import RelationJudge, judge_digest
 from kbq.reading.phrase_windows import judge_around, odds
 from kbq.reading.reader import Reader, best_of_pages
 from kbq.text.answer_scores import normalise
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 SUPPORT = 3.0  # τ of τ log Σ exp(score / τ), which phrases of one meaning make: 0 is the best alone, 1 the sum of odds
 
 
-class Look(NamedTuple):
+class Candidate(NamedTuple):
     """A phrase that was looked at again."""
 
     answer: Answer
@@ -75,7 +75,7 @@ class Reranking:
         return judge_digest(local_folder(self.base))
 
     @cached_property
-    def taught(self) -> TaughtJudge | None:
+    def relation_judge(self) -> RelationJudge | None:
         """The judge of the relations that the query encoder was tuned on, if it came out better than the reader's own.
 
         Raises:
@@ -83,15 +83,15 @@ class Reranking:
         """
         if not self.model.config.base:
             return None
-        return TaughtJudge.open(local_folder(self.model.source), self.reader_digest, self.model.device)
+        return RelationJudge.open(local_folder(self.model.source), self.reader_digest, self.model.device)
 
     @property
     def digest(self) -> str:
         """That of whatever judges phrases; empty: nothing does."""
-        taught = self.taught if self.reader_digest else None
-        return f"{self.reader_digest} {taught.fingerprint}" if taught else self.reader_digest
+        relation_judge = self.relation_judge if self.reader_digest else None
+        return f"{self.reader_digest} {relation_judge.fingerprint}" if relation_judge else self.reader_digest
 
-    def looks(self, options: SearchOptions) -> int:
+    def n_reranked(self, options: SearchOptions) -> int:
         """Return how many phrases of a query are looked at again.
 
         Raises:
@@ -116,9 +116,9 @@ class Reranking:
 
     def rerank_found(
         self, texts: Sequence[str], phrases: Sequence[Sequence[Answer]], score_scale: float
-    ) -> list[list[Look]]:
+    ) -> list[list[Candidate]]:
         """`rerank` with this reader and this judge: the phrases have a new order, but no probabilities yet."""
-        return rerank(self.reader, texts, phrases, score_scale, self.taught)
+        return rerank(self.reader, texts, phrases, score_scale, self.relation_judge)
 
 
 def rerank(
@@ -126,8 +126,8 @@ def rerank(
     texts: Sequence[str],
     phrases: Sequence[Sequence[Answer]],
     score_scale: float = 1.0,
-    taught: TaughtJudge | None = None,
-) -> list[list[Look]]:
+    relation_judge: RelationJudge | None = None,
+) -> list[list[Candidate]]:
     """Judge the phrases of each query again, with those that the reader proposes, and give them their new order.
 
     Queries that ask for the page of a mention, and those that the reader cannot read, have none.
@@ -135,21 +135,23 @@ def rerank(
     Args:
         phrases: those found for each query, which do not overlap, best first.
         score_scale: what a point of the search is worth, in points of the search that judges were taught with.
-        taught: judges the queries of its relations, instead of the reader's own judge.
+        relation_judge: judges the queries of its relations, instead of the reader's own judge.
     """
     own = reader.reranking[1]
-    looks: list[list[Look]] = [[] for _ in texts]
+    candidates: list[list[Candidate]] = [[] for _ in texts]
     queries: dict[int, list[int]] = {}
     for number, text in enumerate(texts):
         if phrases[number] and not mention_in(text):
             with suppress(QueryError):
                 queries[number] = reader.query_tokenizer.ids_of(text)
-    judges = [taught.judge if taught and taught.judges(texts[number]) else own for number in queries]
+    judges = [
+        relation_judge.judge if relation_judge and relation_judge.judges(texts[number]) else own for number in queries
+    ]
     found = rerank_found(reader, list(queries.values()), [phrases[number] for number in queries], judges)
     weights = {judge: judge.retrieval_weight * score_scale for judge in set(judges)}  # a GPU is asked for each
     for number, judge, of_query in zip(queries, judges, found, strict=True):
-        looks[number] = in_order(of_query, weights[judge], texts[number])
-    return looks
+        candidates[number] = in_order(of_query, weights[judge], texts[number])
+    return candidates
 
 
 def rerank_found(
@@ -157,7 +159,7 @@ def rerank_found(
     queries: Sequence[Sequence[int]],
     found: Sequence[Sequence[Answer]],
     judges: Sequence[PhraseJudge],
-) -> list[list[Look]]:
+) -> list[list[Candidate]]:
     """Judge the phrases found for each query, in their order; those that the reader proposes follow.
 
     Args:
@@ -167,7 +169,7 @@ def rerank_found(
     """
     with torch.inference_mode():
         windows_of = judge_around(reader, queries, found, judges)
-        return [_looks(phrases, windows) for phrases, windows in zip(found, windows_of, strict=True)]
+        return [_candidates(phrases, windows) for phrases, windows in zip(found, windows_of, strict=True)]
 
 
 def judged(judge: PhraseJudge, windows: Sequence[ReadWindow]) -> Tensor:
@@ -175,18 +177,18 @@ def judged(judge: PhraseJudge, windows: Sequence[ReadWindow]) -> Tensor:
     return odds(judge, *(torch.cat(parts) for parts in zip(*(window[1:3] for window in windows), strict=True)))
 
 
-def _looks(phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, list[float]]]) -> list[Look]:
-    """Return the looks of one query."""
+def _candidates(phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, list[float]]]) -> list[Candidate]:
+    """Return the candidates of one query."""
     found: dict[int, float] = {}
-    proposed: list[Look] = []
+    proposed: list[Candidate] = []
     for excerpt, values in windows:
         answers, count = answers_in(excerpt, phrases), len(excerpt.numbers)
         found |= zip(excerpt.numbers, values, strict=False)
         for answer, value in zip(answers[count:], values[count:], strict=True):
             # More than one phrase would have to give way to it, and fewer would be left than were asked for.
             if sum(_overlap(answer, other) for other in answers[:count]) < 2:
-                proposed.append(Look(answer, answer.score, value, True))
-    return [Look(phrase, phrase.score, found[number], False) for number, phrase in enumerate(phrases)] + proposed
+                proposed.append(Candidate(answer, answer.score, value, True))
+    return [Candidate(phrase, phrase.score, found[number], False) for number, phrase in enumerate(phrases)] + proposed
 
 
 def answers_in(excerpt: Excerpt, phrases: Sequence[Answer]) -> list[Answer]:
@@ -203,36 +205,36 @@ def answers_in(excerpt: Excerpt, phrases: Sequence[Answer]) -> list[Answer]:
     return inside
 
 
-def in_order(looks: Sequence[Look], weight: float, query: str = "") -> list[Look]:
-    """Give looks their final scores, best first, none overlapping a better one; of one meaning, all support the best.
+def in_order(candidates: Sequence[Candidate], weight: float, query: str = "") -> list[Candidate]:
+    """Give candidates their final scores, best first, none overlapping a better one; equal meanings support the best.
 
     Args:
         weight: of a point of the search, beside the judge's odds. The best phrase of the search gets no more and no
             less than it is judged.
         query: decides what means the same; see `meanings`.
     """
-    best = max((look.searched for look in looks), default=0.0)
-    scored = [(look.judged + weight * (look.searched - best), look) for look in looks]
-    kept: list[Look] = []
-    for score, look in sorted(scored, key=lambda one: -one[0]):
-        if not any(_overlap(look.answer, other.answer) for other in kept):
-            kept.append(look._replace(score=score))
-    return sorted(_supported(kept, query), key=lambda look: -look.answer.score)
+    best = max((candidate.searched for candidate in candidates), default=0.0)
+    scored = [(candidate.judged + weight * (candidate.searched - best), candidate) for candidate in candidates]
+    kept: list[Candidate] = []
+    for score, candidate in sorted(scored, key=lambda one: -one[0]):
+        if not any(_overlap(candidate.answer, other.answer) for other in kept):
+            kept.append(candidate._replace(score=score))
+    return sorted(_supported(kept, query), key=lambda candidate: -candidate.answer.score)
 
 
-def _supported(looks: Sequence[Look], query: str) -> Iterator[Look]:
+def _supported(candidates: Sequence[Candidate], query: str) -> Iterator[Candidate]:
     """Looks with final scores of their answers: of those that mean the same, the first that says so has all support."""
-    means = meanings(query, [look.answer for look in looks])
+    means = meanings(query, [candidate.answer for candidate in candidates])
     scores: dict[str, list[float]] = {}
-    for meaning, look in zip(means, looks, strict=True):
-        scores.setdefault(meaning, []).append(look.score / SUPPORT)
-    for meaning, look in zip(means, looks, strict=True):
-        same = scores.pop(meaning, None) if normalise(look.answer.text) == meaning else None
-        score = look.score if same is None else SUPPORT * float(np.logaddexp.reduce(same))
-        yield look._replace(answer=replace(look.answer, score=score))
+    for meaning, candidate in zip(means, candidates, strict=True):
+        scores.setdefault(meaning, []).append(candidate.score / SUPPORT)
+    for meaning, candidate in zip(means, candidates, strict=True):
+        same = scores.pop(meaning, None) if normalise(candidate.answer.text) == meaning else None
+        score = candidate.score if same is None else SUPPORT * float(np.logaddexp.reduce(same))
+        yield candidate._replace(answer=replace(candidate.answer, score=score))
 
 
-def before_others(looks: Sequence[Look], found: Sequence[Answer], unit: Unit) -> list[Answer]:
+def before_others(candidates: Sequence[Candidate], found: Sequence[Answer], unit: Unit) -> list[Answer]:
     """Put the answers that were looked at, of pages the best one each, before all others found, in the order of these.
 
     The scores of the others continue with the distances that they had.
@@ -240,9 +242,9 @@ def before_others(looks: Sequence[Look], found: Sequence[Answer], unit: Unit) ->
     Args:
         found: phrases or pages, best first.
     """
-    if not looks:
+    if not candidates:
         return list(found)
-    answers = [look.answer for look in looks]
+    answers = [candidate.answer for candidate in candidates]
     if unit == "page":
         answers = best_of_pages(answers)
         pages = {answer.page_id for answer in answers}

@@ -6,7 +6,7 @@ The answers to a query are the same whatever is asked beside it. They are also t
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import islice
 
@@ -60,6 +60,12 @@ def search_several(
         for found, answers in zip(hits, batch, strict=True):
             found += answers
     return hits
+
+
+def raised(found: Sequence[Sequence[Answer]], offsets: Floats) -> list[list[Answer]]:
+    """Add an offset to the scores of each query's answers. Shape of `offsets`: (queries,)."""
+    pairs = zip(found, offsets.tolist(), strict=True)
+    return [[replace(answer, score=answer.score + offset) for answer in answers] for answers, offset in pairs]
 
 
 def merged(parts: Sequence[Sequence[Answer]], k: int) -> list[Answer]:

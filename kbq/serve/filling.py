@@ -22,7 +22,7 @@ from kbq.tables.filling import Filling
 from kbq.tables.options import MIN_PROBABILITY, FillOptions
 from kbq.tables.rdf import fact
 from kbq.tables.relations import Relation, Slot, relations_of
-from kbq.tables.run import Kept
+from kbq.tables.run import AnswerCache
 from kbq.tables.tables import Row, Table
 
 SEARCH = SearchOptions(LOOKS, "phrase")  # as `kbq fill` searches
@@ -39,7 +39,7 @@ class SlotFiller:
     @property
     def min_probability(self) -> float:
         """Below which a value is not accepted, unless told otherwise; 0 where nothing says how likely it is."""
-        return 0.0 if self.served.kb.calibration(SEARCH) is None else MIN_PROBABILITY
+        return 0.0 if self.served.kb.plan(SEARCH).calibration is None else MIN_PROBABILITY
 
     async def claims(self, slots: Sequence[Slot], pages: Sequence[str] = ()) -> list[list[Claim]]:
         """Return the accepted claims of each slot or, where there is none, the best guess, if any.
@@ -96,7 +96,7 @@ class TableFiller:
             filling = await self._batcher.call(
                 lambda: Filling(kb, Table.of(rows), relations_of(wanted), options, SEARCH, {})
             )
-            slots, batches = filling.slots, filling.batches(Kept(kb.shards), TOGETHER)
+            slots, batches = filling.slots, filling.batches(AnswerCache(kb.shards), TOGETHER)
             claims: list[Claim] = []
             while (batch := await self._batcher.call(lambda: next(batches, None), costs=2 * TOGETHER)) is not None:
                 for found in batch:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from kbq.answers import LOOKS, SearchOptions
-from kbq.asking import OpenKnowledgeBase
 from kbq.errors import KbqError
 from kbq.storage.files import as_path
 from kbq.storage.progress import Note, unheard
@@ -18,10 +17,10 @@ from kbq.tables.cells import is_formula, shown
 from kbq.tables.claims import write_claims
 from kbq.tables.decisions import Decision, disputed, read_decisions
 from kbq.tables.filling import Filling, FillReport
-from kbq.tables.options import FillOptions
+from kbq.tables.options import FillingKb, FillOptions
 from kbq.tables.outputs import table_format
 from kbq.tables.relations import Relation, relations_of
-from kbq.tables.run import FillRun, Kept
+from kbq.tables.run import AnswerCache, FillRun
 from kbq.tables.tables import Row, Table, read_table, refuse_unwritable, write_table
 from kbq.text.letters import normalised
 
@@ -33,7 +32,7 @@ LIKENESS = 0.9  # of a relation to a column: one letter differs; "date of birth"
 
 
 def fill(
-    kb: OpenKnowledgeBase,
+    kb: FillingKb,
     table: str | Path | Iterable[Row] | None,
     relations: Iterable[str | Relation],
     out: str | Path | None,
@@ -66,7 +65,7 @@ def fill(
     if options.dry_run:
         return replace(before, counts=replace(filling.counts, seconds=filling.seconds()))
     if path is None or format is None:
-        claims = filling.claims(Kept(kb.shards), report)
+        claims = filling.claims(AnswerCache(kb.shards), report)
         _note_useless(filling.useless, note)
         return filling.finished(claims)
     run = FillRun(path, filling.description(), wanted, command, options.force)
@@ -89,7 +88,7 @@ def _refuse_view(path: Path) -> None:
 
 
 def best_known(
-    kb: OpenKnowledgeBase, relations: Sequence[Relation], pages: int, report: FillReport = unheard
+    kb: FillingKb, relations: Sequence[Relation], pages: int, report: FillReport = unheard
 ) -> list[tuple[Relation, float, int]]:
     """Ask for relations of some pages from all over a knowledge base; those that are answered best come first.
 
@@ -109,7 +108,7 @@ def best_known(
     return [(one, len(likely[one.name]) / max(1, len(chosen)), len(chosen)) for one in ranked]
 
 
-def every_page(kb: OpenKnowledgeBase, subject: str = "subject") -> list[Row]:
+def every_page(kb: FillingKb, subject: str = "subject") -> list[Row]:
     """Return a row for each page that may be answered with: its id, and its title as the subject."""
     rows: list[Row] = []
     for shard in kb.shards:
@@ -122,7 +121,7 @@ def every_page(kb: OpenKnowledgeBase, subject: str = "subject") -> list[Row]:
     return rows
 
 
-def _table(kb: OpenKnowledgeBase, table: str | Path | Iterable[Row] | None, subject: str) -> Table:
+def _table(kb: FillingKb, table: str | Path | Iterable[Row] | None, subject: str) -> Table:
     """Read a table, or take the rows of a list or data frame; without one, take every page's title and id."""
     if isinstance(table, str | Path):
         return read_table(as_path(table, "the table"))
@@ -136,7 +135,7 @@ def _table(kb: OpenKnowledgeBase, table: str | Path | Iterable[Row] | None, subj
     return Table.of(rows)
 
 
-def _note_mistyped(kb: OpenKnowledgeBase, table: Table, relations: Sequence[Relation], note: Note) -> None:
+def _note_mistyped(kb: FillingKb, table: Table, relations: Sequence[Relation], note: Note) -> None:
     """Say which relations may be mistyped."""
     columns = {normalised(column): column for column in table.columns[:COMPARED]}
     for relation in relations[:HINTS]:
@@ -146,7 +145,7 @@ def _note_mistyped(kb: OpenKnowledgeBase, table: Table, relations: Sequence[Rela
         for word, meant in kb.unknown_words(" ".join(relation.query)).items():
             advice = f": did you mean {meant!r}?" if meant else ""
             note(f"no page has the word {word!r} of {relation.name!r}{advice}")
-    untuned = kb.model.config.untuned_relations(f"x [SEP] {text}" for relation in relations for text in relation.query)
+    untuned = kb.untuned_relations(f"x [SEP] {text}" for relation in relations for text in relation.query)
     if untuned:
         note(f"the query encoder was not tuned on {', '.join(map(repr, untuned))}")
 

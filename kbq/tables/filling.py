@@ -8,22 +8,18 @@ from itertools import chain, islice
 from typing import Any, Literal, get_args
 
 import kbq
-from kbq.answers import SearchOptions
-from kbq.asking import OpenKnowledgeBase
-from kbq.dump.manifest import MANIFEST
+from kbq.answers import ReadsQueries, SearchOptions
 from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError, QueryError
-from kbq.model.queries import QueryTokenizer
 from kbq.search.search import BATCH
-from kbq.storage.files import file_digest
 from kbq.storage.rows import empty_markers
 from kbq.tables.cells import is_empty, subject_of, texts_of
 from kbq.tables.claims import Claim, written
 from kbq.tables.deciding import Decider
 from kbq.tables.decisions import Decided, obeyed, without_cell, without_value
-from kbq.tables.options import FillOptions
+from kbq.tables.options import FillingKb, FillOptions
 from kbq.tables.relations import Relation, Slot
-from kbq.tables.run import Kept
+from kbq.tables.run import AnswerCache
 from kbq.tables.tables import FillCounts, Row, Table
 from kbq.tables.values import agree, is_same
 from kbq.text.letters import normalised
@@ -41,7 +37,7 @@ class Filling:
 
     def __init__(
         self,
-        kb: OpenKnowledgeBase,
+        kb: FillingKb,
         table: Table,
         relations: Sequence[Relation],
         options: FillOptions,
@@ -73,7 +69,7 @@ class Filling:
         """What is asked: each subject, in the order of its first row, with the relations of its cells, each once."""
         return (Slot(name, self._relations[number]) for name, found in self._asked_for.items() for number in found)
 
-    def _find_slots(self, tokenizers: Sequence[QueryTokenizer]) -> list[str]:
+    def _find_slots(self, tokenizers: Sequence[ReadsQueries]) -> list[str]:
         """Find the cells that the options ask for; return why those of some rows cannot be asked for.
 
         Raises KbqError if the table has no such column of subjects, or no cell to ask for.
@@ -116,7 +112,7 @@ class Filling:
     def _is_empty(self, row: Row, relation: Relation) -> bool:
         return is_empty(row.get(relation.name), self._markers)
 
-    def claims(self, kept: Kept, report: FillReport) -> list[Claim]:
+    def claims(self, kept: AnswerCache, report: FillReport) -> list[Claim]:
         """Ask for the slots whose answers are not kept; return the claims of all."""
         claims: list[Claim] = []
         done = filled = 0
@@ -128,9 +124,9 @@ class Filling:
             report(done, self.counts.cells, filled)
         return claims
 
-    def batches(self, kept: Kept, size: int | None = None) -> Iterator[list[list[Claim]]]:
+    def batches(self, kept: AnswerCache, size: int | None = None) -> Iterator[list[list[Claim]]]:
         """Yield the claims of some slots after another; about `size` queries without kept answers are asked at once."""
-        size = size or self._kb.at_once
+        size = size or self._kb.batch_size
         slots: list[Slot] = []
         missing: dict[str, None] = {}
         for slot in self.slots:
@@ -144,8 +140,8 @@ class Filling:
 
     def seconds(self) -> float:
         """Ask for some slots; return about how long it takes to ask for all."""
-        workers = self._kb.at_once // BATCH
-        warm_up, kept = workers * WARM_UP, Kept(self._kb.shards)
+        workers = self._kb.batch_size // BATCH
+        warm_up, kept = workers * WARM_UP, AnswerCache(self._kb.shards)
         first = list(islice(self.slots, warm_up + workers * TIMED))
         timed = first[warm_up:] or first
         begun = 0.0
@@ -154,9 +150,9 @@ class Filling:
             self._decided(slots, [query for slot in slots for query in slot.queries], kept)
         return (time.monotonic() - begun) / len(timed) * self.counts.cells
 
-    def _decided(self, slots: Sequence[Slot], missing: Sequence[str], kept: Kept) -> list[list[Claim]]:
-        for first in range(0, len(missing), self._kb.at_once):
-            queries = missing[first : first + self._kb.at_once]
+    def _decided(self, slots: Sequence[Slot], missing: Sequence[str], kept: AnswerCache) -> list[list[Claim]]:
+        for first in range(0, len(missing), self._kb.batch_size):
+            queries = missing[first : first + self._kb.batch_size]
             kept.add(queries, [result.answers for result in self._kb.results(queries, self._search)])
             self._asked += len(queries)
         claims = []
@@ -235,21 +231,21 @@ class Filling:
 
     def description(self) -> dict[str, object]:
         """Return what decides the answers, by the words that name a difference."""
-        kb, search = self._kb, self._search
+        facts = self._kb.facts(self._search)
         return {
-            "knowledge base": file_digest(kb.folder / MANIFEST),
-            "pages": kb.pages_digest,
-            "index": kb.index.kind,
-            "query encoder": kb.model.config.query_fingerprint,
-            "backend": kb.chosen(search.backend),
-            "weights": list(kb.weights(search)),
-            "reranker or calibration": kb.judged_by(search),
-            "answers": search.k,
+            "knowledge base": facts.manifest,
+            "pages": facts.pages,
+            "index": facts.index,
+            "query encoder": facts.query_encoder,
+            "backend": facts.backend,
+            "weights": list(facts.weights),
+            "reranker or calibration": facts.reranker,
+            "answers": self._search.k,
             "version of kbq": kbq.__version__,
         }
 
 
-def _problem(text: str, tokenizers: Sequence[QueryTokenizer]) -> str:
+def _problem(text: str, tokenizers: Sequence[ReadsQueries]) -> str:
     """Return why a query cannot be asked; empty: it can."""
     try:
         for tokenizer in tokenizers:

@@ -5,20 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from kbq.answers import TOP, Backend, RankWords, SearchOptions
+from kbq.answers import TOP, Askable, Backend, RankWords, SearchOptions
 from kbq.errors import KbqError, QueryError
 from kbq.options import Option, check, chosen
 from kbq.storage.files import as_path
 from kbq.text.markers import EMPTY
 
 if TYPE_CHECKING:
-    from kbq.asking import OpenKnowledgeBase
+    from kbq.dump.page_directory import Titles
+    from kbq.dump.shards import Shard
+    from kbq.reading.probability import SearchPlan
 
 MIN_PROBABILITY = 0.5
 Dates = Literal["text", "iso", "edtf"]
 Values = Literal["one", "many"]
+
+
+class FillingKb(Askable, Protocol):
+    """What a table is filled from: a `KnowledgeBase`."""
+
+    shards: list[Shard]
+    titles: Titles
+
+    def plan(self, options: SearchOptions) -> SearchPlan:
+        """Return what follows from the options of a search."""
+
+    def unknown_words(self, text: str) -> dict[str, str | None]:
+        """Name the words of a text that no page has, and what was perhaps meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +72,7 @@ class FillOptions:
         if self.overwrite and self.check:
             raise KbqError("check changes no cell, so overwrite has no effect: leave one of them out", is_usage=True)
 
-    def threshold(self, kb: OpenKnowledgeBase, search: SearchOptions) -> float:
+    def threshold(self, kb: FillingKb, search: SearchOptions) -> float:
         """Return the probability from which on an answer fills a cell.
 
         Raises QueryError if answers have no probability here, or the precision cannot be promised.
@@ -66,7 +81,7 @@ class FillOptions:
             least = MIN_PROBABILITY if self.min_probability is None else self.min_probability
             kb.check(replace(search, min_probability=least))
             return least
-        calibration = kb.calibration(replace(search, min_probability=MIN_PROBABILITY))
+        calibration = kb.plan(replace(search, min_probability=MIN_PROBABILITY)).calibration
         thresholds = calibration.thresholds.items() if calibration else ()
         promised = {float(precision): threshold for precision, threshold in thresholds}
         if self.precision not in promised:

@@ -1,6 +1,6 @@
 """Run: the files of a table that is being filled: answers are kept, and the table and its claims follow from them.
 
-With `--out filled.csv`, filled.answers.jsonl has the answers to every query (see `Kept`), filled.run.json what decides
+With `--out filled.csv`, filled.answers.jsonl has the answers to every query (see `AnswerCache`), filled.run.json what decides
 them, and filled.claims.jsonl the claims of the latest table. A run that was killed at any moment resumes, and one with
 another threshold, row or column asks only for what is missing.
 """
@@ -33,7 +33,7 @@ KEPT = tuple(one.name for one in fields(Answer) if one.name not in READ_AGAIN)
 PAGES = 1024  # in memory: the relations of a subject are answered from the same ones
 
 
-class Kept:
+class AnswerCache:
     """The answers to every query that was asked, in a file or in memory, so that nothing is asked twice.
 
     A line of the file is a query with its answers, best first, without texts: these are read from the knowledge base.
@@ -134,7 +134,7 @@ class FillRun:
         self._written: dict[str, Any] = json.loads(json.dumps({"begun": begun, **description, "tables": {}}))
 
     @contextmanager
-    def answers(self, shards: Sequence[Shard]) -> Iterator[Kept]:
+    def answers(self, shards: Sequence[Shard]) -> Iterator[AnswerCache]:
         """Yield the answers that are kept, to be added to; meanwhile no other process adds to them, or writes a table.
 
         Raises KbqError if another process is at work, or a file was not made by this run, cannot be written, or is
@@ -151,7 +151,7 @@ class FillRun:
             self._refuse_others()
             self._written |= self._for_exports
             write_json(self._facts, self._written)
-            yield Kept(shards, file, str(self._answers))
+            yield AnswerCache(shards, file, str(self._answers))
 
     def _refuse_others(self) -> None:
         """Raise KbqError if `out` is not as this run has written it: people edit tables."""

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from kbq.kilt.confidence import auroc, brier, coverage_at, promised_threshold, r
 from kbq.kilt.records import Gold
 from kbq.kilt.scores import NO_GROUP, relation_of
 from kbq.model.queries import refuse_unreadable
-from kbq.reading.probability import FEATURES, HIDDEN, Calibration, chances_of, features, fit
+from kbq.reading.probability import FEATURES, HIDDEN, Calibration, chances_of, features, fit, own_calibration
 from kbq.search.search import BATCH
 from kbq.storage.files import file_digest
 from kbq.storage.folders import make_folders
@@ -32,10 +32,8 @@ from kbq.text.answer_scores import normalise
 from kbq.text.letters import clean_text
 from kbq.training.mined_queries import without_evidence
 from kbq.training.output_folder import versions
+from kbq.tuning.labels import TunableKb
 from kbq.tuning.triples import pages_of, read_triples
-
-if TYPE_CHECKING:
-    from kbq.asking import OpenKnowledgeBase
 
 DEEPER = 4  # times as many phrases are searched for, where pages are hidden
 LEAST = 30  # queries: of fewer nothing can be said
@@ -70,7 +68,7 @@ class JudgedAnswer:
 
 
 def calibrate(
-    kb: "OpenKnowledgeBase",
+    kb: TunableKb,
     triples: str | Path,
     out: str | Path,
     options: SearchOptions,
@@ -86,8 +84,7 @@ def calibrate(
     """
     if not 0 <= hidden <= 1:
         raise TrainingError(f"hidden is {hidden}, must be a share from 0 to 1")
-    mode = kb.mode(options)
-    if not mode.second_look:
+    if not kb.plan(options).n_reranked:
         raise TrainingError("probabilities rest on the reranker, and there is none: leave out --rerank 0")
     triples, out = Path(triples), Path(out)
     golds = read_triples(triples, unanswered=True)
@@ -104,7 +101,7 @@ def calibrate(
 
 
 def judge(
-    kb: "OpenKnowledgeBase",
+    kb: TunableKb,
     golds: Sequence[Gold],
     options: SearchOptions,
     hidden: float = HIDDEN,
@@ -120,14 +117,16 @@ def judge(
     return judged
 
 
-def teaches(kb: "OpenKnowledgeBase", judged: Sequence[JudgedAnswer]) -> bool:
+def teaches(kb: TunableKb, judged: Sequence[JudgedAnswer]) -> bool:
     """Whether answers say anything about probabilities: without a calibration to change, some must be right."""
     right = sum(one.is_right for one in judged)
-    return bool(judged) and (kb.own_calibration is not None or (len(judged) >= LEAST and 0 < right < len(judged)))
+    return bool(judged) and (
+        own_calibration(kb.model) is not None or (len(judged) >= LEAST and 0 < right < len(judged))
+    )
 
 
 def write_calibration(
-    kb: "OpenKnowledgeBase",
+    kb: TunableKb,
     judged: Sequence[JudgedAnswer],
     out: Path,
     options: SearchOptions,
@@ -136,16 +135,15 @@ def write_calibration(
     """Fit a calibration, and write it with its scores and these facts."""
     rows = np.array([one.features for one in judged], np.float64).reshape(-1, len(FEATURES))
     right = np.array([one.is_right for one in judged], np.bool_)
-    before = kb.own_calibration
+    before = own_calibration(kb.model)
     chances = _predicted([one.relation for one in judged], rows, right, before)
     scores = _scores(chances, right)
     weights, intercept = fit(rows, right, before)
     calibration = Calibration(
-        kb.mode(options), dict(zip(FEATURES, weights, strict=True)), intercept, len(right), int(right.sum()),
+        kb.plan(options).mode, dict(zip(FEATURES, weights, strict=True)), intercept, len(right), int(right.sum()),
         scores["thresholds"], dict(facts) | versions() | {"scores": scores},
     )  # fmt: skip
     calibration.write(out)
-    kb.__dict__.pop("own_calibration", None)  # it may be the file just written
     hidden = sum(one.is_hidden for one in judged)
     return CalibrationOutcome(out, len(right), hidden, int(right.sum()), **scores)
 
@@ -155,19 +153,20 @@ def _is_chosen(identity: str, share: float) -> bool:
     return zlib.crc32(identity.encode("utf-8", "surrogatepass")) < share * 2**32
 
 
-def _judge(kb: "OpenKnowledgeBase", asked: Sequence[tuple[Gold, bool]], options: SearchOptions) -> list[JudgedAnswer]:
+def _judge(kb: TunableKb, asked: Sequence[tuple[Gold, bool]], options: SearchOptions) -> list[JudgedAnswer]:
     """Judge the best phrase for each query; with True, the best one without what answers it."""
-    looks = kb.reranking.looks(options)
+    plan = kb.plan(options)
+    n_reranked = plan.n_reranked
     texts = [clean_text(gold.input or "") for gold, _ in asked]
-    deep = DEEPER * looks if any(is_hidden for _, is_hidden in asked) else looks
+    deep = DEEPER * n_reranked if any(is_hidden for _, is_hidden in asked) else n_reranked
     found = kb.search(texts, replace(options, k=deep, unit="phrase", rerank=0))
     phrases = [
-        [*(_unanswering(gold, hits) if is_hidden else hits)][:looks]
+        [*(_unanswering(gold, hits) if is_hidden else hits)][:n_reranked]
         for (gold, is_hidden), hits in zip(asked, found, strict=True)
     ]
     judged = []
     for (gold, is_hidden), text, seen in zip(
-        asked, texts, kb.reranking.rerank_found(texts, phrases, kb.score_scale(options)), strict=True
+        asked, texts, kb.reranking.rerank_found(texts, phrases, plan.score_scale), strict=True
     ):
         if seen:
             answers = {normalise(answer) for answer in gold.answers}

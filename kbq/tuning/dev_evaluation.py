@@ -4,7 +4,6 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +13,8 @@ from kbq.kilt.records import Gold, Guess
 from kbq.kilt.rules import DOWNSTREAM_NAMES, Rules, downstream_row
 from kbq.kilt.task import Task
 from kbq.search.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
+from kbq.tuning.labels import TunableKb
 from kbq.tuning.triples import pages_of
-
-if TYPE_CHECKING:
-    from kbq.asking import OpenKnowledgeBase
 
 FACTORS = (0.5, 1.0, 2.0, 4.0)  # tried for the weights of words beside the vectors
 RULES = Rules(rouge=False)
@@ -32,7 +29,7 @@ def hybrid(factor: float) -> SearchOptions:
 class DevScorer:
     """Scores the live query encoder on dev queries, as KILT does."""
 
-    def __init__(self, task: Task, golds: Sequence[Gold], kb: "OpenKnowledgeBase") -> None:
+    def __init__(self, task: Task, golds: Sequence[Gold], kb: TunableKb) -> None:
         self._task, self._golds, self._kb = task, golds, kb
         fits = kb.model.query_tokenizer.is_short_enough
         self._texts = [task.query_of(gold.input or "", fits, gold.id) for gold in golds]

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import torch
 
@@ -23,16 +23,14 @@ from kbq.training.engine import StepReport
 from kbq.training.output_folder import output_folder, versions
 from kbq.tuning.calibrate import JudgedAnswer, judge, teaches, write_calibration
 from kbq.tuning.dev_evaluation import DevScorer
-from kbq.tuning.labels import Labeller, PreparedQuery, Reach, prepare, readable_queries, with_page_ids
+from kbq.tuning.labels import Labeller, PreparedQuery, Reach, TunableKb, prepare, readable_queries, with_page_ids
 from kbq.tuning.loop import Distillation, Finetuner, best_epoch
 from kbq.tuning.other_queries import other_queries
 from kbq.tuning.reranker import percent_right, teach_judge
 from kbq.tuning.settings import FinetuningSettings
 from kbq.tuning.triples import pages_of, read_triples, sample_by_relation, split
 
-if TYPE_CHECKING:
-    from kbq.asking import OpenKnowledgeBase
-
+Kb = TypeVar("Kb", bound=TunableKb)
 MOST_NAMED = 10  # missing pages that a note names
 ENOUGH, MOST_PASSES = 1000, 7  # queries of an epoch: few triples are passed over several times, but not more often
 LEARNED, WATCHED = 2000, 500  # other queries whose answers are learned not to be forgotten, and those that tell whether
@@ -71,7 +69,7 @@ class FinetuningOutcome:
 
 
 def finetune(
-    kb: "OpenKnowledgeBase",
+    kb: TunableKb,
     triples: str | Path,
     out: str | Path,
     settings: FinetuningSettings | None = None,
@@ -107,8 +105,8 @@ def finetune(
             "task": task.name,
         }
         torch.manual_seed(settings.seed)
-        if settings.k > kb.counts.rows:
-            note(f"k is {settings.k}, the knowledge base holds {kb.counts.rows} phrases: all of them compete")
+        if settings.k > kb.manifest.counts.rows:
+            note(f"k is {settings.k}, the knowledge base holds {kb.manifest.counts.rows} phrases: all of them compete")
         labeller = Labeller(kb.shards, {page for gold in [*golds, *dev_golds] for page in pages_of(gold)})
         queries, reach = prepare(task, golds, kb, labeller)
         _check_positives(triples, settings, queries, reach, note)
@@ -123,11 +121,11 @@ def finetune(
         tuner.run(folder / "checkpoint.pt", report)
         factor, hybrid_score = 1.0, None
         taught: Sequence[float] = ()
-        if kb.chosen("auto") == "hybrid":
+        if kb.words:
             factor, score = scorer.best_factor(kb.model.config.lexical_factor)
             hybrid_score = round(100 * score, 2)
         kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=factor)
-        if task.answer == "phrase" and settings.keep < 1 and kb.reranking.looks(SearchOptions()):
+        if task.answer == "phrase" and settings.keep < 1 and kb.reranking.n_reranked(SearchOptions()):
             taught = _teach_reranker(kb, untuned, [query.gold for query in queries], scorer.asked, settings.seed)
         answered = _answered(kb, scorer.asked) if task.answer == "phrase" else []
         outcome = FinetuningOutcome(
@@ -144,15 +142,15 @@ def finetune(
             "versions": versions(),
         }
         kb.model.save_query_encoder(folder / "model", facts)
-        if kb.reranking.taught:
-            kb.reranking.taught.save(folder / "model")
+        if kb.reranking.relation_judge:
+            kb.reranking.relation_judge.save(folder / "model")
         if answered:
             write_calibration(kb, answered, folder / "model" / CALIBRATION, SearchOptions(), {"command": command})
         write_config(folder / "model", kb.model.config)  # it names all files
     return outcome
 
 
-def _with_own_query_encoder(kb: "OpenKnowledgeBase") -> "OpenKnowledgeBase":
+def _with_own_query_encoder(kb: Kb) -> Kb:
     """Return the knowledge base with a copy of its query encoder; word embeddings, which stay frozen, are shared."""
     kb, model, reranking = copy.copy(kb), copy.copy(kb.model), copy.copy(kb.reranking)
     words = model.queries.start.get_input_embeddings()
@@ -161,9 +159,7 @@ def _with_own_query_encoder(kb: "OpenKnowledgeBase") -> "OpenKnowledgeBase":
     return kb
 
 
-def _distillation(
-    kb: "OpenKnowledgeBase", queries: Sequence[PreparedQuery], settings: FinetuningSettings
-) -> Distillation:
+def _distillation(kb: TunableKb, queries: Sequence[PreparedQuery], settings: FinetuningSettings) -> Distillation:
     """Remember the untuned query encoder's answers to other queries than these."""
     tuned = [query.gold.input or "" for query in queries]
     count = min(LEARNED, settings.epochs * len(queries)) if settings.keep else 0
@@ -173,20 +169,20 @@ def _distillation(
 
 
 def _teach_reranker(
-    kb: "OpenKnowledgeBase", untuned: "OpenKnowledgeBase", golds: Sequence[Gold], dev: Sequence[Gold], seed: int
+    kb: TunableKb, untuned: TunableKb, golds: Sequence[Gold], dev: Sequence[Gold], seed: int
 ) -> list[float]:
     """Teach the judge of `kb`, where that helps; return the percentage of dev queries it answers, before and after."""
-    before, after = kb.reranking.taught, teach_judge(untuned, golds, seed)
+    before, after = kb.reranking.relation_judge, teach_judge(untuned, golds, seed)
     if after is None:
         return []
-    kb.reranking.taught = after
+    kb.reranking.relation_judge = after
     judged = [gold for gold in dev if after.judges(gold.input or "")]
     return percent_right(kb, judged, [before.judge if before else kb.reranking.reader.reranking[1], after.judge])
 
 
-def _answered(kb: "OpenKnowledgeBase", dev: Sequence[Gold]) -> list[JudgedAnswer]:
+def _answered(kb: TunableKb, dev: Sequence[Gold]) -> list[JudgedAnswer]:
     """Judge answers to dev queries, to learn probabilities from them; return none where nothing can be learned."""
-    answered = judge(kb, dev, SearchOptions()) if kb.reranking.looks(SearchOptions()) else []
+    answered = judge(kb, dev, SearchOptions()) if kb.reranking.n_reranked(SearchOptions()) else []
     return answered if teaches(kb, answered) else []
 
 
@@ -211,7 +207,7 @@ def _records(triples: Path, dev: Path | None, examples: int, seed: int, note: No
     return golds, dev_golds
 
 
-def _tuned_relations(kb: "OpenKnowledgeBase", golds: Sequence[Gold], outcome: FinetuningOutcome) -> list[str]:
+def _tuned_relations(kb: TunableKb, golds: Sequence[Gold], outcome: FinetuningOutcome) -> list[str]:
     """Return the relations that the query encoder has been tuned on, now or before."""
     earlier = kb.model.config.training.get("finetuning")
     relations = set(earlier["relations"]) if isinstance(earlier, dict) else set()
@@ -220,9 +216,9 @@ def _tuned_relations(kb: "OpenKnowledgeBase", golds: Sequence[Gold], outcome: Fi
     return sorted(relations)
 
 
-def _check_memory(settings: FinetuningSettings, queries: int, kb: "OpenKnowledgeBase") -> None:
+def _check_memory(settings: FinetuningSettings, queries: int, kb: TunableKb) -> None:
     """Raise TrainingError where the phrases of a batch do not fit: as float32, with their gradients and copies."""
-    batch, phrases = min(settings.batch, queries), min(settings.k, kb.counts.rows)
+    batch, phrases = min(settings.batch, queries), min(settings.k, kb.manifest.counts.rows)
     need = 3 * 4 * 2 * kb.model.dim * batch * phrases
     if kb.model.device.type == "cpu" and need > (free := available_memory()):
         raise TrainingError(

@@ -10,7 +10,8 @@ import hashlib
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,17 +19,25 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
 
+from kbq.answers import SearchOptions
 from kbq.array_types import Bools
 from kbq.model.devices import autocast, padded
 from kbq.model.queries import QueryEncoder
 from kbq.search.search import BATCH
 from kbq.training.engine import Run
 from kbq.training.losses import marginal_losses
-from kbq.tuning.labels import Labeller, Phrases, PreparedQuery, concatenated, joined, penalties, retrieve, vectors
+from kbq.tuning.labels import (
+    Labeller,
+    Phrases,
+    PreparedQuery,
+    TunableKb,
+    concatenated,
+    joined,
+    penalties,
+    retrieve,
+    vectors,
+)
 from kbq.tuning.settings import FinetuningSettings, Term
-
-if TYPE_CHECKING:
-    from kbq.asking import OpenKnowledgeBase
 
 LAST = 1 / 3  # of the layers: they are tuned, unless nothing is to be kept
 
@@ -39,7 +48,7 @@ class Competing:
     Side by side they have the shape (queries, most phrases of a query), with zeros behind the last phrase of a query.
     """
 
-    def __init__(self, kb: "OpenKnowledgeBase", phrases: Sequence[Phrases]) -> None:
+    def __init__(self, kb: TunableKb, phrases: Sequence[Phrases]) -> None:
         """`phrases`: those of each query."""
         sizes = [len(of_query) for of_query in phrases]
         self._kb, self._shape = kb, (len(sizes), max(sizes, default=0))
@@ -85,7 +94,7 @@ def _first_of_each(rows: np.ndarray) -> Bools:
 class Distillation:
     """What the query encoder of a knowledge base answered to other queries before tuning."""
 
-    def __init__(self, kb: "OpenKnowledgeBase", learned: Sequence[str], watched: Sequence[str], k: int) -> None:
+    def __init__(self, kb: TunableKb, learned: Sequence[str], watched: Sequence[str], k: int) -> None:
         """Search for the answers.
 
         Args:
@@ -125,7 +134,9 @@ class Distillation:
         return sum(now == before for now, before in pairs) / max(1, len(self._watched))
 
     def _answers(self) -> list[list[tuple[str, str]]]:
-        found = self._kb.query(self._watched, 1, "phrase", "dense", rerank=0)
+        options = SearchOptions(1, "phrase", "dense", rerank=0)
+        batches = (self._watched[first : first + BATCH] for first in range(0, len(self._watched), BATCH))
+        found = chain.from_iterable(self._kb.search(batch, options) for batch in batches)
         return [[(hit.page_id, hit.text) for hit in hits] for hits in found]
 
 
@@ -161,7 +172,7 @@ class Finetuner(Run):
 
     def __init__(
         self,
-        kb: "OpenKnowledgeBase",
+        kb: TunableKb,
         labeller: Labeller,
         queries: Sequence[PreparedQuery],
         settings: FinetuningSettings,

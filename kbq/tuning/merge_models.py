@@ -17,7 +17,7 @@ from torch import nn
 from kbq.errors import ModelError
 from kbq.model.model import Model
 from kbq.model.model_folder import local_folder, write_config
-from kbq.reading.network import TaughtJudge, judge_digest
+from kbq.reading.network import RelationJudge, judge_digest
 from kbq.training.output_folder import output_folder, versions
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -97,14 +97,14 @@ def _with_all_changes(before: Network, after: Sequence[nn.Module]) -> Network:
     return made
 
 
-def _judge(base: Model, tuned: Sequence[Model]) -> TaughtJudge | None:
+def _judge(base: Model, tuned: Sequence[Model]) -> RelationJudge | None:
     """Return the judge of all relations that were taught, None where there is none."""
     reader = judge_digest(local_folder(base.source))
-    opened = [TaughtJudge.open(local_folder(one.source), reader, base.device) for one in tuned]
+    opened = [RelationJudge.open(local_folder(one.source), reader, base.device) for one in tuned]
     taught = [one for one in opened if one]
     if not taught:
         return None
     judge = copy.deepcopy(taught[0].judge)
     states = [one.judge.state_dict() for one in taught]
     judge.load_state_dict({name: sum(state[name] for state in states) / len(states) for name in states[0]})
-    return TaughtJudge(judge, frozenset[str]().union(*(one.relations for one in taught)), reader)
+    return RelationJudge(judge, frozenset[str]().union(*(one.relations for one in taught)), reader)

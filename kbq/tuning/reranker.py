@@ -9,7 +9,6 @@ import copy
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +16,15 @@ from torch import Tensor, nn
 from kbq.answers import SearchOptions
 from kbq.kilt.records import Gold
 from kbq.kilt.scores import NO_GROUP, relation_of
-from kbq.reading.network import POINTS, PhraseJudge, TaughtJudge
+from kbq.reading.network import POINTS, PhraseJudge, RelationJudge
 from kbq.reading.phrase_windows import ReadWindow, read_around
 from kbq.reading.reranker import answers_in
 from kbq.search.search import BATCH
 from kbq.text.letters import clean_text
 from kbq.training.mined_queries import Label, MinedQuery
 from kbq.training.reranker_losses import phrase_loss
+from kbq.tuning.labels import TunableKb
 from kbq.tuning.triples import pages_of, sample_by_relation
-
-if TYPE_CHECKING:
-    from kbq.asking import OpenKnowledgeBase
 
 QUERIES = 1000  # teach; more of them hardly teach more
 PASSES = 3000  # queries of all epochs, within the bounds on epochs
@@ -48,7 +45,7 @@ class SeenQuery:
     labels: tuple[Label, ...]
 
 
-def teach_judge(kb: "OpenKnowledgeBase", golds: Sequence[Gold], seed: int) -> TaughtJudge | None:
+def teach_judge(kb: TunableKb, golds: Sequence[Gold], seed: int) -> RelationJudge | None:
     """Teach a copy of the judge that `kb` has; None where no query is a slot, or fewer would be answered rightly.
 
     The right ones are counted among queries that did not teach: four fifths teach, one fifth is judged, in turn. A
@@ -57,7 +54,7 @@ def teach_judge(kb: "OpenKnowledgeBase", golds: Sequence[Gold], seed: int) -> Ta
     """
     slots = [gold for gold in golds if relation_of(gold) != NO_GROUP]
     seen = seen_queries(kb, sample_by_relation(slots, QUERIES, seed))
-    before = kb.reranking.taught
+    before = kb.reranking.relation_judge
     own = copy.deepcopy(before.judge if before else kb.reranking.reader.reranking[1]).cpu()
     folds = [seen[fold::FOLDS] for fold in range(FOLDS)] if len(seen) >= FOLDS else []
     gained = 0
@@ -67,18 +64,18 @@ def teach_judge(kb: "OpenKnowledgeBase", golds: Sequence[Gold], seed: int) -> Ta
     if not folds or gained < 0:
         return None
     relations = frozenset(map(relation_of, slots)) | (before.relations if before else frozenset())
-    return TaughtJudge(taught_by(own, seen, seed).to(kb.model.device), relations, kb.reranking.reader_digest)
+    return RelationJudge(taught_by(own, seen, seed).to(kb.model.device), relations, kb.reranking.reader_digest)
 
 
-def percent_right(kb: "OpenKnowledgeBase", golds: Sequence[Gold], judges: Sequence[PhraseJudge]) -> list[float]:
+def percent_right(kb: TunableKb, golds: Sequence[Gold], judges: Sequence[PhraseJudge]) -> list[float]:
     """Return the percentage of queries whose best phrase is right, by each judge."""
     seen = seen_queries(kb, golds)
     return [round(100 * right(copy.deepcopy(judge).cpu(), seen) / max(1, len(seen)), 2) for judge in judges]
 
 
-def seen_queries(kb: "OpenKnowledgeBase", golds: Sequence[Gold]) -> list[SeenQuery]:
+def seen_queries(kb: TunableKb, golds: Sequence[Gold]) -> list[SeenQuery]:
     """Ask queries, and read what is found without judging it; those for which nothing is found are left out."""
-    reader, options = kb.reranking.reader, SearchOptions(kb.reranking.looks(SearchOptions()), rerank=0)
+    reader, options = kb.reranking.reader, SearchOptions(kb.reranking.n_reranked(SearchOptions()), rerank=0)
     asked = [(clean_text(gold.input or ""), gold) for gold in golds]
     asked = [(text, gold) for text, gold in asked if reader.query_tokenizer.accepts(text)]
     seen: list[SeenQuery] = []
@@ -92,7 +89,7 @@ def seen_queries(kb: "OpenKnowledgeBase", golds: Sequence[Gold]) -> list[SeenQue
             for text, gold, phrases in zip(texts, part, found, strict=True)
         ]
         seen += [
-            _seen(query, windows, kb.score_scale(options))
+            _seen(query, windows, kb.plan(options).score_scale)
             for query, windows in zip(queries, read, strict=True)
             if windows
         ]

@@ -6,18 +6,17 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from kbq.answers import Answer, Backend, BuiltKind, Result, SearchOptions
-from kbq.dump.manifest import IndexEntry
+from kbq.answers import Answer, Backend, BuiltKind, Result, SearchFacts, SearchOptions
 from kbq.errors import KbqError, QueryError
-from kbq.kb import KnowledgeBase
 from kbq.kilt.adapters import question, slot_with
 from kbq.kilt.prediction import PredictionOutcome, predict_file
 from kbq.kilt.task import Task
 from kbq.search.search import BATCH
+from kbq.storage.files import file_digest
 from kbq.storage.locks import writing_alone
 
 TASK = Task("mine", question, "phrase", ("em",), "em")
@@ -48,35 +47,30 @@ class StrictReader(Reader):
 class FakeBase:
     """Finds page 1, 2, 3 … for every query; its answers say which query and page. Dies after some searches."""
 
-    at_once = BATCH
+    batch_size = BATCH
 
     def __init__(self, folder: Path, index: BuiltKind, dies_after: int = 99, pages: int = 3) -> None:
         (folder / "manifest.json").write_text(f'{{"pages": {pages}}}')
         self.folder = folder
-        self.index = IndexEntry(index)
-        self.model = self
-        self.config = self
-        self.query_fingerprint = "f"
-        self.pages_digest = ""
+        self.index, self.query_encoder, self.pages_digest = index, "f", ""
         self.dies_after, self.pages = dies_after, pages
 
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
         return sorted({query.rpartition(" [SEP] ")[2] for query in queries if "[SEP]" in query})
 
-    def chosen(self, backend: str) -> str:
-        return "dense" if backend == "auto" else backend
-
     def query_tokenizers(self, options: SearchOptions) -> list[Reader]:
         return [Reader() if options.reader is None else StrictReader()]
 
-    def check(self, options: SearchOptions, texts: Sequence[str]) -> None:
+    def check(self, options: SearchOptions, texts: Sequence[str] = (), places: Sequence[str] = ()) -> None:
         pass
 
-    def judged_by(self, options: SearchOptions) -> None:
-        return None
-
-    def weights(self, options: SearchOptions) -> tuple[float, float]:
-        return options.bm25_weight or 8.0, 4.0
+    def facts(self, options: SearchOptions) -> SearchFacts:
+        backend: Backend = "dense" if options.backend == "auto" else options.backend
+        weights = options.bm25_weight or 8.0, 4.0
+        manifest = file_digest(self.folder / "manifest.json")
+        return SearchFacts(
+            manifest, self.pages_digest, self.index, self.query_encoder, backend, weights, reader=None, reranker=None
+        )
 
     def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
         assert options.unit == "page"
@@ -87,7 +81,7 @@ class FakeBase:
             texts = [f"words of {text}" for text in texts]
         return [[self.hit(text, page) for page in range(1, min(options.k, self.pages) + 1)] for text in texts]
 
-    def results(self, texts: Sequence[str], options: SearchOptions) -> Iterator[Result]:
+    def results(self, texts: Sequence[str], options: SearchOptions, spell: bool = False) -> Iterator[Result]:
         for text, answers in zip(texts, self.search(texts, options), strict=True):
             yield Result(text, answers, options.min_probability, {}, True)
 
@@ -116,11 +110,11 @@ def predict(tmp_path: Path) -> Predict:
         **fake: int,
     ) -> PredictionOutcome:
         answering = FakeBase(tmp_path, index, **fake)
-        answering.query_fingerprint = encoder
-        answering.pages_digest = some_pages
-        kb = cast(KnowledgeBase, answering)
+        answering.query_encoder, answering.pages_digest = encoder, some_pages
         options = SearchOptions(top_pages, "page", backend, bm25_weight)
-        return predict_file(task, tmp_path / "in", kb, tmp_path / "out.jsonl", options, with_text, lambda *_: None)
+        return predict_file(
+            task, tmp_path / "in", answering, tmp_path / "out.jsonl", options, with_text, lambda *_: None
+        )
 
     return run
 
@@ -155,7 +149,7 @@ def test_a_task_that_was_edited_is_another_task(changed: Task, tmp_path: Path, p
 def test_what_a_reader_cannot_read_is_said_before_it_reads(tmp_path: Path) -> None:
     write_inputs(tmp_path, *many(2))
     options = SearchOptions(20, "page", reader="strict")
-    kb = cast(KnowledgeBase, FakeBase(tmp_path, "exact"))
+    kb = FakeBase(tmp_path, "exact")
     with pytest.raises(QueryError, match="has 2 records that cannot be asked"):
         predict_file(TASK, tmp_path / "in", kb, tmp_path / "out", options, False, lambda *_: None)
     assert not (tmp_path / "out").exists()

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from kbq.errors import ModelError
 from kbq.kb import KnowledgeBase
-from kbq.reading.network import TAUGHT, PhraseJudge, TaughtJudge
+from kbq.reading.network import TAUGHT, PhraseJudge, RelationJudge
 from kbq.reading.reranker import rerank
 
 TEXTS = ["Warsaw [SEP] river", "Marie Curie [SEP] place of birth", "the river", "Paris [sep] river"]
@@ -17,60 +17,60 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def taught(judging_kb: KnowledgeBase) -> TaughtJudge:
+def taught(judging_kb: KnowledgeBase) -> RelationJudge:
     """The reader's judge with the opposite opinion, on one relation."""
     judge = copy.deepcopy(judging_kb.reranking.reader.reranking[1])
     with torch.no_grad():
         judge.outer.weight.neg_()
         judge.retrieval.zero_()
-    return TaughtJudge(judge, frozenset({"river"}), "the reader")
+    return RelationJudge(judge, frozenset({"river"}), "the reader")
 
 
-def test_it_judges_the_slots_of_its_relations(judging_kb: KnowledgeBase, taught: TaughtJudge) -> None:
+def test_it_judges_the_slots_of_its_relations(judging_kb: KnowledgeBase, taught: RelationJudge) -> None:
     assert [taught.judges(text) for text in TEXTS] == [True, False, False, True]
     assert taught.judges("Warsaw [SEP] River?")  # it is one query for the default model
     found = judging_kb.query(TEXTS, 6, rerank=0)
     own, mixed = (rerank(judging_kb.reranking.reader, TEXTS, found, 1.0, judge) for judge in (None, taught))
-    everywhere = TaughtJudge(taught.judge, frozenset({"river", "place of birth"}), "")
+    everywhere = RelationJudge(taught.judge, frozenset({"river", "place of birth"}), "")
     other = rerank(judging_kb.reranking.reader, TEXTS, found, 1.0, everywhere)
     assert mixed == [other[0], own[1], own[2], other[3]]
     assert own[0] != other[0]
     assert [look.answer.score for look in other[0]] == [look.judged for look in other[0]]  # the search is worth nothing
 
 
-def test_it_is_stored_with_its_relations(tmp_path: Path, taught: TaughtJudge) -> None:
+def test_it_is_stored_with_its_relations(tmp_path: Path, taught: RelationJudge) -> None:
     taught.save(tmp_path)
-    opened = TaughtJudge.open(tmp_path, "the reader", CPU)
+    opened = RelationJudge.open(tmp_path, "the reader", CPU)
     assert opened is not None
     assert (opened.relations, opened.reader) == (frozenset({"river"}), "the reader")
     assert opened.fingerprint == taught.fingerprint
     assert opened.judge.retrieval_weight == 0.0
-    assert TaughtJudge.open(tmp_path / "elsewhere", "the reader", CPU) is None
+    assert RelationJudge.open(tmp_path / "elsewhere", "the reader", CPU) is None
 
 
-def test_one_of_another_reader_is_refused(tmp_path: Path, taught: TaughtJudge) -> None:
+def test_one_of_another_reader_is_refused(tmp_path: Path, taught: RelationJudge) -> None:
     taught.save(tmp_path)
     with pytest.raises(ModelError, match=r"judge\.safetensors was taught with another reader than the model has now"):
-        TaughtJudge.open(tmp_path, "another", CPU)
+        RelationJudge.open(tmp_path, "another", CPU)
 
 
 @pytest.mark.parametrize("relations", [None, "{", '"river"', "[1]"])
-def test_one_without_relations_is_refused(tmp_path: Path, taught: TaughtJudge, relations: str | None) -> None:
+def test_one_without_relations_is_refused(tmp_path: Path, taught: RelationJudge, relations: str | None) -> None:
     facts = {"reader": "the reader"} | ({} if relations is None else {"relations": relations})
     save_file(taught.judge.state_dict(), tmp_path / TAUGHT, facts)
     with pytest.raises(ModelError, match=r"judge\.safetensors"):
-        TaughtJudge.open(tmp_path, "the reader", CPU)
+        RelationJudge.open(tmp_path, "the reader", CPU)
 
 
-def test_a_damaged_one_is_refused(tmp_path: Path, taught: TaughtJudge) -> None:
+def test_a_damaged_one_is_refused(tmp_path: Path, taught: RelationJudge) -> None:
     taught.save(tmp_path)
     stored = (tmp_path / TAUGHT).read_bytes()
     for damaged in (b"", stored[:100], stored[:-1], bytes(8) + stored[8:]):
         (tmp_path / TAUGHT).write_bytes(damaged)
         with pytest.raises(ModelError, match=r"judge\.safetensors"):
-            TaughtJudge.open(tmp_path, "the reader", CPU)
+            RelationJudge.open(tmp_path, "the reader", CPU)
     weights = dict(PhraseJudge(3).state_dict())
     del weights["none"]
     save_file(weights, tmp_path / TAUGHT, {"relations": "[]", "reader": "the reader"})
     with pytest.raises(ModelError, match="none"):
-        TaughtJudge.open(tmp_path, "the reader", CPU)
+        RelationJudge.open(tmp_path, "the reader", CPU)

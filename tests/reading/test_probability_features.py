@@ -7,18 +7,18 @@ import pytest
 
 from kbq.answers import Answer
 from kbq.reading.probability import FEATURES, features
-from kbq.reading.reranker import Look
+from kbq.reading.reranker import Candidate
 
 TEXT = "Marie Curie was born in Warsaw. The city of Warsaw is in Poland."
 
 
-def look(text: str, score: float, judged: float = 0.5, title: str = "Marie Curie", proposed: bool = False) -> Look:
+def look(text: str, score: float, judged: float = 0.5, title: str = "Marie Curie", proposed: bool = False) -> Candidate:
     start = TEXT.index(text)
     place = start, start + len(text)
-    return Look(Answer(text, score, title, title, 0, *place, TEXT, place), 10 * score, judged, proposed, score)
+    return Candidate(Answer(text, score, title, title, 0, *place, TEXT, place), 10 * score, judged, proposed, score)
 
 
-def of(text: str, looks: list[Look], number: int = 0) -> dict[str, float]:
+def of(text: str, looks: list[Candidate], number: int = 0) -> dict[str, float]:
     return dict(zip(FEATURES, features(text, looks)[number].tolist(), strict=True))
 
 
@@ -60,7 +60,7 @@ def test_equal_texts_compete_together() -> None:
 def test_an_adjective_counts_for_the_name_but_not_as_it() -> None:
     text = "Danish, of Denmark"
     looks = [
-        Look(Answer(word, score, "1", "", 0, text.index(word), 0, text, (0, 0)), 10.0, 0.5, False, score)
+        Candidate(Answer(word, score, "1", "", 0, text.index(word), 0, text, (0, 0)), 10.0, 0.5, False, score)
         for word, score in (("Denmark", 1.0), ("Danish", 2.0))
     ]
     name, adjective = (of("Niels Bohr [SEP] country", looks, number) for number in (0, 1))

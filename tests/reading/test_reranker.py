@@ -16,7 +16,7 @@ from kbq.kb import KnowledgeBase
 from kbq.reading import phrase_windows
 from kbq.reading import reranker as module
 from kbq.reading.reader import Reader
-from kbq.reading.reranker import SUPPORT, Look, before_others, in_order
+from kbq.reading.reranker import SUPPORT, Candidate, before_others, in_order
 
 QUERIES = [
     "Marie Curie [SEP] place of birth",
@@ -33,8 +33,8 @@ def answer(start: int, end: int, score: float, page: str = "1", paragraph: int =
     return Answer(TEXT[start:end], score, page, "Marie Curie", paragraph, start, end, TEXT, (start, end))
 
 
-def look(start: int, end: int, score: float, judged: float, page: str = "1", is_proposed: bool = False) -> Look:
-    return Look(answer(start, end, score, page), score, judged, is_proposed)
+def look(start: int, end: int, score: float, judged: float, page: str = "1", is_proposed: bool = False) -> Candidate:
+    return Candidate(answer(start, end, score, page), score, judged, is_proposed)
 
 
 def places(answers: Sequence[Answer]) -> list[tuple[str, int, int]]:
@@ -54,8 +54,8 @@ def test_scores_are_what_is_judged_and_a_share_of_the_search() -> None:
 def test_an_adjective_supports_the_country_that_a_slot_asks_for() -> None:
     text = "A Norwegian chemist of Norway, and Denmark."
 
-    def said(start: int, end: int, judged: float, page: str = "1") -> Look:
-        return Look(Answer(text[start:end], 1.0, page, "", 0, start, end, text, (start, end)), 1.0, judged, False)
+    def said(start: int, end: int, judged: float, page: str = "1") -> Candidate:
+        return Candidate(Answer(text[start:end], 1.0, page, "", 0, start, end, text, (start, end)), 1.0, judged, False)
 
     looks = [said(2, 11, 4.0), said(23, 29, 1.0), said(35, 42, 4.1)]
     together = SUPPORT * math.log(math.exp(4.0 / SUPPORT) + math.exp(1.0 / SUPPORT))
@@ -233,10 +233,10 @@ def test_one_reader_judges_and_reads(judging_kb: KnowledgeBase) -> None:
 
 
 def test_how_many_are_looked_at(judging_kb: KnowledgeBase) -> None:
-    assert judging_kb.reranking.looks(SearchOptions()) == LOOKS == 10
-    assert judging_kb.reranking.looks(SearchOptions(rerank=3)) == 3
-    assert judging_kb.reranking.looks(SearchOptions(rerank=0)) == 0
-    assert judging_kb.reranking.looks(SearchOptions(backend="bm25")) == 0
+    assert judging_kb.reranking.n_reranked(SearchOptions()) == LOOKS == 10
+    assert judging_kb.reranking.n_reranked(SearchOptions(rerank=3)) == 3
+    assert judging_kb.reranking.n_reranked(SearchOptions(rerank=0)) == 0
+    assert judging_kb.reranking.n_reranked(SearchOptions(backend="bm25")) == 0
     (one,) = judging_kb.query(QUERIES[0], 1, rerank=1)
     first = judging_kb.query(QUERIES[0], 1, rerank=0)[0]
     assert (one.page_id, one.paragraph) == (first.page_id, first.paragraph)  # or what the reader proposes there

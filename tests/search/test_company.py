@@ -89,7 +89,7 @@ def asked_in_parts(kb: KnowledgeBase, backend: Backend, unit: Unit, count: int) 
             continue
         lexical: Sequence[LexicalScores] = ()
         if backend == "hybrid":
-            lexical = [s.of_shards(part) for s in kb.words.all_scores(QUERIES, *kb.weights(SearchOptions()))]
+            lexical = [s.of_shards(part) for s in kb.words.all_scores(QUERIES, *kb.plan(SearchOptions()).weights)]
         index = open_index(kb.shards[part], kb.index, CPU, whole=whole)
         context = SearchContext(kb.shards[part], index, kb.model.config.length_penalty)
         vectors = kb.model.in_row_units(*kb.model.encode_queries(QUERIES))
@@ -114,10 +114,11 @@ def test_answers_do_not_depend_on_the_batch(
 def test_several_kinds_of_answers_are_those_of_single_searches(
     by_kind: dict[BuiltKind, KnowledgeBase], backend: Backend
 ) -> None:
-    kb, options = by_kind["exact"], SearchOptions(backend=backend)
+    kb = by_kind["exact"]
+    plan = kb.plan(SearchOptions(backend=backend))
     wanted: list[Wanted] = [(10, "phrase"), (K, "page"), (30, "page"), (1, "sentence")]
-    together = kb._found(QUERIES, options, *wanted)
-    assert together == [kb._found(QUERIES, options, each)[0] for each in wanted]
+    together = kb._found(QUERIES, plan, *wanted)
+    assert together == [kb._found(QUERIES, plan, each)[0] for each in wanted]
     assert [len(answers[0]) for answers in together] == [10, K, 30, 1]
 
 

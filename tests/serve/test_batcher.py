@@ -185,7 +185,7 @@ def test_nobody_fails_for_another(served: ServedKb, batches: list[list[str]]) ->
 
 
 def test_a_mention_that_needs_a_probability_fails_alone(judging_kb: KnowledgeBase, tmp_path: Path) -> None:
-    even = Calibration(judging_kb.mode(SearchOptions()), dict.fromkeys(FEATURES, 0.0), 0.0, 40, 20, {}, {})
+    even = Calibration(judging_kb.plan(SearchOptions()).mode, dict.fromkeys(FEATURES, 0.0), 0.0, 40, 20, {}, {})
     even.write(tmp_path / "c.json")
     options = SearchOptions(1, min_probability=0.3, calibration=str(tmp_path / "c.json"))
     served, batcher = ServedKb("judged", Folder(judging_kb.folder, device="cpu")), Batcher()

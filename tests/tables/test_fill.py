@@ -11,6 +11,7 @@ import pytest
 import kbq
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
+from kbq.reading.probability import own_calibration
 from kbq.search.search import BATCH
 from kbq.storage.progress import unheard
 from kbq.tables.claims import Claim
@@ -103,7 +104,7 @@ def test_a_promised_precision_is_the_calibrations_threshold(sample: KnowledgeBas
     wanted = ["place of birth"]
     every, promised = (sample.fill(rows, wanted, **how) for how in ({}, {"precision": 0.9}))  # type: ignore[arg-type]
     least = [claim.probability or 0 for claim in promised.claims if claim.accepted]
-    calibration = sample.own_calibration
+    calibration = own_calibration(sample.model)
     assert calibration
     assert min(least) >= (calibration.thresholds["0.9"] or 1)
     assert every.counts.filled > promised.counts.filled > 0
@@ -388,7 +389,7 @@ def test_a_full_disk_is_said(many: Callable[..., Any], tmp_path: Path, monkeypat
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kbq.tables.run.Kept.add", full)
+    monkeypatch.setattr("kbq.tables.run.AnswerCache.add", full)
     with pytest.raises(KbqError, match=r"out\.answers\.jsonl cannot be written \(No space left on device\): free"):
         many(tmp_path / "out.csv")
 

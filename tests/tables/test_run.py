@@ -1,4 +1,4 @@
-"""Kept answers: they come back as they were found, from memory and from a file."""
+"""AnswerCache answers: they come back as they were found, from memory and from a file."""
 
 from io import BytesIO
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from kbq.answers import LOOKS, SearchOptions
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
-from kbq.tables.run import Kept
+from kbq.tables.run import AnswerCache
 
 QUERIES = ["Marie Curie [SEP] place of birth", "Isaac Newton [SEP] employer", "\ud800 [SEP] born"]
 
@@ -21,11 +21,11 @@ def sample() -> KnowledgeBase:
 def test_answers_come_back_as_they_were_found(sample: KnowledgeBase, tmp_path: Path) -> None:
     found = sample.search(QUERIES[:2], SearchOptions(LOOKS, "phrase"))
     with (tmp_path / "a.jsonl").open("a+b") as file:
-        kept = Kept(sample.shards, file)
+        kept = AnswerCache(sample.shards, file)
         kept.add(QUERIES, [*found, []])
         assert [kept[query] for query in QUERIES] == [*found, []]
     with (tmp_path / "a.jsonl").open("a+b") as file:
-        again = Kept(sample.shards, file)
+        again = AnswerCache(sample.shards, file)
         assert (QUERIES[0] in again, "x" in again) == (True, False)
         assert [again[query] for query in QUERIES] == [*found, []]
 
@@ -36,16 +36,16 @@ def test_answers_come_back_as_they_were_found(sample: KnowledgeBase, tmp_path: P
 def test_a_damaged_line_is_named_and_an_unfinished_one_cut_off(line: bytes, sample: KnowledgeBase) -> None:
     whole = b'{"query": "q", "answers": []}\n'
     file = BytesIO(whole + line)
-    assert Kept(sample.shards, file)["q"] == []
+    assert AnswerCache(sample.shards, file)["q"] == []
     assert file.getvalue() == whole
     with pytest.raises(KbqError, match=r"a\.jsonl:2 is damaged: delete the file to ask again"):
-        Kept(sample.shards, BytesIO(whole + line + b"\n"), "a.jsonl")
+        AnswerCache(sample.shards, BytesIO(whole + line + b"\n"), "a.jsonl")
 
 
 @pytest.mark.parametrize(
     "answer", ["[]", '[1.0, "no such page", 0, 0, 4, [0, 4], 0.5]', '[1.0, "S001", 99, 0, 4, [0, 4], 0.5]']
 )
 def test_an_answer_from_elsewhere_is_damage(answer: str, sample: KnowledgeBase) -> None:
-    kept = Kept(sample.shards, BytesIO(f'{{"query": "q", "answers": [{answer}]}}\n'.encode()), "a.jsonl")
+    kept = AnswerCache(sample.shards, BytesIO(f'{{"query": "q", "answers": [{answer}]}}\n'.encode()), "a.jsonl")
     with pytest.raises(KbqError, match=r"a\.jsonl is damaged: delete it to ask again"):
         kept["q"]

@@ -213,10 +213,12 @@ def test_the_page_of_a_mention_has_no_probability(judging_kb: KnowledgeBase, fil
         judging_kb.predict([record], "fact_checking", calibration=file, min_probability=0.5)
 
 
-def test_a_single_answer_changes_hardly_anything(judging_kb: KnowledgeBase, file: Path, tmp_path: Path) -> None:
+def test_a_single_answer_changes_hardly_anything(
+    judging_kb: KnowledgeBase, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = Calibration.read(file)
     kb = judging_kb.with_model(judging_kb.model.source)
-    kb.own_calibration = before
+    monkeypatch.setattr("kbq.tuning.calibrate.own_calibration", lambda model: before)
     golds = read_triples(write(tmp_path / "one.jsonl", some_right(judging_kb)[:1]))
     judged = judge(kb, golds, SearchOptions(), hidden=0.0)
     assert teaches(kb, judged)

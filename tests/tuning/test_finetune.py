@@ -119,7 +119,9 @@ def test_what_words_weigh_is_chosen_on_dev_queries_where_they_say_so_clearly(
     assert seen == [hybrid(tried) for tried in (1.0, 0.5, 2.0, 4.0)]
     assert (outcome.lexical_factor, outcome.hybrid_score) == (factor, 75.0 if factor == 2 else 6.25)
     tuned = KnowledgeBase.open(folder, str(asked["out"]), device="cpu")
-    assert tuned.weights(SearchOptions()) == tuple(factor * weight for weight in own_kb.weights(SearchOptions()))
+    assert tuned.plan(SearchOptions()).weights == tuple(
+        factor * weight for weight in own_kb.plan(SearchOptions()).weights
+    )
 
 
 def test_a_dev_query_without_a_page_may_be_answered_anywhere(own_kb: KnowledgeBase) -> None:

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from kbq.asking import OpenKnowledgeBase
 from kbq.errors import TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
 from kbq.kilt.task import Task
 from kbq.training import engine
 from kbq.training.engine import StepReport
-from kbq.tuning.labels import Labeller, PreparedQuery, joined, phrases_of, retrieve, vectors
+from kbq.tuning.labels import Labeller, PreparedQuery, TunableKb, joined, phrases_of, retrieve, vectors
 from kbq.tuning.loop import Distillation, Finetuner
 from kbq.tuning.settings import FinetuningSettings, Objective, Term
 from kbq.tuning.triples import pages_of
@@ -61,7 +60,7 @@ def tune(tuner: Finetuner, checkpoint: Path, stop: int = 10**6) -> list[StepRepo
     return reports
 
 
-def parameters(kb: OpenKnowledgeBase) -> list[torch.Tensor]:
+def parameters(kb: TunableKb) -> list[torch.Tensor]:
     return [parameter.detach().clone() for parameter in kb.model.queries.parameters()]
 
 

@@ -54,10 +54,12 @@ def test_all_changes_are_added_up(judging_kb: KnowledgeBase, tuned: list[Path], 
             assert torch.equal(value, before[name])
     assert outcome.judged == ["birth", "place of birth"]
     kb = judging_kb.with_model(outcome.out)
-    judges = [one.judge.state_dict() for one in (judging_kb.with_model(one).reranking.taught for one in tuned) if one]
-    assert kb.reranking.taught is not None
+    judges = [
+        one.judge.state_dict() for one in (judging_kb.with_model(one).reranking.relation_judge for one in tuned) if one
+    ]
+    assert kb.reranking.relation_judge is not None
     assert len(judges) == 2
-    for name, value in kb.reranking.taught.judge.state_dict().items():
+    for name, value in kb.reranking.relation_judge.judge.state_dict().items():
         torch.testing.assert_close(value, (judges[0][name] + judges[1][name]) / 2)
     assert kb.query("Marie [SEP] birth", 1)[0].probability is None
 

@@ -89,7 +89,7 @@ def test_it_is_kept_unless_fewer_are_right(
     assert percent_right(own_kb, golds, [own, taught.judge]) == expected
     assert expected[1] >= expected[0]
 
-    own_kb.reranking.taught = replace(taught, relations=frozenset({"river"}))
+    own_kb.reranking.relation_judge = replace(taught, relations=frozenset({"river"}))
     more = teach_judge(own_kb, golds, seed=0)
     assert more is not None
     assert more.relations == {"birth", "place of birth", "river"}
@@ -114,17 +114,16 @@ def test_fine_tuning_writes_the_judge_beside_the_query_encoder(
     before, after = outcome.reranker
     said = f"the reranker learned, too: {before:.1f} → {after:.1f} % of the dev queries answered rightly"
     assert said in finetuning_lines(outcome)
-    assert own_kb.reranking.taught is None  # the knowledge base itself is as it was
+    assert own_kb.reranking.relation_judge is None  # the knowledge base itself is as it was
     tuned = own_kb.with_model(outcome)
-    assert tuned.reranking.taught is not None
-    assert tuned.reranking.taught.relations == {"birth", "place of birth"}
-    assert (
-        tuned.mode(SearchOptions()).reader == f"{own_kb.reranking.reader_digest} {tuned.reranking.taught.fingerprint}"
-    )
-    assert own_kb.mode(SearchOptions()).reader == own_kb.reranking.reader_digest
+    assert tuned.reranking.relation_judge is not None
+    assert tuned.reranking.relation_judge.relations == {"birth", "place of birth"}
+    digest, judge = own_kb.reranking.reader_digest, tuned.reranking.relation_judge.fingerprint
+    assert tuned.plan(SearchOptions()).mode.reader == f"{digest} {judge}"
+    assert own_kb.plan(SearchOptions()).mode.reader == digest
     again = tuned.finetune(triples, tmp_path / "again", **settings)
-    assert tuned.with_model(again).reranking.taught is not None
+    assert tuned.with_model(again).reranking.relation_judge is not None
 
     all_kept = own_kb.finetune(triples, tmp_path / "kept", keep=1.0, **settings)
     assert all_kept.reranker == ()
-    assert own_kb.with_model(all_kept).reranking.taught is None
+    assert own_kb.with_model(all_kept).reranking.relation_judge is None
