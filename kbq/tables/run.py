@@ -1,8 +1,8 @@
 """Run: the files of a table that is being filled: answers are kept, and the table and its claims follow from them.
 
-With `--out filled.csv`, filled.answers.jsonl has the answers to every query (see `AnswerCache`), filled.run.json what decides
-them, and filled.claims.jsonl the claims of the latest table. A run that was killed at any moment resumes, and one with
-another threshold, row or column asks only for what is missing.
+With `--out filled.csv`, filled.answers.jsonl has the answers to every query (see `AnswerCache`), filled.run.json what
+decides them, and filled.claims.jsonl the claims of the latest table. A run that was killed at any moment resumes, and
+one with another threshold, row or column asks only for what is missing.
 """
 
 import json
