@@ -6,6 +6,7 @@ import platform
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from tempfile import gettempdir, mkdtemp
 from typing import Any
 
 import ray
@@ -16,16 +17,14 @@ from ray.exceptions import AuthenticationError, GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import kbq
-from kbq.cluster.witness import Witness
 from kbq.errors import ClusterError, first_line
 from kbq.model.devices import fast_dtype
 from kbq.storage.machine import cpu_has
 
 LOCAL = "local"  # the address of a cluster that this process starts, and ends
 LOOPBACK = "127.0.0.2"  # Ray replaces 127.0.0.1 by the address that other machines see
+LONGEST_FOLDER = 30  # characters of TMPDIR: the names of Ray's sockets below may have 107 bytes in all
 CONNECT_SECONDS = 5.0
-HTTP2_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # a frame of type 4, which is the first that both sides send
-HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + HTTP2_SETTINGS
 ANSWER_SECONDS = 300.0  # for a node to start a process that says what it is
 
 
@@ -50,9 +49,8 @@ class Node:
 class Cluster:
     """A cluster that this process is connected to, until `close`."""
 
-    def __init__(self, address: str, nodes: list[Node], witness: Witness | None) -> None:
-        """`witness`: of the connection, if it began here."""
-        self.address, self.nodes, self._witness = address, nodes, witness
+    def __init__(self, address: str, nodes: list[Node], began_here: bool) -> None:
+        self.address, self.nodes, self._began_here = address, nodes, began_here
 
     @property
     def cpus(self) -> int:
@@ -61,9 +59,8 @@ class Cluster:
 
     def close(self) -> None:
         """End the connection, if it began here, and all that runs for it."""
-        if self._witness is not None:
+        if self._began_here:
             ray.shutdown()
-            self._witness.dismiss()
 
 
 _CONNECTED: dict[str, str] = {}  # by the address that was given: that of the head, which Ray writes otherwise
@@ -78,14 +75,13 @@ def connect(address: str, alike: bool = True) -> Cluster:
     """
     if address != LOCAL:
         _refuse_deaf(address)
-    witness = None
-    if not ray.is_initialized():
+    begins_here = not ray.is_initialized()
+    if begins_here:
         _initialise(address)
         _CONNECTED[address] = ray.get_runtime_context().gcs_address
-        witness = Witness(_CONNECTED[address])
     elif address != LOCAL:
         _refuse_other(address)
-    cluster = Cluster(address, living_nodes(), witness)
+    cluster = Cluster(address, living_nodes(), begins_here)
     try:
         if alike:
             refuse_unlike(cluster.nodes)
@@ -104,11 +100,8 @@ def _initialise(address: str) -> None:
     if address == LOCAL:
         os.environ.setdefault("RAY_worker_niceness", "0")  # else they wait for all other processes
         options |= {"_node_ip_address": LOOPBACK, "include_dashboard": False}
-    elif not _speaks_http2(address):  # for which Ray would wait for minutes, too
-        raise ClusterError(
-            f"what answers at {address} is not the head of a Ray cluster: give the address that "
-            "`ray start --head` printed"
-        )
+        if len(gettempdir()) > LONGEST_FOLDER:
+            options["_temp_dir"] = mkdtemp(prefix="kbq-", dir="/tmp")
     try:
         if address != LOCAL:
             GcsClient(address)  # refuses a wrong token at once; `init` complains for half a minute
@@ -119,10 +112,13 @@ def _initialise(address: str) -> None:
             "token (`ray get-auth-token`) to ~/.ray/auth_token"
         ) from None
     except (RayError, OSError, RuntimeError, ValueError, SystemExit) as error:
-        raise ClusterError(
-            f"the Ray cluster at {address} cannot be used ({first_line(error)}): is this its head, with the same Ray, "
-            "and is this machine one of its nodes?"
-        ) from None
+        where, advice = f"the Ray cluster at {address}", "is this its head, with the same Ray, and this machine a node?"
+        if address == LOCAL:
+            where, advice = (
+                "a Ray cluster on this machine",
+                "set TMPDIR to a short folder with free space, such as /tmp",
+            )
+        raise ClusterError(f"{where} cannot be used ({first_line(error)}): {advice}") from None
 
 
 def _refuse_deaf(address: str) -> None:
@@ -142,20 +138,6 @@ def _refuse_deaf(address: str) -> None:
             f"no Ray cluster answers at {address} ({reason}): start its head there with "
             f"`ray start --head --port {port}`, and see that no firewall is between"
         ) from None
-
-
-def _speaks_http2(address: str) -> bool:
-    """Whether a server of HTTP/2 listens there, as the head of a cluster is one; TLS hides it, so that it may be."""
-    if os.environ.get("RAY_USE_TLS", "0") != "0":
-        return True
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host, int(port)), CONNECT_SECONDS) as connection:
-            connection.sendall(HTTP2_GREETING)
-            frame = connection.recv(len(HTTP2_SETTINGS), socket.MSG_WAITALL)
-    except OSError:
-        return False
-    return frame[3:4] == HTTP2_SETTINGS[3:4]
 
 
 def _refuse_other(address: str) -> None:

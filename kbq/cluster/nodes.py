@@ -1,26 +1,17 @@
-"""Nodes: a report of the machines of a cluster and of the shards on them, and copies of shards on their disks."""
+"""Nodes: a report of the machines of a cluster, and of the shards that they open."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import ray
-from ray.exceptions import RayError, RayTaskError
 
 from kbq.answers import IndexKind
-from kbq.cluster.connection import Software, connect, differences, on_node, own_software, software_of
-from kbq.cluster.copies import copy_shards, forget_others, own_folder, remember_copies
-from kbq.cluster.searcher import ActorGroup, RaySearcher, divided, spread
-from kbq.dump.manifest import Manifest, read_manifest
-from kbq.errors import ClusterError, KbqError, first_line
-from kbq.storage.progress import Report, Stage, silent
-from kbq.storage.writing import RESUMES
+from kbq.cluster.connection import Software, connect, differences, own_software, software_of
+from kbq.cluster.searcher import RaySearcher, divided
+from kbq.dump.manifest import read_manifest
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """A node; `problem` says why it cannot be used, empty: it can."""
+    """A node; `problem` says why it cannot be used, or is empty."""
 
     address: str
     cpus: int
@@ -32,14 +23,10 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """Neighbouring shards, and the node that opens them; `problem` says why it cannot, empty: it can.
-
-    `copies`: how many of these `count` shards it reads from its own disk.
-    """
+    """Neighbouring shards, and the node that opens them; `problem` says why it cannot, or is empty."""
 
     shards: str
     count: int
-    copies: int
     node: str
     problem: str
 
@@ -81,80 +68,9 @@ def check(address: str, kb: Path | None = None, index: IndexKind | None = None) 
             shards = manifest.open_shards(kb)
             searcher = RaySearcher(usable, divided(kb, manifest, manifest.entry(kb, index), shards, cpus))
             groups = [
-                GroupReport(actor.group.names, len(actor.group.manifest.shards), copies, actor.node.address, problem)
-                for actor, (copies, problem) in zip(searcher.actors, searcher.opened(), strict=True)
+                GroupReport(actor.group.names, len(actor.group.manifest.shards), actor.node.address, problem)
+                for actor, problem in zip(searcher.actors, searcher.problems(), strict=True)
             ]
         return ClusterReport(address, tuple(reports), tuple(groups))
     finally:
         cluster.close()
-
-
-@dataclass(frozen=True, slots=True)
-class GroupCopy:
-    """Neighbouring shards on the disk of a node; `bytes` were copied, the others were there."""
-
-    shards: str
-    node: str
-    folder: str
-    bytes: int
-
-
-def place(address: str, kb: Path, to: Path, report: Report = silent) -> list[GroupCopy]:
-    """Copy the shards of each group to a folder of the node that searches them on this cluster; searches use it then.
-
-    `to`: the folder, on each node; copies of one knowledge base have a folder in it. Raises ClusterError if shards were
-    not copied, KnowledgeBaseError if the knowledge base is missing or damaged, or cannot be written.
-    """
-    manifest, kb = read_manifest(kb), kb.resolve()
-    manifest.refuse_codes(kb)
-    shards = manifest.open_shards(kb, manifest.parts(*manifest.entries))
-    folder = own_folder(kb, to.absolute())
-    cluster = connect(address)
-    try:
-        groups = divided(kb, manifest, manifest.index, shards, cluster.cpus)
-        nodes = spread(cluster.nodes, len(groups))
-        asked = {}
-        for node in cluster.nodes:
-            own = [group for group, place in zip(groups, nodes, strict=True) if place == node]
-            asked[on_node(_copy, node).remote(folder, manifest, own)] = node, own
-        stage = Stage(report, "copied, shards", len(shards))
-        copies, problems = [], []
-        while asked:
-            (done, *_), _ = ray.wait(list(asked))
-            node, own = asked.pop(done)
-            for group, (size, problem) in zip(own, _outcomes(done, own), strict=True):
-                copies.append(GroupCopy(group.names, node.address, str(folder), size))
-                if problem:
-                    problems.append(f"{group.names}, node {node.address}: {problem}")
-                stage.add(len(group.manifest.shards))
-    finally:
-        cluster.close()
-    if problems:
-        raise ClusterError(
-            f"{len(problems)} of {len(groups)} groups of shards were not copied: {problems[0]}", problems[1:]
-        )
-    remember_copies(kb, folder)
-    return sorted(copies, key=lambda copy: copy.shards)
-
-
-def _copy(folder: Path, manifest: Manifest, groups: Sequence[ActorGroup]) -> list[tuple[int, str]]:
-    """Copy groups of shards on a node, after removing copies of other shards; return bytes and problem of each."""
-    forget_others(folder, manifest)
-    outcomes = []
-    for group in groups:
-        try:
-            outcomes.append((copy_shards(group.folder, folder, group.manifest), ""))
-        except KbqError as error:
-            outcomes.append((0, str(error)))
-    return outcomes
-
-
-def _outcomes(done: Any, groups: Sequence[ActorGroup]) -> list[tuple[int, str]]:
-    """Fetch what `_copy` returned on a node."""
-    try:
-        outcomes: list[tuple[int, str]] = ray.get(done)
-        return outcomes
-    except RayTaskError as error:
-        raise error.cause from None
-    except RayError as error:
-        return [(0, f"its process died ({first_line(error)}); {RESUMES}") for _ in groups]

@@ -5,7 +5,6 @@ shards: an actor whose process or node dies is started again, elsewhere if need 
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +18,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from kbq.answers import Answer
 from kbq.array_types import Bools, Floats
 from kbq.cluster.connection import Node, connect
-from kbq.cluster.copies import copied, folder_of_copies, parts_within
 from kbq.dump.manifest import IndexEntry, Manifest
-from kbq.dump.shards import Shard, ShardEntry
-from kbq.errors import ClusterError, KbqError, KnowledgeBaseError, first_line
+from kbq.dump.shards import Shard
+from kbq.errors import ClusterError, KbqError, first_line
 from kbq.index.base import Whole
 from kbq.index.factory import open_index
 from kbq.index.inner_products import CPU
@@ -42,7 +40,6 @@ class ActorGroup:
     """Neighbouring shards, and what a search of them must know of the others."""
 
     folder: Path
-    copies: Path | None  # of shards, on each node; see `copies.py`
     manifest: Manifest  # which names these shards only
     index: IndexEntry
     whole: Whole
@@ -66,10 +63,10 @@ def divided(
     length_penalty: float = 0.0,
 ) -> list[ActorGroup]:
     """Divide a knowledge base into this number of groups, or fewer; see `ActorGroup`."""
-    whole, folder, copies = Whole.of(shards), folder.resolve(), folder_of_copies(folder)
+    whole = Whole.of(shards)
     manifests = [(part, replace(manifest, shards=manifest.shards[part])) for part in whole.parts(count)]
     return [
-        ActorGroup(folder, copies, of_part, index, whole, tuple(shown[part]), length_penalty)
+        ActorGroup(folder.resolve(), of_part, index, whole, tuple(shown[part]), length_penalty)
         for part, of_part in manifests
     ]
 
@@ -92,12 +89,9 @@ class GroupSearch:
         torch.set_num_threads(threads)
         self._group = group
 
-    def open(self) -> int:
-        """Open the files; return how many shards are read from the node's own disk.
-
-        Raises KnowledgeBaseError if they are missing here, damaged, or of another knowledge base.
-        """
-        return sum(shard.folder.parent == self._group.copies for shard in self._opened.context.shards)
+    def open(self) -> None:
+        """Open the files. Raises KnowledgeBaseError if they are missing here, damaged, or of another knowledge base."""
+        _ = self._opened
 
     def search(
         self, queries: Floats, wanted: Sequence[Wanted], words: Sequence[WordQueries]
@@ -113,29 +107,9 @@ class GroupSearch:
 
     @cached_property
     def _opened(self) -> _Opened:
-        local = self._copied()
-        if local:
-            with suppress(KnowledgeBaseError):  # a copy is damaged, or was replaced meanwhile: it does not count
-                opened = self._open(local)
-                if self._copied() == local:
-                    return opened
-        return self._open(())
-
-    def _copied(self) -> tuple[ShardEntry, ...]:
-        group = self._group
-        return () if group.copies is None else copied(group.copies, group.manifest, group.index)
-
-    def _open(self, local: Sequence[ShardEntry]) -> _Opened:
-        """Open the files. `local`: the shards that are read from the node's own disk."""
         group, manifest = self._group, self._group.manifest
-        shards = []
-        for folder, is_local in ((group.copies, True), (group.folder, False)):
-            entries = tuple(entry for entry in manifest.shards if (entry in local) == is_local)
-            if folder is not None and entries:
-                part = replace(manifest, shards=entries)
-                shards += part.open_shards(folder, parts_within(part))
-        names = [entry.name for entry in manifest.shards]
-        shards.sort(key=lambda shard: names.index(shard.folder.name))
+        within = [part for part in manifest.parts() if "/" in part]  # words whose folders lie in those of the shards
+        shards = manifest.open_shards(group.folder, within)
         for shard, pages in zip(shards, group.shown, strict=bool(group.shown)):
             shard.show_only(pages)
         index = open_index(shards, group.index, CPU, whole=group.whole)
@@ -195,9 +169,9 @@ class RaySearcher:
         """Open the shards. Raises ClusterError if a node cannot."""
         self._answers(_open, OPEN_SECONDS)
 
-    def opened(self) -> list[tuple[int, str]]:
-        """Return how many shards each actor reads from its node's own disk, and what keeps it from opening them."""
-        return [(outcome.answer or 0, outcome.problem) for outcome in self._outcomes(_open, OPEN_SECONDS)]
+    def problems(self) -> list[str]:
+        """Return why each actor cannot open its shards, or an empty string."""
+        return [outcome.problem for outcome in self._outcomes(_open, OPEN_SECONDS)]
 
     def search_several(
         self, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores] = ()

@@ -216,8 +216,8 @@ def test_a_check_names_nodes_and_shards(folder: Path, three_nodes: Nodes) -> Non
     assert [(node.address, node.cpus, node.problem) for node in report.nodes] == [
         (f"127.0.0.{number}", 1, "") for number in (2, 3, 4)
     ]
-    nodes = [(group.node, group.copies, group.problem) for group in report.groups]
-    assert nodes == [(f"127.0.0.{number}", 0, "") for number in (2, 3, 4)]
+    nodes = [(group.node, group.problem) for group in report.groups]
+    assert nodes == [(f"127.0.0.{number}", "") for number in (2, 3, 4)]
     assert report.groups[0].shards.startswith("shard-00000 to shard-")
     assert report.problems == ()
 
