@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kbq.dump.worker_pool import WorkerPool
-from kbq.dump.workers import device_of
+from kbq.dump.workers import WorkerPool, device_of
 from kbq.errors import KnowledgeBaseError
 from kbq.model.model import Model
 from kbq.search.search import BATCH
@@ -46,7 +45,7 @@ class Answerers:
         """`KnowledgeBase.search`, shared out among the processes.
 
         Raises:
-            KnowledgeBaseError: processes died again and again.
+            KnowledgeBaseError: a process died; the next search starts new ones.
         """
         size = min(BATCH, -(-len(texts) // self._pool.count))
         parts = (texts[first : first + size] for first in range(0, len(texts), size))

@@ -63,7 +63,6 @@ SLOW = (
     "tests/dump/test_building.py::test_an_index_may_be_replaced_while_it_is_opened",
     "tests/dump/test_changes.py::test_indexes_leave_deleted_pages_out",
     "tests/dump/test_merging.py::test_indexes_of_shards_come_along",
-    "tests/dump/test_worker_pool.py",
     "tests/dump/test_workers.py",
     "tests/reading/test_same_bits.py",
     "tests/search/test_company.py",

@@ -34,7 +34,7 @@ kb.predict([{"id": "1", "input": "Marie [SEP] birth"}], "trex", work / "out.json
 """
 
 
-def test_every_write_is_relative_to_a_folder_and_follows_no_link(model_folder: Path, tmp_path: Path) -> None:
+def test_no_write_follows_a_link(model_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     traced = [
         "strace",
@@ -59,27 +59,23 @@ def test_every_write_is_relative_to_a_folder_and_follows_no_link(model_folder: P
         if call is None or int(call[3]) < 0:
             continue
         name, arguments = call[1], call[2]
-        has_handle, path = _target(arguments)
+        path = _target(arguments)
         if not path.startswith(f"{tmp_path}/made/") or ("open" in name and not re.search("O_WRONLY|O_RDWR", arguments)):
             continue
         written += 1
-        is_own = has_handle and ("O_NOFOLLOW" in arguments or "open" not in name)
-        is_new = (
-            "O_EXCL" in arguments
-        )  # safetensors makes a file of its own, and moves it to where it was asked to write
-        is_removed_folder = name in ("unlinkat", "rmdir") and "AT_REMOVEDIR" in arguments
-        if not (is_own or is_new or is_removed_folder or PARTIAL.search(path)):
+        follows_none = "O_NOFOLLOW" in arguments or "O_EXCL" in arguments if "open" in name else name != "truncate"
+        if not (follows_none or PARTIAL.search(path)):
             wrong.append(line)
     assert wrong == []
     assert written > 200
     print(f"\n{written} calls that write")  # noqa: T201
 
 
-def _target(arguments: str) -> tuple[bool, str]:
-    """Whether the last name in a call is relative to a handle, and its path."""
+def _target(arguments: str) -> str:
+    """The last path in a call."""
     found = list(PATH.finditer(arguments))
     if not found:
-        return False, ""
+        return ""
     last = found[-1]
     name = last[3] if last[3] is not None else last[4]
-    return last[1] not in (None, "AT_FDCWD"), name if name.startswith("/") else f"{last[2] or ''}/{name}"
+    return name if name.startswith("/") else f"{last[2] or ''}/{name}"

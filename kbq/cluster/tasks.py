@@ -18,7 +18,6 @@ from kbq.corpus.pages import Page
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.dump.shards import Shard
-from kbq.dump.worker_pool import DEATHS
 from kbq.dump.workers import StartEncoders, Workers, encoder, packed
 from kbq.errors import ClusterError, KbqError, first_line
 from kbq.index.factory import Build, build_missing, is_built
@@ -26,6 +25,7 @@ from kbq.model.model import Model
 from kbq.storage.progress import Report, Stage
 from kbq.storage.writing import RESUMES
 
+DEATHS = 3  # of workers, over one task, after which it is not tried again
 BLOCK_SECONDS = 1800.0  # in which a block is encoded, after those before it
 
 

@@ -36,7 +36,7 @@ from kbq.dump.shards import DIGEST_BYTES, LOGIT_STEPS, PER_PARAGRAPH, PER_ROW, T
 from kbq.storage.folders import new_folder
 from kbq.storage.records import digest_of_bytes
 from kbq.storage.seals import seal_folder
-from kbq.storage.writing import sync
+from kbq.storage.writing import sync_folder
 
 
 class EncodedParagraphs(NamedTuple):
@@ -122,7 +122,7 @@ class ShardWriter:
         """Write everything appended so far to the disk."""
         for array in self._arrays():
             array.sync()
-        sync(self.folder)
+        sync_folder(self.folder)
         return Progress(self.counts, {array.path.name: len(array) for array in self._arrays()})
 
     def close(self) -> ShardEntry:

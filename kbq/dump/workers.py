@@ -1,27 +1,38 @@
 """Workers: blocks of pages become the kept tokens of their paragraphs, in this process or in several others.
 
 Each worker has its own copy of the model and computes with one thread, on the CPU or on one of the GPUs. Results are in
-the order of the blocks, and workers write no files: so the bytes of a build do not depend on the number of workers, nor
-on how many of them die.
+the order of the blocks, and workers write no files, so the bytes of a build do not depend on the number of workers.
 """
 
 import io
 import os
+import signal
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
-from typing import Protocol, TypeVar
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import parent_process
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
 from kbq.corpus.pages import Page
 from kbq.dump.page_encoder import PageEncoder
 from kbq.dump.shard_writer import EncodedParagraphs
-from kbq.dump.worker_pool import WorkerPool
+from kbq.errors import KnowledgeBaseError
 from kbq.model.model import Model
+from kbq.storage.writing import RESUMES
 
 Block = TypeVar("Block")
 Started = TypeVar("Started")
+Task = TypeVar("Task")
+Done = TypeVar("Done")
+Equip = Callable[[bytes, str], Callable[[Task], Done]]  # takes the equipment and a device; gives what does a task
+ADVICE = f"use fewer --workers; {RESUMES}"
 AHEAD = 1  # blocks that are queued for each worker, or for the GPU of this process, so that none waits for the disk
 
 
@@ -36,7 +47,7 @@ class Workers(Protocol):
         """Have the pages of a block encoded."""
 
     def result(self, future: Future[EncodedParagraphs], /) -> EncodedParagraphs:
-        """Wait for the pages of a block. Raises KnowledgeBaseError if workers died again and again."""
+        """Wait for the pages of a block. Raises KnowledgeBaseError if a worker died."""
 
     def dismiss(self) -> None:
         """End all work."""
@@ -53,7 +64,7 @@ def encode_blocks(
 ) -> Iterator[tuple[Block, EncodedParagraphs]]:
     """Yield each block with the encoded paragraphs of its pages, in order; without workers, encode in this process.
 
-    Raises KnowledgeBaseError if workers died again and again.
+    Raises KnowledgeBaseError if a worker died.
     """
     if start_encoders is None:
         encode, ahead = PageEncoder(model), AHEAD if model.device.type == "cuda" else 0
@@ -114,3 +125,101 @@ def encoder(packed: bytes, device: str) -> Callable[[Sequence[Page]], EncodedPar
     model: Model = torch.load(io.BytesIO(packed), "cpu", weights_only=False)
     model.phrases.to(device)
     return PageEncoder(model)
+
+
+class _Process(SpawnProcess):
+    """A process that does not run the caller's script again, which may lack a main guard."""
+
+    _lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start it, while nothing says which script is the main one."""
+        with self._lock:
+            main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+            try:
+                super().start()
+            finally:
+                sys.modules["__main__"] = main
+
+
+class _Context(SpawnContext):  # forked processes cannot use the threads and GPUs of their parent
+    Process = _Process
+
+
+class WorkerPool(Generic[Task, Done]):
+    """Processes that do tasks, one for each device; they start with the first task, and again after one has died."""
+
+    def __init__(
+        self, equip: Equip[Task, Done], equipment: bytes, devices: Sequence[str], advice: str = ADVICE
+    ) -> None:
+        """Make a pool.
+
+        Args:
+            equip: called once in each process; it must be a function that can be imported there.
+            advice: what to do where a process dies, or none can be started.
+        """
+        self.count, self._advice = len(devices), advice
+        self._equip, self._equipment, self._devices = equip, equipment, devices
+        self._pool: ProcessPoolExecutor | None = None
+
+    def submit(self, task: Task) -> Future[Done]:
+        """Have a task done. Raises KnowledgeBaseError if no process can be started, or one has died."""
+        try:
+            self._pool = self._pool or self._started()
+            return self._pool.submit(_done, task)
+        except BrokenProcessPool:
+            raise self._died() from None
+        except OSError as error:
+            self.dismiss()
+            raise KnowledgeBaseError(f"no worker can be started ({error.strerror}): {self._advice}") from None
+
+    def result(self, future: Future[Done]) -> Done:
+        """Wait for the result of a task. Raises KnowledgeBaseError if a process has died."""
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            raise self._died() from None
+
+    def dismiss(self) -> None:
+        """End all processes, whatever they do."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            for process in list((pool._processes or {}).values()):
+                process.kill()
+            pool.shutdown(cancel_futures=True)
+
+    def _started(self) -> ProcessPoolExecutor:
+        context = _Context()
+        devices = context.SimpleQueue()
+        for device in self._devices:
+            devices.put(device)
+        return ProcessPoolExecutor(self.count, context, _begin, (self._equip, self._equipment, devices))
+
+    def _died(self) -> KnowledgeBaseError:
+        self.dismiss()
+        return KnowledgeBaseError(f"a worker died, perhaps for lack of memory: {self._advice}")
+
+
+_WORK: list[Any] = []  # in a worker: how it is equipped, and then what does a task
+
+
+def _begin(equip: Equip[Any, Any], equipment: bytes, devices: Any) -> None:
+    """Begin a worker; the first task equips it, so that an error in this is that task's."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # on Ctrl-C, only the parent prints a message
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _WORK[:] = equip, equipment, devices.get()
+
+
+def _done(task: Any) -> Any:
+    if len(_WORK) > 1:
+        equip, equipment, device = _WORK
+        _WORK[:] = [equip(equipment, device)]
+    return _WORK[0](task)
+
+
+def _end_with_parent() -> None:
+    """Exit when the parent does: a parent that is killed cannot end its workers."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

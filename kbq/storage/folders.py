@@ -1,4 +1,4 @@
-"""Folders: made, copied, removed and filled without following a link, as `writing.py` does it with files."""
+"""Folders: made, copied, removed and filled without following a link."""
 
 import os
 import secrets
@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kbq.storage.locks import lock
-from kbq.storage.writing import HAS_HANDLES, StrangeFileError, at, copy_file, move, sync, sync_handle
+from kbq.storage.writing import NOT_FOLLOWED, StrangeFileError, copy_file, move, sync, sync_folder
 
 
 def new_folder(path: Path) -> None:
@@ -17,9 +17,8 @@ def new_folder(path: Path) -> None:
     Raises StrangeFileError for a link, OSError for a file or a folder that cannot be made.
     """
     remove_folder(path)
-    with at(path) as (name, folder):
-        os.mkdir(name, dir_fd=folder)
-        sync_handle(folder)
+    path.mkdir()
+    sync_folder(path.parent)
 
 
 def make_folder(path: Path) -> None:
@@ -54,16 +53,14 @@ def discard_folder(path: Path) -> None:
 
 def remove_empty_folder(path: Path) -> None:
     """Remove a folder, unless something is in it."""
-    with suppress(OSError), at(path) as (name, folder):
-        os.rmdir(name, dir_fd=folder)
+    with suppress(OSError):
+        path.rmdir()
 
 
 def remove_left(path: Path) -> None:
-    """Remove a folder whose process was killed, unless another one has the lock, or there are no locks."""
-    if not HAS_HANDLES:
-        return
+    """Remove a folder whose process was killed, unless another one has the lock."""
     with suppress(OSError):
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        handle = os.open(path, os.O_RDONLY | NOT_FOLLOWED)
         try:
             if lock(handle):
                 shutil.rmtree(path, ignore_errors=True)
@@ -91,7 +88,7 @@ def copy_folder(
             copy_folder(path, target / path.name, copy, leave_out)
         else:
             copy(path, target / path.name)
-    sync(target)
+    sync_folder(target)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Locks: of several processes that would write to a folder or a file, one does; the others say so."""
+"""Locks: one process writes to a folder or a file, others fail with a clear error."""
 
 import os
 from collections.abc import Iterator
@@ -24,16 +24,11 @@ def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
         return
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe of this name would be waited for
     try:
-        if not (lock(handle) and _is_still(handle, path)):
-            raise being_written(what or path)
+        if not lock(handle):
+            raise KbqError(f"another kbq process is writing to {what or path}: wait until it is done")
         yield
     finally:
         os.close(handle)
-
-
-def being_written(path: Path) -> KbqError:
-    """Return the error for a folder or file that another process has locked."""
-    return KbqError(f"another kbq process is writing to {path}: wait until it is done")
 
 
 def lock(handle: int) -> bool:
@@ -47,11 +42,3 @@ def lock(handle: int) -> bool:
     except OSError:
         return True  # the file system does not support locks
     return True
-
-
-def _is_still(handle: int, path: Path) -> bool:
-    """Whether what was opened still has its name: whoever had the lock may have removed or replaced it."""
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False

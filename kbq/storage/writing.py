@@ -1,9 +1,7 @@
-"""Writing: the one place where files of kbq are made, replaced, moved and removed; `folders.py` does it with folders.
+"""Writing: the one place where files are made, replaced, moved and removed; `folders.py` does it with folders.
 
-Nothing here follows a link. Files are made anew: kbq never writes into a link, a device or a file of that name, which
-somebody may have left in a folder that came from elsewhere. Names are taken relative to a handle of their folder. A
-file that replaces another has a name that cannot be guessed until then, and is on the disk, with its name, before
-anything names it: after a power cut there is the old file or the new one.
+A file is written under a fresh random name, synchronised, and moved to its place: this follows no link, and a kill or
+a power cut leaves the old file or the new one.
 """
 
 import errno
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from kbq.errors import KbqError, first_line
-from kbq.storage.locks import being_written, lock
+from kbq.storage.locks import lock
 
 RESUMES = "the same command resumes from there"
 ADVICE = {  # what to do about an error; about any other, the disk being full, say: free disk space
@@ -34,7 +32,7 @@ ADVICE = {  # what to do about an error; about any other, the disk being full, s
     errno.ELOOP: "choose another name",
 }
 NOT_FOLLOWED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-HAS_HANDLES = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")  # not on Windows
+NOT_SYNCED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM}  # of folders: CIFS, FUSE, Windows
 
 
 class StrangeFileError(KbqError):
@@ -42,42 +40,22 @@ class StrangeFileError(KbqError):
 
 
 @contextmanager
-def at(path: Path) -> Iterator[tuple[str, int | None]]:
-    """Yield the name of a file within its folder, and a handle of the folder."""
-    if not HAS_HANDLES:
-        yield str(path), None
-        return
-    handle = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield path.name, handle
-    finally:
-        os.close(handle)
-
-
-@contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a new, empty file, whose content replaces `path` atomically: there is always the old file or the new one.
 
-    Leftovers of killed runs are removed. Raises KbqError if another process is replacing the file.
+    Leftovers of killed runs are removed.
     """
-    with at(path) as (name, folder):
-        partial = path.with_name(f"{path.name}.{secrets.token_hex(6)}.tmp")
-        own = partial.name if HAS_HANDLES else str(partial)
-        handle = os.open(own, os.O_RDWR | os.O_CREAT | os.O_EXCL | NOT_FOLLOWED, 0o666, dir_fd=folder)
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(6)}.tmp")
+    with partial.open("xb") as file:
+        lock(file.fileno())  # else another process may take it for one that was left
         try:
-            if not lock(handle):  # another process takes it for one that was left
-                raise being_written(path)
-            _refuse_or_remove_others(path, own, folder)
+            _remove_left(path, partial)
             yield partial
-            _sync(own, folder)  # by its name, as a library may have put another file there
-            os.replace(own, name, src_dir_fd=folder, dst_dir_fd=folder)
-            sync_handle(folder)
+            sync(partial)  # by its name, as a library may have put another file there
+            move(partial, path)
         except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(own, dir_fd=folder)
+            partial.unlink(missing_ok=True)
             raise
-        finally:
-            os.close(handle)
 
 
 def is_left_of(name: str, of: str) -> bool:
@@ -85,24 +63,18 @@ def is_left_of(name: str, of: str) -> bool:
     return re.fullmatch(rf"{re.escape(of)}\.[0-9a-f]{{12}}\.tmp", name) is not None
 
 
-def _refuse_or_remove_others(path: Path, own: str, folder: int | None) -> None:
-    """Remove what killed runs have left of a file. Raises KbqError if another one is at work."""
-    names = {name for name in os.listdir(path.parent if folder is None else folder) if is_left_of(name, path.name)}  # noqa: PTH208
-    if Path(own).name not in names:  # another process took it for one that was left
-        raise being_written(path)
-    for name in names - {Path(own).name}:
-        left = name if folder is not None else str(path.with_name(name))
-        try:
-            handle = os.open(left, os.O_RDONLY | NOT_FOLLOWED, dir_fd=folder)
-        except OSError:  # a link, or it has just been moved to its place
-            handle = None
-        try:
-            if handle is not None and not lock(handle):
-                raise being_written(path)
-            with suppress(OSError):
-                os.unlink(left, dir_fd=folder)
-        finally:
-            if handle is not None:
+def _remove_left(path: Path, own: Path) -> None:
+    """Remove what killed runs have left of a file."""
+    for left in [left for left in path.parent.iterdir() if left != own and is_left_of(left.name, path.name)]:
+        with suppress(OSError):
+            if left.is_symlink():
+                left.unlink()
+                continue
+            handle = os.open(left, os.O_RDONLY | NOT_FOLLOWED)
+            try:
+                if lock(handle):
+                    left.unlink()
+            finally:
                 os.close(handle)
 
 
@@ -113,29 +85,25 @@ def open_to_grow(path: Path) -> BinaryIO:
         StrangeFileError: it is a link, no file, or has another name, under which it would change, too.
         OSError: it cannot be opened.
     """
-    with at(path) as (name, folder):
-        try:
-            handle = os.open(name, os.O_RDWR | os.O_CREAT | NOT_FOLLOWED, 0o666, dir_fd=folder)
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise StrangeFileError(f"{path} is a link, which kbq does not write into: {_put_away(path)}") from None
-            raise
+    advice = f"put a copy in its place, or remove {path.name}"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | NOT_FOLLOWED, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise StrangeFileError(f"{path} is a link, which kbq does not write into: {advice}") from None
+        raise
     facts = os.fstat(handle)
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
         os.close(handle)
         what = "has another name, too" if stat.S_ISREG(facts.st_mode) else "is not a file"
-        raise StrangeFileError(f"{path} {what}, and kbq would write into it: {_put_away(path)}")
+        raise StrangeFileError(f"{path} {what}, and kbq would write into it: {advice}")
     return os.fdopen(handle, "r+b")
-
-
-def _put_away(path: Path) -> str:
-    return f"put a copy in its place, or remove {path.name}"
 
 
 def remove_file(path: Path) -> None:
     """Remove a file, or a link, if there is one."""
-    with suppress(FileNotFoundError, NotADirectoryError), at(path) as (name, folder):
-        os.unlink(name, dir_fd=folder)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        path.unlink()
 
 
 def move(source: Path, target: Path) -> None:
@@ -143,30 +111,27 @@ def move(source: Path, target: Path) -> None:
 
     A file of that name is replaced, a folder only if it is empty.
     """
-    with at(source) as (old, old_folder), at(target) as (new, new_folder):
-        os.replace(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
-        sync_handle(new_folder)
-        sync_handle(old_folder)
+    source.replace(target)
+    for folder in dict.fromkeys([target.parent, source.parent]):
+        sync_folder(folder)
 
 
 def sync(path: Path) -> None:
-    """Bring the content of a file, or the names in a folder, to the disk."""
-    with at(path) as (name, folder):
-        _sync(name, folder)
-
-
-def _sync(name: str, folder: int | None) -> None:
-    handle = os.open(name, (os.O_RDONLY if HAS_HANDLES else os.O_RDWR) | NOT_FOLLOWED, dir_fd=folder)
+    """Bring the content of a file to the disk."""
+    handle = os.open(path, (os.O_RDONLY if os.name == "posix" else os.O_RDWR) | NOT_FOLLOWED)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
 
 
-def sync_handle(folder: int | None) -> None:
-    if folder is not None:
-        with suppress(OSError):  # some file systems cannot sync a folder
-            os.fsync(folder)
+def sync_folder(path: Path) -> None:
+    """Bring the names in a folder to the disk, where its file system can do so."""
+    try:
+        sync(path)
+    except OSError as error:
+        if error.errno not in NOT_SYNCED:
+            raise
 
 
 @contextmanager
@@ -203,23 +168,19 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def link_file(source: Path, target: Path) -> None:
-    """Give a file of one's own, which never changes, a second name; copy somebody else's file, or one far away."""
+    """Give a file, which never changes, a second name, or copy it where that is impossible."""
     try:
-        if hasattr(os, "geteuid") and source.stat().st_uid != os.geteuid():
-            raise PermissionError(errno.EPERM, "somebody else's file", str(source))
-        with at(target) as (name, folder):
-            os.link(source, name, dst_dir_fd=folder, follow_symlinks=False)
+        os.link(source, target, follow_symlinks=False)
     except OSError:
         copy_file(source, target)
 
 
 def name_again(source: Path, target: Path) -> None:
     """Give a file, which must never be written to, a second name, or a link where that is impossible."""
-    with at(target) as (name, folder):
-        try:
-            os.link(source.resolve(), name, dst_dir_fd=folder)  # it stays when the first name is removed
-        except OSError:  # another disk, or a file of somebody else's
-            os.symlink(source.resolve(), name, dir_fd=folder)
+    try:
+        os.link(source.resolve(), target)  # it stays when the first name is removed
+    except OSError:  # another disk, or a file of somebody else's
+        target.symlink_to(source.resolve())
 
 
 def whole_lines(file: IO[bytes]) -> Iterator[bytes]:

@@ -1,6 +1,5 @@
 """Workers: the files do not depend on their number, nor on what stops them."""
 
-import contextlib
 import multiprocessing
 import os
 import signal
@@ -52,48 +51,55 @@ def test_another_number_of_workers_goes_on(pages: list[Page], model: Model, tmp_
     assert snapshot(tmp_path / "kb") == snapshot(tmp_path / "whole")
 
 
-def dies(pickled: bytes, device: str) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_workers_that_die_again_and_again_are_said(
-    pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(workers, "encoder", dies)
-    with pytest.raises(
-        KnowledgeBaseError, match=r"workers died 3 times, .* fewer --workers; the same command resumes from there"
-    ):
-        KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
-    assert multiprocessing.active_children() == []
-    monkeypatch.undo()
-    assert KnowledgeBase.build(pages, tmp_path / "kb", model).counts.pages == 12
-
-
-def dies_twice(pickled: bytes, device: str) -> Callable[[Sequence[Page]], EncodedParagraphs]:
-    encode = workers.encoder(pickled, device)
+def dies_once(pickled: bytes, device: str) -> Callable[[Sequence[Page]], EncodedParagraphs]:
+    encode, mark = workers.encoder(pickled, device), Path(os.environ["KBQ_TEST_MARK"])
 
     def encode_or_die(pages: Sequence[Page]) -> EncodedParagraphs:
-        encoded = encode(pages)
-        for mark in ("first", "second"):
-            with contextlib.suppress(FileExistsError):
-                Path(os.environ["KBQ_TEST_MARKS"], mark).touch(exist_ok=False)
-                os.kill(os.getpid(), signal.SIGKILL)
-        return encoded
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return encode(pages)
 
     return encode_or_die
 
 
-def test_two_deaths_are_survived_with_the_same_bytes(
+def test_a_worker_that_dies_ends_the_build_which_resumes(
     pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     KnowledgeBase.build(pages, tmp_path / "whole", model)
-    (tmp_path / "marks").mkdir()
-    monkeypatch.setenv("KBQ_TEST_MARKS", str(tmp_path / "marks"))
-    monkeypatch.setattr(workers, "encoder", dies_twice)
+    monkeypatch.setenv("KBQ_TEST_MARK", str(tmp_path / "mark"))
+    monkeypatch.setattr(workers, "encoder", dies_once)
+    said = r"^a worker died, perhaps for lack of memory: use fewer --workers; the same command resumes from there$"
+    with pytest.raises(KnowledgeBaseError, match=said):
+        KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
+    assert multiprocessing.active_children() == []
     KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
-    assert sorted(path.name for path in (tmp_path / "marks").iterdir()) == ["first", "second"]
     assert snapshot(tmp_path / "kb") == snapshot(tmp_path / "whole")
     assert multiprocessing.active_children() == []
+
+
+def refusing(pickled: bytes, device: str) -> Callable[[Sequence[Page]], object]:
+    raise MemoryError("no room for the model")
+
+
+def test_an_error_in_a_worker_is_the_parents(
+    pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "encoder", refusing)
+    with pytest.raises(MemoryError, match="no room for the model"):
+        KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
+    assert multiprocessing.active_children() == []
+
+
+def test_a_process_that_cannot_be_started_is_said(
+    pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(process: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(workers._Process, "start", start)
+    with pytest.raises(KnowledgeBaseError, match=r"no worker can be started \(Resource temporarily unavailable\): use"):
+        KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
 
 
 ORPHANS = """
@@ -106,20 +112,26 @@ def blocks():
     while True:
         yield [Page("1", "Title", (Paragraph(0, "the city"),))]
 
-if __name__ == "__main__":
-    for block, encoded in encode_blocks(Model.open(sys.argv[1], "cpu"), blocks(), list, processes(2)):
-        print("encoded", flush=True)
+print("runs", flush=True)  # there is no main guard
+for block, encoded in encode_blocks(Model.open(sys.argv[1], "cpu"), blocks(), list, processes(2)):
+    print("encoded", flush=True)
 """
 
 
-def test_a_parent_that_is_killed_leaves_no_workers(model_folder: Path, tmp_path: Path) -> None:
-    script = tmp_path / "orphans.py"
-    script.write_text(ORPHANS)
-    parent = subprocess.Popen([sys.executable, script, model_folder], stdout=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("name", ["orphans.py", "-"])
+def test_a_parent_that_is_killed_leaves_no_workers_which_do_not_run_its_script(
+    name: str, model_folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "orphans.py").write_text(ORPHANS)
+    with (tmp_path / "orphans.py").open() as script:
+        parent = subprocess.Popen(
+            [sys.executable, name, model_folder], stdin=script, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+        )
     assert parent.stdout is not None
-    assert parent.stdout.readline() == "encoded\n"
+    assert [parent.stdout.readline() for _ in range(2)] == ["runs\n", "encoded\n"]
     parent.kill()
-    parent.communicate(timeout=60)  # returns when the last process that holds the output has ended
+    rest, _ = parent.communicate(timeout=60)  # returns when the last process that holds the output has ended
+    assert "runs" not in rest
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,15 @@
 """Writing: no link is followed, what is made is new, and what was left by killed runs goes away."""
 
+import errno
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kbq.dump.arrays import GrowingArray
-from kbq.errors import KbqError
-from kbq.storage.folders import new_folder, remove_folder
+from kbq.storage.folders import copy_folder, new_folder, remove_folder
 from kbq.storage.locks import writing_alone
 from kbq.storage.writing import StrangeFileError, move, open_to_grow, remove_file, replacing, write_bytes, write_json
 
@@ -48,13 +49,31 @@ def test_a_dangling_link_makes_no_file_elsewhere(folder: Path, precious: Path) -
     assert [path.name for path in precious.parent.iterdir()] == ["precious"]
 
 
-def test_a_file_that_is_being_replaced_has_no_other_writer(folder: Path) -> None:
+def test_of_two_writers_the_last_one_wins_and_neither_removes_what_the_other_writes(folder: Path) -> None:
     with replacing(folder / "a") as partial:
         partial.write_text("first")
-        with pytest.raises(KbqError, match=r"another kbq process is writing to .*a: wait until it is done"):
-            write_bytes(folder / "a", b"second")
+        write_bytes(folder / "a", b"second")
     assert (folder / "a").read_text() == "first"
     assert [path.name for path in folder.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
+def test_a_file_system_that_cannot_synchronise_folders_is_written_to(
+    number: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def refuse_folders(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(number, os.strerror(number))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", refuse_folders)
+    new_folder(folder / "a")
+    write_bytes(folder / "a" / "file", b"x")
+    copy_folder(folder / "a", folder / "b")
+    move(folder / "b", folder / "c")
+    assert (folder / "c" / "file").read_bytes() == b"x"
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(folder: Path) -> None:
