@@ -49,7 +49,7 @@ def sample_folder(build: Callable[..., object], building: Building = quietly) ->
 def _temporary(parent: Path) -> Iterator[Path]:
     """Yield a new folder that is locked as long as it is used, and removed at the end."""
     with contextlib.ExitStack() as lock:
-        with writing_to(parent, KnowledgeBaseError, "set KBQ_CACHE to a folder that can"):
+        with writing_to(parent, KnowledgeBaseError, "set KBQ_CACHE to a folder of yours"):
             make_folders(parent)
             temporary = _locked(parent, lock)
         try:

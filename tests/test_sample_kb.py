@@ -151,5 +151,5 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_cache_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
-    with pytest.raises(KnowledgeBaseError, match=r"cannot be written .*: set KBQ_CACHE to a folder that can"):
+    with pytest.raises(KnowledgeBaseError, match=r"cannot be written .*: set KBQ_CACHE to a folder of yours"):
         KnowledgeBase.sample()

@@ -10,8 +10,8 @@ import pickle
 import shutil
 import warnings
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext
-from functools import cache
+from contextlib import contextmanager
+from functools import cache, lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +20,6 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from kbq.errors import ModelError, first_line
 from kbq.model.bert import CONFIG as BERT_CONFIG
@@ -35,17 +34,18 @@ from kbq.model.model_folder import (
     refuse_links,
     remedy,
 )
-from kbq.model.pickled_weights import BombError, refuse_bombs
-from kbq.model.tokenizer import FILE, MOST_GROWTH, FastTokenizer, growth, is_panic
+from kbq.model.pickled_weights import refuse_bombs
+from kbq.model.tokenizer import FILE, FastTokenizer, is_panic
 from kbq.model.weights import WEIGHTS, read_weights
-from kbq.storage.files import reading_problem
+from kbq.storage.files import reading_problem, refuse_large
 from kbq.storage.folders import files_for
-from kbq.storage.records import read_object
+from kbq.storage.limited import LimitedProcess, LimitExceeded
+from kbq.storage.machine import available_memory
+from kbq.storage.records import LARGEST, digest_of_record, read_object
 from kbq.storage.seals import seal_folder
 from kbq.storage.writing import writing_to
 
-MAKERS = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.arange, torch.empty_like}
-TIMES, BUFFERS = 4, 2**24  # numbers that may be made for a byte that is stored, and beside them
+MOST_STORED, BESIDE = 16, 2**24  # bytes that may be stored for a number of a network, and beside them
 ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}  # prefix of the names of an encoder's weights
 
 
@@ -53,11 +53,9 @@ ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}  # prefix of the n
 def readable_checkpoint(source: str | Path) -> Iterator[str]:
     """Yield a checkpoint that transformers can read: the source or, for a kbq model, a temporary copy of its encoder.
 
-    What is read from it meanwhile must be no larger than its weights.
-
     Raises:
-        ModelError: the model is damaged, or is a query encoder, which has no phrase encoder of its own; or there is no
-            space for temporary files.
+        ModelError: the model is damaged, or of another size than its weights; or it is a query encoder, which has no
+            phrase encoder of its own; or there is no space for temporary files.
     """
     folder = Path(source)
     refuse_damage(folder)
@@ -66,10 +64,11 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
         for path in [] if list(folder.glob("*.safetensors")) else sorted(folder.glob("*.bin")):
             try:
                 refuse_bombs(path)  # transformers would read it
-            except (OSError, BombError) as error:
+            except (OSError, ValueError) as error:
                 raise ModelError(reading_problem(path, error, "use a checkpoint with safetensors")) from None
-        with _Bounded(folder) if folder.is_dir() else nullcontext():  # a name of the hub has no folder yet
-            yield str(source)
+        if folder.is_dir():  # a name of the hub has no folder yet
+            refuse_other_size(folder)
+        yield str(source)
         return
     if record == CONFIG and (base := read_config(folder).base):
         raise ModelError(f"{source} holds a query encoder for the model {base}: start from that")
@@ -82,8 +81,8 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
             for path in folder.glob("*.json"):
                 shutil.copy(path, copy)
             save_file(weights, Path(copy) / WEIGHTS, {"format": "pt"})
-        with _Bounded(Path(copy)):
-            yield copy
+        refuse_other_size(Path(copy))
+        yield copy
 
 
 @cache
@@ -158,6 +157,9 @@ def load_tokenizer(source: str | Path) -> Any:
     Raises:
         ModelError: there is none, it is not fast, or one of the three tokens is missing.
     """
+    for path in Path(source).glob("*.*") if Path(source).is_dir() else ():
+        if path.suffix in (".json", ".txt"):
+            refuse_large(str(path), path.stat().st_size, ModelError, LARGEST)
     with reading(source, "has no tokenizer that transformers can read"):
         tokenizer = hugging_face().AutoTokenizer.from_pretrained(str(source), trust_remote_code=False, use_fast=True)
     if not tokenizer.is_fast:
@@ -191,9 +193,6 @@ def _with_special_tokens(tokenizer: Any, source: str | Path) -> Any:
         raise ModelError(
             f"the tokenizer of {source} has no {' and no '.join(missing)} token: use a BERT-like checkpoint"
         )
-    with reading(source, "has a tokenizer that cannot be used"):
-        if (times := growth(tokenizer)) > MOST_GROWTH:
-            raise ModelError(f"the tokenizer of {source} makes a text {times:,} times as long: use another checkpoint")
     return tokenizer
 
 
@@ -233,31 +232,35 @@ def empty_backbone(folder: Path) -> Any:
     Raises:
         ModelError: the configuration is missing or damaged.
     """
-    try:
-        written = read_object(folder / BERT_CONFIG)
-        if is_bert(written):
-            config = BertConfig(written)
-            _refuse_larger(folder, config.weights)
-            return Bert(config)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ModelError(reading_problem(folder / BERT_CONFIG, error, remedy(folder))) from None
+    refuse_other_size(folder)
+    written = read_object(folder / BERT_CONFIG)
+    if is_bert(written):
+        return Bert(BertConfig(written))
     library = hugging_face()
     with reading(folder, f"has a damaged {BERT_CONFIG}"):
         described = library.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
-        with torch.device("meta"), _Bounded(folder):  # which takes no memory
-            library.AutoModel.from_config(described, trust_remote_code=False)
         return without_pooler(library.AutoModel.from_config(described, trust_remote_code=False))
 
 
-def _refuse_larger(folder: Path, weights: int) -> None:
-    """Refuse a configuration of a larger network than is stored, before memory is taken for it.
+def refuse_other_size(folder: Path) -> None:
+    """Compare the network that a configuration describes with the weights beside it, before memory is taken for both.
 
     Raises:
-        ValueError: it is.
+        ModelError: the configuration is missing or damaged, or the weights are of a smaller or a much larger network,
+            or there is too little memory.
     """
-    stored = _stored(folder)
-    if stored < weights:  # a number has a byte at least
-        raise ValueError(f"it is of a network of {weights:,} numbers, and the weights have {stored:,} bytes")
+    path, stored = folder / BERT_CONFIG, _stored(folder)
+    try:
+        config = read_object(path)
+        numbers = BertConfig(config).weights if is_bert(config) else _numbers(folder, digest_of_record(config))
+        if stored < numbers:  # a number has a byte at least
+            raise ValueError(f"it is of a network of {numbers:,} numbers, and the weights have {stored:,} bytes")
+        if stored > MOST_STORED * numbers + BESIDE:
+            raise ValueError(f"it is of a network of {numbers:,} numbers, and the weights have {stored:,} bytes")
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelError(reading_problem(path, error, remedy(folder))) from None
+    if (free := available_memory()) < stored:
+        raise ModelError(f"the weights of {folder} have {stored:,} bytes, {free:,.0f} are free: use a larger machine")
 
 
 def _stored(folder: Path) -> int:
@@ -265,24 +268,24 @@ def _stored(folder: Path) -> int:
     return sum(path.stat().st_size for form in ("*.safetensors", "*.bin") for path in folder.glob(form))
 
 
-class _Bounded(TorchFunctionMode):
-    """Let a library make no larger network than is stored, however many layers its configuration has.
+@lru_cache(16)
+def _numbers(folder: Path, digest: str) -> int:
+    """Return how many numbers the network of a folder's configuration has, which is not BERT. Raises ValueError."""
+    try:
+        with LimitedProcess() as process:
+            return process.call(_counted, folder)
+    except LimitExceeded as problem:
+        raise ValueError(f"its network cannot be made: {problem}") from None
 
-    What makes more raises ValueError; of a network in two bytes a number, each may be made and initialised eight times.
-    """
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self._bytes = _stored(folder)
-        self._left = TIMES * self._bytes + BUFFERS
-
-    def __torch_function__(self, make: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = make(*args, **(kwargs or {}))
-        if make in MAKERS:
-            self._left -= made.numel()
-            if self._left < 0:
-                raise ValueError(f"it is of a larger network than weights of {self._bytes:,} bytes are")
-        return made
+def _counted(folder: Path) -> int:
+    """In a child: count the numbers of a network without making them."""
+    library = hugging_face()
+    with reading(folder, f"has a damaged {BERT_CONFIG}"):
+        described = library.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+        with torch.device("meta"):
+            network = library.AutoModel.from_config(described, trust_remote_code=False)
+    return sum(parameter.numel() for parameter in network.parameters())
 
 
 def without_pooler(backbone: Any) -> Any:

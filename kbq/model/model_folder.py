@@ -301,8 +301,9 @@ def remedy(folder: Path) -> str:
 
 
 def _parts(folder: Path) -> list[Path]:
-    found = sorted(path for path in folder.iterdir() if path.name.endswith(PARTS) and path.name not in RECORDS)
-    return [path for path in found if path.is_file()]
+    names = sorted(name for name in (path.name for path in folder.iterdir()) if name.endswith(PARTS))
+    # macOS leaves ._NAME beside NAME on other file systems, and in archives.
+    return [folder / name for name in names if name not in RECORDS and name[:2] != "._" and (folder / name).is_file()]
 
 
 def _strange(folder: Path, files: Mapping[Path, FileSeal], apart_from: str = "") -> Damage | None:

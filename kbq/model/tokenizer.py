@@ -5,7 +5,6 @@ of transformers' tokenizers that kbq uses, so that either can be used.
 """
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,10 +37,6 @@ DEFAULTS = {  # the classes that use tokenizer.json as it is, and the defaults o
     "PreTrainedTokenizerFast": OTHERS,
     "TokenizersBackend": OTHERS,
 }
-
-
-MOST_GROWTH = 16  # times: of a text, by a normaliser; those of published models make it twice as long at most
-LONGEST_WORD, LONGEST_AFFIX = 1000, 16  # characters, which a tokenizer reads in quadratic time, and of ## and the like
 
 
 class FastTokenizer:
@@ -116,31 +111,6 @@ def encodings(tokenizer: Any, texts: Sequence[str], special: bool = False) -> li
             raise
         reason = f"the model's tokenizer cannot read a text ({first_line(error)[:100]})"
         raise ModelError(f"{reason}: use another model") from None
-
-
-def growth(tokenizer: Any) -> int:
-    """Return how many times as much as a text a tokenizer may make of it, as far as it says itself.
-
-    Raises ValueError if it says something that no tokenizer does.
-    """
-    inner: Tokenizer = tokenizer.backend_tokenizer
-    for name, most in (("max_input_chars_per_word", LONGEST_WORD), ("continuing_subword_prefix", LONGEST_AFFIX),
-                       ("end_of_word_suffix", LONGEST_AFFIX)):  # fmt: skip
-        value = getattr(inner.model, name, None) or 0
-        if (value if isinstance(value, int) else len(value)) > most:
-            raise ValueError(f"its {name} is more than {most}")
-    return _growth(json.loads(inner.normalizer.__getstate__())) if inner.normalizer is not None else 1
-
-
-def _growth(normalizer: Mapping[str, Any]) -> int:
-    """Return how many times as long a normaliser, as it is written, may make a text."""
-    kind = normalizer.get("type")
-    if kind == "Sequence":
-        return math.prod(map(_growth, normalizer["normalizers"]))
-    if kind == "Replace":
-        given, text = len(normalizer["pattern"].get("String", "")), len(normalizer["content"])
-        return max(1, -(-text // given)) if given else 1 + text  # a regular expression may stand for nothing
-    return 1 + len(normalizer["prepend"]) if kind == "Prepend" else 1
 
 
 def is_panic(error: BaseException) -> bool:

@@ -13,6 +13,7 @@ import platformdirs
 from kbq.errors import KbqError, first_line
 
 PACKAGE = Path(__file__).parents[1]
+LARGEST = 2**28  # bytes of anything that is read as a whole, unpacked
 CANNOT_READ = {  # what to do where a file may well be whole
     errno.EACCES: "ask for permission to read it",
     errno.EPERM: "ask for permission to read it",
@@ -31,8 +32,17 @@ def own(name: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder for files that can be made again: `$KBQ_CACHE`, or the user's cache folder."""
-    return Path(os.environ.get("KBQ_CACHE") or platformdirs.user_cache_dir("kbq"))
+    """Return the folder for files that can be made again: `$KBQ_CACHE`, or the user's cache folder.
+
+    Raises KbqError if the user has no home.
+    """
+    try:
+        folder = Path(os.environ.get("KBQ_CACHE") or platformdirs.user_cache_dir("kbq"))
+    except RuntimeError:
+        folder = Path("~")
+    if folder.parts[:1] == ("~",):
+        raise KbqError("there is no folder for the cache, as there is no HOME: set KBQ_CACHE to a folder of yours")
+    return folder
 
 
 def given(things: object, error: type[KbqError], what: str, wanted: str) -> Any:
@@ -47,6 +57,13 @@ def as_path(name: object, what: str) -> Path:
     if (isinstance(name, str) and not name) or not isinstance(name, str | os.PathLike):
         raise KbqError(f"{what} is {name!r:.60}: give a path")
     return Path(name)
+
+
+def refuse_large(name: str, size: int, error: type[KbqError] = KbqError, most: int = 0) -> None:
+    """Refuse what declares, or has, more bytes than LARGEST, or `most`. Raises an error of this class."""
+    most = most or LARGEST
+    if size > most:
+        raise error(f"{name} has {size:,} bytes, {most:,} at most are read: divide it")
 
 
 def reading_problem(path: Path, error: Exception, otherwise: str) -> str:

@@ -23,16 +23,16 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias, cast
 
 from kbq.errors import KbqError
-from kbq.storage.records import MOST_VALUES, TOO_DEEP, is_too_deep, parsed_json, values_in
+from kbq.storage.files import LARGEST, refuse_large
+from kbq.storage.records import TOO_DEEP, is_too_deep, parsed_json
 from kbq.text.letters import clean_text
 
 Line: TypeAlias = tuple[int, str]  # its number, from 1, and its text without the line end
 BadLine: TypeAlias = Callable[[KbqError], None]  # called with what is wrong; if it returns, the line is skipped
 
-LONGEST = 2**26  # bytes of a line: a page, a record or a row has far fewer
-WHOLE = 2**28  # characters of a file that is read as a whole
+LONGEST = WHOLE = LARGEST
 XZ_MEMORY = 2**28  # bytes: `xz -9` needs 65 MB, but a file may ask for 4 GB
-SMALL, MOST_TIMES = 2**24, 200  # bytes that any file may be unpacked to, and times its size: texts reach a tenth
+SMALL, MOST_TIMES = 2**22, 100  # bytes that any file may be unpacked to, and times its size: texts reach a tenth
 
 _PER_LINE = "write one object {…} per line"
 ARRAY = re.compile(r"\s*+\[\s*+(\{|\]?\s*$)")  # how an array of objects begins
@@ -69,35 +69,30 @@ def read_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLi
         yield number, (text.removeprefix(MARK) if number == 1 else text).rstrip("\r\n")
 
 
-def read_text(source: str, longest: int = LONGEST, error: type[KbqError] = KbqError) -> str:
-    """Read a whole file as text, every line end as it is, without a byte order mark; see `read_lines`.
-
-    Raises KbqError for more than `longest` characters, too.
-    """
+def read_text(source: str, longest: int = LARGEST, error: type[KbqError] = KbqError) -> str:
+    """Read a whole file of at most `longest` characters as text, every line end as it is; see `read_lines`."""
     return whole_text(read_whole_lines(source, error), source_name(source), longest, error)
 
 
 def whole_text(
     lines: Iterable[Line], name: str, longest: int, error: type[KbqError] = KbqError, between: str = ""
 ) -> str:
-    """Join lines, with `between` between them. Raises KbqError for more than `longest` characters, naming the file."""
-    parts, left = [], longest
+    """Join lines, with `between` between them, to at most `longest` characters."""
+    parts, size = [], 0
     for _, text in lines:
         parts.append(text)
-        left -= len(text) + len(between)
-        if left < 0:
-            raise error(f"{name} has more than {longest:,} characters: is it the right file?")
+        size += len(text) + len(between)
+        refuse_large(name, size, error, longest)
     return between.join(parts).removeprefix(MARK)
 
 
 def read_bytes(source: str, error: type[KbqError] = KbqError) -> bytes:
-    """Read a whole file, decompressed; see `read_lines`. Raises KbqError for more than LONGEST bytes, too."""
-    parts, left = [], LONGEST
+    """Read a whole file, decompressed; see `read_lines`."""
+    parts, size = [], 0
     for _, line in _byte_lines(source, error):
-        left -= len(line)
-        if left < 0:
-            raise error(f"{source_name(source)} has more than {LONGEST:,} bytes: divide it")
         parts.append(line)
+        size += len(line)
+        refuse_large(source_name(source), size, error)
     return b"".join(parts)
 
 
@@ -141,9 +136,8 @@ def _byte_lines(source: str, error: type[KbqError]) -> Iterator[tuple[int, bytes
         with nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as stream:
             readable = _decompressed(cast(io.BufferedReader, stream), name, error)
             most = math.inf if readable is stream else _most_unpacked(source)
-            for number, line in enumerate(ended(iter(partial(readable.readline, LONGEST + 1), b"")), start=1):
-                if len(line) > LONGEST:
-                    raise error(f"{name}:{number}: the line has more than {LONGEST:,} bytes: divide it")
+            for number, line in enumerate(ended(iter(partial(readable.readline, LARGEST + 1), b"")), start=1):
+                refuse_large(f"{name}:{number}: the line", len(line), error)
                 size += len(line)
                 if size > most:
                     raise error(f"{name}:{number}: it unpacks to more than {most:,} bytes: unpack it yourself first")
@@ -188,21 +182,14 @@ def _parsed_array(
     lines: Iterable[Line], source: str, error: type[KbqError], on_bad_line: BadLine
 ) -> Iterator[tuple[int, dict[str, object]]]:
     """Yield the objects of an array, each with the line where it begins, up to what cannot be parsed."""
-    first, left, texts = 0, WHOLE, list[str]()
-    for number, line in lines:
-        first, left = first or number, left - len(line) - 1
-        if left < 0:
-            raise error(f"{source_name(source)} is an array of more than {WHOLE:,} characters: {_PER_LINE}")
-        texts.append(line)
-    text = "\n".join(texts)
-    if values_in(text) > MOST_VALUES:
-        raise error(f"{source_name(source)} is an array of more than {MOST_VALUES:,} values: {_PER_LINE}")
+    first, *others = lines
+    text = whole_text([first, *others], source_name(source), LARGEST, error, "\n")
     blank, decode = re.compile(r"\s*"), json.JSONDecoder().raw_decode
 
     def behind(place: int) -> int:
         return cast(re.Match[str], blank.match(text, place)).end()
 
-    number, counted, place = first, 0, behind(text.index("[") + 1)
+    number, counted, place = first[0], 0, behind(text.index("[") + 1)
     while text[place : place + 1] != "]":
         number, counted = number + text.count("\n", counted, place), place
         found, problem = _parsed(lambda place: decode(text, place), place)

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import math
 import mmap
 import os
@@ -115,6 +116,8 @@ def map_file(path: Path) -> NDArray[np.uint8]:
         address = _library().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
     if address == FAILED:
         number = ctypes.get_errno()
+        if number == errno.ENODEV:  # its file system maps no files: some of FUSE, and shared folders of VirtualBox
+            return np.frombuffer(path.read_bytes(), np.uint8)
         raise OSError(number, os.strerror(number), str(path))
     memory = (ctypes.c_uint8 * size).from_address(address)
     weakref.finalize(memory, _library().munmap, address, size).atexit = False

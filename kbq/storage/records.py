@@ -19,8 +19,7 @@ from kbq.storage.writing import write_json
 
 Record = TypeVar("Record")
 FORMAT, DIGEST = "format", "digest"
-LARGEST = 2**28  # bytes: no file of kbq's own comes near
-MOST_VALUES = 10_000_000  # of one text: about a gigabyte in memory
+LARGEST = 2**26  # bytes of a JSON file of kbq, or of a model
 DEEPEST = 100  # lists and objects in one another: what prints or writes them again uses the stack, too
 TOO_DEEP = f"its lists are nested more than {DEEPEST} deep"
 
@@ -32,14 +31,11 @@ def parsed_json(text: str, constant: Callable[[str], Any] | None = None) -> Any:
         constant: called for `NaN`, `Infinity` and `-Infinity`; by default they are numbers.
 
     Raises:
-        ValueError: it is not JSON (then a `json.JSONDecodeError`), is too deep, or holds too much.
+        ValueError: it is not JSON (then a `json.JSONDecodeError`), or is too deep.
 
     >>> parsed_json('{"year": 1867}')
     {'year': 1867}
     """
-    values = values_in(text)
-    if values > MOST_VALUES:
-        raise ValueError(f"it holds more than {MOST_VALUES:,} values")
     try:
         value = json.loads(text, parse_constant=constant)
     except json.JSONDecodeError:
@@ -50,18 +46,9 @@ def parsed_json(text: str, constant: Callable[[str], Any] | None = None) -> Any:
         if "integer string" in str(error):  # Python's own words advise to raise its limit
             raise ValueError("it holds a number of thousands of digits") from None
         raise
-    if values > DEEPEST and is_too_deep(value):
+    if is_too_deep(value):
         raise ValueError(TOO_DEEP)
     return value
-
-
-def values_in(text: str) -> int:
-    """Return how many values a JSON text holds at most.
-
-    >>> values_in('[1, {"a": 2}]')
-    5
-    """
-    return 1 + sum(map(text.count, ",[{:"))
 
 
 def is_too_deep(value: Any) -> bool:

@@ -6,31 +6,30 @@ Every table, triple, identifier, decision and gold value that kbq reads comes th
 import csv
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePath
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from kbq.errors import KbqError
+from kbq.storage.files import refuse_large
+from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.lines import (
     COMPRESSED,
-    LONGEST,
     MARK,
     BadLine,
-    Line,
     parse_json_lines,
     read_whole_lines,
     refuse,
     source_name,
 )
 from kbq.storage.parquet import read_parquet, refuse_repeated
-from kbq.storage.records import values_in
-from kbq.storage.room import Room
 from kbq.storage.spreadsheet import path_and_sheet, read_xlsx
 from kbq.text.markers import EMPTY
 
 RowFormat: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet", "xlsx"]
+Read = TypeVar("Read")
 NumberedRow: TypeAlias = tuple[int, dict[str, Any]]  # the line where it ends, or its number; its cells by column
 SUFFIXES: dict[str, RowFormat] = {
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
@@ -38,6 +37,7 @@ SUFFIXES: dict[str, RowFormat] = {
 }  # fmt: skip
 SPREADSHEETS = (".xls", ".ods")
 NOTHING = "write a header with the names of the columns, and rows below it"  # of a file without rows
+SECONDS = 60.0  # of computing, for a table of a format that a library reads
 LOOKED_AT = 2**16  # characters of a header that tell how a file is written
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
@@ -70,7 +70,6 @@ def read_rows(
     error: type[KbqError] = KbqError,
     on_bad_row: BadLine | None = None,
     has_header: bool = True,
-    is_bounded: bool = False,
 ) -> Rows:
     """Read the rows of a file, plain or compressed, - for standard input; see `lines`.
 
@@ -83,7 +82,6 @@ def read_rows(
         on_bad_row: called for a row with more values than columns, or a line that is not JSON; without it, these rows
             are named together at the end.
         has_header: else the columns are called 0, 1, …
-        is_bounded: there is room for a table in memory; else rows are read as they are asked for.
 
     Raises:
         KbqError: the file cannot be read, is empty, has two columns of one name, or bad rows.
@@ -95,12 +93,11 @@ def read_rows(
         if _suffix(str(path_and_sheet(source)[0])) == ".xlsx":
             return _xlsx(source, error, on_bad_row, has_header)
         if suffix == ".parquet":
-            cells, arrow = read_parquet(Path(source))
+            cells, arrow = _in_child(read_parquet, Path(source))
             return Rows(source, tuple(arrow.column_names), enumerate(cells, start=1), Dialect("parquet"), arrow)
     except KbqError as problem:
         raise error(str(problem)) from None
-    lines, room = read_whole_lines(source, error), Room(name) if is_bounded else None
-    has_mark = False
+    lines, has_mark = read_whole_lines(source, error), False
     for first in lines:
         has_mark = has_mark or first[1].startswith(MARK)
         if first[1].lstrip(MARK).strip():
@@ -112,14 +109,14 @@ def read_rows(
     text = first[1].removeprefix(MARK)
     if SUFFIXES.get(suffix) == "jsonl" or re.match(r"\s*(\{|\[\s*(\{|\]|$))", text):
         stripped = ((number, line.rstrip("\r\n")) for number, line in chain([(first[0], text)], lines))
-        numbered = parse_json_lines(_counted(stripped, room) if room else stripped, source, error, on_bad_row or refuse)
+        numbered = parse_json_lines(stripped, source, error, on_bad_row or refuse)
         return Rows(name, (), numbered, Dialect("jsonl", has_mark=has_mark))
     pieces = chain(_LINE.findall(text), (line for _, line in lines))
     header, number, delimiter = next(pieces), first[0], ""
     if said := re.match(r"sep=([^\r\n])\s*$", header):  # Excel's own line above the header
         header, number, delimiter = next(pieces, ""), number + 1, said[1]
     dialect = _dialect(header, suffix, has_mark, delimiter)
-    values = _values(chain([header], pieces), name, dialect, error, number, room)
+    values = _values(chain([header], pieces), name, dialect, error, number)
     return _separated(values, name, dialect, error, on_bad_row, has_header)
 
 
@@ -158,18 +155,16 @@ def _dialect(header: str, suffix: str, has_mark: bool, delimiter: str = "") -> D
 
 
 def _values(
-    lines: Iterable[str], name: str, dialect: Dialect, error: type[KbqError], first: int, room: Room | None
+    lines: Iterable[str], name: str, dialect: Dialect, error: type[KbqError], first: int
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the values of each row, with the number of its last line; `first`: the number of the first line."""
-    limit, left = csv.field_size_limit(sys.maxsize), LONGEST  # the second: characters of the row to come
+    limit, size = csv.field_size_limit(sys.maxsize), 0  # the second: characters of the row to come
 
     def pieces() -> Iterator[str]:
-        nonlocal left
+        nonlocal size
         for line in lines:
-            left -= len(line)
-            if left < 0:
-                what = f"the row has more than {LONGEST:,} characters"
-                raise error(f"{name}:{number + 1}: {what}: are all its quotation marks closed?")
+            size += len(line)
+            refuse_large(f"{name}:{number + 1}: the row, whose quotation marks may not all be closed,", size, error)
             yield from _LINE.findall(line) if "\r" in line else (line,)
 
     # In TSV a quotation mark is a letter like any other: "Heroes" is a song.
@@ -179,9 +174,7 @@ def _values(
     number = first - 1
     try:
         for values in reader:
-            number, left = first - 1 + reader.line_num, LONGEST
-            if room:
-                room.take(1, len(values), sum(map(len, values)))
+            number, size = first - 1 + reader.line_num, 0
             yield number, list(map(_unquoted, values)) if dialect.format == "tsv" else values
     except csv.Error as reason:
         problem = f"{reason}: is it a CSV or TSV file, and all its quotation marks closed?"
@@ -222,7 +215,7 @@ def _separated(
 
 def _xlsx(source: str, error: type[KbqError], on_bad_row: BadLine | None, has_header: bool) -> Rows:
     """Read a sheet; the first row that has a value is the header, and nothing is right of its last name."""
-    rows = read_xlsx(source)
+    rows = _in_child(read_xlsx, source)
     if not rows:
         raise error(f"{source} is empty: {NOTHING}")
     columns = tuple(map(str, range(max(len(row) for _, row in rows))))
@@ -261,8 +254,10 @@ def _unquoted(value: str) -> str:
     return inner.replace('""', '"') if is_quoted else value
 
 
-def _counted(lines: Iterable[Line], room: Room) -> Iterator[Line]:
-    """Yield lines of JSON, as long as there is room for their values."""
-    for number, text in lines:
-        room.take(1, values_in(text), len(text))
-        yield number, text
+def _in_child(read: Callable[..., Read], source: str | Path) -> Read:
+    """Read a file by a library, which may need far more time and memory than the file has bytes."""
+    try:
+        with LimitedProcess() as process:
+            return process.call(read, source, seconds=SECONDS)
+    except LimitExceeded as problem:
+        raise KbqError(f"{source}: {problem}: divide it into several tables, or save it as CSV") from None

@@ -13,11 +13,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 from kbq.errors import KbqError, first_line
-from kbq.storage.room import Room
+from kbq.storage.files import refuse_large
 
 NEEDS_OPENPYXL = "needs openpyxl: pip install openpyxl, or use CSV"
 SUFFIX = ".xlsx"
-LARGEST, LARGEST_FILE = 2**25, 2**28  # bytes of XML, of which openpyxl takes some fifty times as many, and of all parts
 MOST_CHARACTERS, MOST_ROWS = 32_767, 1_048_576  # of a cell and of a sheet, in Excel
 COMPOUND = b"\xd0\xcf\x11\xe0"  # how an encrypted Office file, or one of old versions, begins
 
@@ -44,10 +43,10 @@ def read_xlsx(source: str) -> list[tuple[int, Cells]]:
             if file.read(len(COMPOUND)) == COMPOUND:
                 raise KbqError(f"{path} is encrypted, or of an old version: save it as .xlsx without a password")
             with zipfile.ZipFile(file) as archive, warnings.catch_warnings(action="ignore"):  # of what is not read
-                parts = _parts(path, archive)
+                refuse_large(str(path), sum(one.file_size for one in archive.infolist()))
                 books = [openpyxl.load_workbook(file, read_only=True, data_only=is_value) for is_value in (True, False)]
                 title = _title(path, books[0], wanted)
-                return _rows(path, books[0][title], books[1][title], _merged(path, archive, parts[title]))
+                return _rows(path, books[0][title], books[1][title], _merged(archive, title))
     except KbqError:
         raise
     except Exception as error:  # openpyxl raises what its parsers raise
@@ -102,30 +101,9 @@ def _is_xml(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bool:
         return file.read(64).lstrip(b"\xef\xbb\xbf\xfe\xff\0 \t\r\n")[:1] in (b"<", b"")
 
 
-def _parts(path: Path, archive: zipfile.ZipFile) -> dict[str, str]:
-    """Return the part of each sheet. Raises KbqError if openpyxl would take far more memory than the file has bytes."""
-    from openpyxl.reader.excel import ExcelReader
-
-    def refuse_large(size: int, most: int, what: str) -> None:
-        if size > most:
-            raise KbqError(f"{path} has {size:,} bytes{what}, {most:,} at most are read: divide it, or use CSV")
-
-    size, of_xml = unpacked_sizes(archive)
-    refuse_large(of_xml, LARGEST, " of XML")
-    refuse_large(size, LARGEST_FILE, "")
-    reader = ExcelReader(archive.fp, read_only=True)
-    reader.read_manifest()
-    reader.read_workbook()
-    parts = [(sheet.name, rel.target) for sheet, rel in reader.parser.find_sheets()]
-    known = {one.filename: one.file_size for one in archive.infolist()}
-    refuse_large(sum(known.get(part, 0) for _, part in parts), LARGEST, " of sheets")  # several may have one part
-    return dict(parts)
-
-
 def _title(path: Path, book: Any, wanted: str) -> str:
     """Return the title of the sheet to read: the one that is named, or the one that has a value."""
-    room = Room(str(path))
-    filled = [sheet.title for sheet in book.worksheets if any(map(_has_value, _rows_of(sheet, room)))]
+    filled = [sheet.title for sheet in book.worksheets if any(map(_has_value, _rows_of(sheet)))]
     names = ", ".join(filled)
     if wanted:
         if wanted not in [sheet.title for sheet in book.worksheets]:
@@ -136,28 +114,30 @@ def _title(path: Path, book: Any, wanted: str) -> str:
     return str(filled[0] if filled else book.worksheets[0].title)
 
 
-def _rows_of(sheet: Any, room: Room) -> Iterator[Sequence[Any]]:
-    """Yield the cells of each row, none where there is no row. Raises KbqError if there is no room for so many rows."""
+def _rows_of(sheet: Any) -> Iterator[Sequence[Any]]:
+    """Yield the cells of each row, none where there is no row."""
     sheet.reset_dimensions()  # a file may say anything
-    for row in sheet.iter_rows(max_row=MOST_ROWS):
-        room.take(1)
-        yield row
+    yield from sheet.iter_rows(max_row=MOST_ROWS)
 
 
 def _has_value(row: Iterable[Any]) -> bool:
     return any(cell.value not in (None, "") for cell in row)
 
 
-def _merged(path: Path, archive: zipfile.ZipFile, part: str) -> Merged:
-    """Return the merged cells of a sheet. Raises KbqError if they cover too many."""
+def _merged(archive: zipfile.ZipFile, title: str) -> Merged:
+    """Return the merged cells of a sheet."""
+    from openpyxl.reader.excel import ExcelReader
     from openpyxl.utils.cell import range_boundaries
 
-    merged, room = defaultdict(list), Room(str(path))
-    with archive.open(part) as sheet:
+    reader = ExcelReader(archive.fp, read_only=True)
+    reader.read_manifest()
+    reader.read_workbook()
+    parts = {sheet.name: relation.target for sheet, relation in reader.parser.find_sheets()}
+    merged = defaultdict(list)
+    with archive.open(parts[title]) as sheet:
         for _, element in ElementTree.iterparse(sheet):
             if element.tag.endswith("}mergeCell"):
                 left, top, right, bottom = range_boundaries(element.get("ref", ""))
-                room.take(cells=(right - left + 1) * (bottom - top + 1))
                 for row in range(top, bottom + 1):
                     merged[row].append((left, right, top))
             element.clear()
@@ -165,8 +145,8 @@ def _merged(path: Path, archive: zipfile.ZipFile, part: str) -> Merged:
 
 
 def _rows(path: Path, sheet: Any, formulas: Any, merged: Merged) -> list[tuple[int, Cells]]:
-    found, room, width, firsts = list[tuple[int, Cells]](), Room(str(path)), 0, dict[tuple[int, int], Any]()
-    both = _rows_of(sheet, room), _rows_of(formulas, Room(str(path)))
+    found, width, firsts = list[tuple[int, Cells]](), 0, dict[tuple[int, int], Any]()
+    both = _rows_of(sheet), _rows_of(formulas)
     for number, (row, with_formulas) in enumerate(zip(*both, strict=True), start=1):
         cells = [_value(cell.value) for cell in row]
         for left, right, top in merged.get(number, ()):
@@ -174,7 +154,6 @@ def _rows(path: Path, sheet: Any, formulas: Any, merged: Merged) -> list[tuple[i
             value = firsts[left, top] = cells[left - 1] if number == top else firsts.get((left, top))
             cells[left - 1 : right] = [value] * (right - left + 1)
         cells += [None] * (width - len(cells))
-        room.take(0, len(cells), sum(len(value) for value in cells if isinstance(value, str)))
         for formula, value in zip(with_formulas, cells, strict=False):
             if value is None and formula.data_type == "f":
                 raise KbqError(

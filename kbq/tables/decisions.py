@@ -64,7 +64,7 @@ def read_decisions(path: Path) -> dict[Cell, dict[str, Decision]]:
     """
     decisions: list[Decision] = []
     problems: list[str] = []
-    for number, fields in read_rows(str(path), is_bounded=True).numbered:
+    for number, fields in read_rows(str(path)).numbered:
         try:
             decisions.append(decision_of(fields))
         except KbqError as error:

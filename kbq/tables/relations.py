@@ -22,6 +22,7 @@ from typing import Any, get_args
 
 from kbq.errors import KbqError, first_line
 from kbq.storage.files import given
+from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.lines import read_text
 from kbq.tables.claims import ValueType
 from kbq.tables.options import Values
@@ -34,12 +35,7 @@ MARK = "@"  # before the name of a preset, or of a known relation
 USUAL = "usual"  # a preset
 LONGEST = 2**20  # characters of a file
 WANTED = "write a table for each relation, such as [employer]"
-MOST_DOTS = 10  # in a line, outside texts: the library takes quadratic memory for a key of many parts
 FILE_NAME = re.compile(r"\S+\.(?:ya?ml|json|jsonl|csv|tsv|txt|md|xlsx?|parquet|xml|ini|tml)", re.IGNORECASE)
-_TEXT = re.compile(  # texts and comments, also those that are not closed, so that no end is looked for twice
-    r'"""(?:[^"\\]|\\[\s\S]|"(?!""))*(?:"{3,5}|\\?\Z)|\'\'\'(?:[^\']|\'(?!\'\'))*(?:\'{3,5}|\Z)'
-    r'|"(?:[^"\\\n]|\\.)*"?|\'[^\'\n]*\'?|#[^\n]*'
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +172,12 @@ def read_relations(path: Path) -> list[Relation]:
     """
     text = re.sub("\r\n?", "\n", read_text(str(path), LONGEST))
     try:
-        if any(line.count(".") > MOST_DOTS for line in _TEXT.sub("", text).splitlines()):
-            raise ValueError(f"a key has more than {MOST_DOTS} parts")
-        tables = tomllib.loads(text)
+        with LimitedProcess() as process:
+            tables = process.call(tomllib.loads, text)
     except RecursionError:
         raise KbqError(f"{path}: its lists are nested too deeply: {WANTED}") from None
+    except LimitExceeded as exceeded:
+        raise KbqError(f"{path}: {exceeded}: {WANTED}") from None
     except ValueError as error:  # also of a number of thousands of digits, which is not a TOMLDecodeError
         raise KbqError(f"{path}: {first_line(error)}: {WANTED}") from None
     for name, table in tables.items():

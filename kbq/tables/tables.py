@@ -164,7 +164,7 @@ def read_table(path: str | Path) -> Table:
 
     Raises KbqError if the file cannot be read, is empty, has two columns of one name, or rows that do not fit.
     """
-    rows = read_rows(str(path), is_bounded=True)
+    rows = read_rows(str(path))
     table = Table.of(row for _, row in rows.numbered)
     if not rows.columns and not table.columns:
         raise KbqError(f"{rows.name} is empty: {NOTHING}")

@@ -78,7 +78,7 @@ def read_ids(path: Path) -> dict[str, str]:
     cannot be read, has no Q-number, something else in their column, or two for one name.
     """
     rows, problems = list[tuple[int, list[str]]](), list[str]()
-    for number, read in read_rows(str(path), has_header=False, is_bounded=True).numbered:
+    for number, read in read_rows(str(path), has_header=False).numbered:
         given = [clean_text(str(value or "")) for value in read.values()]
         if any(name[:1] == " " and _Q_NUMBER.fullmatch(beside) for name, beside in pairwise(given)):
             advice = "put quotes around a name with a comma"

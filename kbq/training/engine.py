@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from kbq.errors import TrainingError, first_line
-from kbq.model.pickled_weights import refuse_bombs
 from kbq.storage.folders import make_folders
 from kbq.storage.machine import give_memory_back
 from kbq.storage.writing import replacing, writing_to
@@ -127,7 +126,6 @@ def read_checkpoint(path: Path, device: torch.device, run: dict[str, Any], train
     if not path.exists():
         return None
     try:
-        refuse_bombs(path)
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
         before, now = state["settings"], run["settings"]
     except MemoryError:

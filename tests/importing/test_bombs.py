@@ -21,7 +21,8 @@ from kbq.importing.dump import import_dump
 from kbq.importing.index import import_index
 from kbq.importing.metadata import HEADER, decompressed
 from kbq.importing.pickles import UnsafePickleError, pickled_items
-from kbq.model.pickled_weights import BombError, refuse_bombs
+from kbq.model import pickled_weights
+from kbq.model.pickled_weights import refuse_bombs
 
 NAME = "start/4_flat_OPQ4"
 
@@ -63,18 +64,18 @@ def archive(pickled: bytes, compression: int = zipfile.ZIP_STORED, more: bytes =
         archive(TUPLE_AS_KEY),
         TUPLE_AS_KEY,
         pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2) + pickle.dumps({}, 2) + TUPLE_AS_KEY,
-        archive(b"\x80\x02}" + b"(" + b"K\x01" * 2000 + b"tK\x01s."),
         archive(pickle.dumps({}, 2), zipfile.ZIP_DEFLATED, bytes(2**20)),
     ],
-    ids=["in an archive", "alone", "as before 1.6", "a long tuple", "compressed"],
+    ids=["in an archive", "alone", "as before 1.6", "compressed"],
 )
-def test_checkpoints_are_looked_over_before_they_are_loaded(content: bytes, copied: Any, tmp_path: Path) -> None:
+def test_checkpoints_are_tried_before_they_are_loaded(
+    content: bytes, copied: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pickled_weights, "SECONDS", 5)
     path = copied.checkpoint / "pytorch_model.bin"
     path.write_bytes(content)
-    with pytest.raises(BombError):
-        refuse_bombs(path)
     with pytest.raises(
-        ModelError, match=r"pytorch_model.bin is damaged \((a tuple in|its parts are).*: download it again"
+        ModelError, match=r"pytorch_model.bin is damaged \((it takes more than 5|its parts are).*: download it again"
     ):
         import_checkpoint(copied.checkpoint, tmp_path / "model")
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,7 +55,7 @@ def test_a_tokenizer_without_separator_is_refused(tmp_path: Path, make_tokenizer
 
 
 @pytest.mark.parametrize("read", [empty_backbone, pretrained_backbone])
-@pytest.mark.parametrize("changed", [{"n_layers": 200_000}, {"hidden_dim": 10**9}, {"max_position_embeddings": 10**9}])
+@pytest.mark.parametrize("changed", [{"n_layers": 10**6}, {"hidden_dim": 10**9}, {"num_labels": 10**8}])
 def test_a_network_is_no_larger_than_its_weights(
     read: Callable[[Path], Any], changed: dict[str, int], tmp_path: Path
 ) -> None:
@@ -64,8 +65,19 @@ def test_a_network_is_no_larger_than_its_weights(
     assert read(tmp_path).config.dim == 8
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | changed))
-    with pytest.raises(ModelError, match=r"it is of a larger network than weights of \d,\d{3} bytes are"):
+    said = r"config.json is damaged \((its network cannot be made: it takes more|it is of a network of \d+,\d{3},)"
+    with pytest.raises(ModelError, match=said):
         read(tmp_path)
+
+
+def test_weights_are_no_larger_than_their_network(checkpoint: Path, tmp_path: Path) -> None:
+    shutil.copytree(checkpoint, tmp_path / "m")
+    with next((tmp_path / "m").glob("*.safetensors")).open("r+b") as file:
+        file.truncate(2**33)  # without taking any room
+    with pytest.raises(ModelError, match=r"it is of a network of [\d,]+ numbers, and the weights have 8,5\d\d,"):
+        empty_backbone(tmp_path / "m")
+    with pytest.raises(ModelError, match=r"it is of a network of [\d,]+ numbers, and the weights have 8,5\d\d,"):
+        pretrained_backbone(tmp_path / "m")
 
 
 def test_a_folder_without_weights_is_refused(tmp_path: Path, checkpoint: Path) -> None:

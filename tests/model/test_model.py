@@ -260,6 +260,8 @@ def test_what_is_not_of_the_model_may_change(model_folder: Path, tmp_path: Path)
     folder = tmp_path / "model"
     shutil.copytree(model_folder, folder)
     (folder / "README.md").write_text("A model card.")
+    for name in ("._kbq.json", "._model.safetensors", "._reader.safetensors"):  # of macOS, on other file systems
+        (folder / name).write_bytes(b"\0\5\26\7")
     (folder / "figures").mkdir()
     Model.open(folder, "cpu")
 

@@ -1,7 +1,6 @@
 """Tokenizer: equal to transformers for the same folder; the capitals of words are learned and restored."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,36 +43,6 @@ def test_pieces_are_those_of_transformers(folder: Path) -> None:
         for one, other in zip(found, truth, strict=True):
             assert (one.ids, one.offsets, one.word_ids) == (other.ids, other.offsets, other.word_ids)
     assert [own.tokenize(text) for text in TEXTS] == [theirs.tokenize(text) for text in TEXTS]
-
-
-def replaced(old: dict[str, str], new: str) -> dict[str, Any]:
-    return {"type": "Replace", "pattern": old, "content": new}
-
-
-@pytest.mark.parametrize(
-    ("normalisers", "model", "said"),
-    [
-        ([replaced({"String": "a"}, "aa")] * 28, {}, "makes a text 268,435,456 times as long: use another checkpoint"),
-        ([replaced({"Regex": ""}, "x")] * 5, {}, "makes a text 32 times as long"),
-        ([{"type": "Prepend", "prepend": "x" * 100}], {}, "makes a text 101 times as long"),
-        ([], {"max_input_chars_per_word": 10**9}, "its max_input_chars_per_word is more than 1000"),
-        ([], {"continuing_subword_prefix": "#" * 100}, "its continuing_subword_prefix is more than 16"),
-        ([replaced({"String": "``"}, '"'), replaced({"Regex": " {2,}"}, "▁")], {}, ""),
-    ],
-)
-def test_a_tokenizer_that_makes_much_of_little_is_refused(
-    normalisers: list[dict[str, Any]], model: dict[str, Any], said: str, tmp_path: Path
-) -> None:
-    folder = shutil.copytree(DEFAULT_MODEL, tmp_path / "model")
-    written = json.loads((folder / "tokenizer.json").read_text())
-    written["normalizer"] = {"type": "Sequence", "normalizers": [*normalisers, written["normalizer"]]}
-    written["model"] |= model
-    (folder / "tokenizer.json").write_text(json.dumps(written))
-    if said:
-        with pytest.raises(ModelError, match=said):
-            saved_tokenizer(folder)
-    else:
-        assert saved_tokenizer(folder).tokenize("``a") == ['"', "a"]
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from kbq.corpus.pages import Page, Paragraph
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
+from kbq.storage.files import cache_folder
 from kbq.storage.locks import writing_alone
 from kbq.storage.writing import replacing
 from kbq.training.output_folder import output_folder
@@ -107,3 +108,16 @@ def test_what_was_appended_meanwhile_stays(folder: Path, model: Model) -> None:
     assert indexed.counts.pages == opened.counts.pages + 1
     again = KnowledgeBase.open(folder, device="cpu")
     assert "new" in {hit.page_id for hit in again.query(["the river"], 99, "page")[0]}
+
+
+def test_a_user_without_a_home_is_told_where_a_cache_may_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def nobody(*_: object) -> None:
+        raise KeyError("uid not found")
+
+    for name in ("HOME", "XDG_CACHE_HOME", "KBQ_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    with pytest.raises(KbqError, match="no HOME: set KBQ_CACHE to a folder of yours"):
+        cache_folder()
+    monkeypatch.setenv("KBQ_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path

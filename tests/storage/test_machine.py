@@ -1,5 +1,7 @@
 """Machine: CPU features, the tightest of all memory limits, and advice on whole pages of mapped files."""
 
+import ctypes
+import errno
 import math
 import mmap
 import re
@@ -162,3 +164,18 @@ def test_half_of_the_free_memory_is_room(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(machine, "available_memory", lambda: 100.0)
     assert stays_in_memory(50)
     assert not stays_in_memory(51)
+
+
+def test_a_file_is_read_where_its_file_system_maps_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> int | None:
+        ctypes.set_errno(number)
+        return machine.FAILED
+
+    (tmp_path / "file").write_bytes(b"abc")
+    monkeypatch.setattr(machine, "_library", lambda: SimpleNamespace(mmap=refused))
+    number = errno.ENODEV
+    mapped = machine.map_file(tmp_path / "file")
+    assert (mapped.tobytes(), mapped.flags.writeable) == (b"abc", False)
+    number = errno.ENOMEM
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        machine.map_file(tmp_path / "file")
