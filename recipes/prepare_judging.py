@@ -5,7 +5,9 @@
 OUT becomes a folder: wiki.jsonl asks the pages of DATA/wiki (questions of SQuAD and NQ, slot queries of Re-DocRED),
 passages.jsonl asks OUT/corpus.jsonl (slot queries of FewRel, KnowledgeNet, and sentences that say what their subject
 is). What a document of KnowledgeNet or a page of Re-DocRED was annotated as not stating is asked, too: nothing is right
-there. Held-out pages of Re-DocRED and the last fold of KnowledgeNet stay for tests.
+there. Held-out pages of Re-DocRED and the last fold of KnowledgeNet stay for tests. tables.jsonl has the cells of
+DATA/tables to teach from, all that are stated and most that are not, some in other wordings of known relations. Queries
+of the other files are marked as `is_kept`: a reader that judges already should go on saying of them what it says.
 """
 
 import random
@@ -28,9 +30,13 @@ from prepare_slots import (
 )
 from usual_relations import TABLES, subjects
 
+from kbq.tables.relations import known_relations
+
 SQUAD_QUESTIONS = 36_000
 MOST_OF_REDOCRED, MOST_OF_FEWREL = 300, 350  # of a relation
 UNSAID, UNSAID_OF_OTHERS = 9_000, 2_000  # cells of persons, works and organisations; of places and events
+UNSAID_OF_TABLES = 9_500  # cells that short pages of every kind do not state
+REWORDED = 0.4  # of the cells of relations that `kbq fill` asks for in other words, too
 TEST_FOLD = "4"
 
 Record = dict[str, Any]
@@ -154,13 +160,27 @@ def about_passages(data: Path, rng: random.Random) -> tuple[list[Record], list[R
     return queries, pages
 
 
+def about_tables(path: Path, rng: random.Random) -> list[Record]:
+    cells = [cell for cell in json_lines(path) if cell["meta"]["part"] == "teach"]
+    wordings = {known.name: [one for one in known.query if one != known.name] for known in known_relations()}
+    stated = [cell for cell in cells if cell["meta"]["values"]]
+    unsaid = [cell for cell in cells if not cell["meta"]["values"]]
+    chosen = stated + rng.sample(unsaid, min(UNSAID_OF_TABLES, len(unsaid)))
+    for cell in chosen:
+        subject, name = cell["input"].split(" [SEP] ")
+        if (others := wordings.get(name)) and rng.random() < REWORDED:
+            cell["input"] = f"{subject} [SEP] {rng.choice(others)}"
+    return rng.sample(chosen, len(chosen))
+
+
 def main(data: Path, out: Path) -> None:
     rng = random.Random(0)
     out.mkdir(parents=True, exist_ok=True)
-    write_lines(out / "wiki.jsonl", about_wiki(data, rng))
     queries, pages = about_passages(data, rng)
-    write_lines(out / "passages.jsonl", queries)
+    for name, asked in (("wiki", about_wiki(data, rng)), ("passages", queries)):
+        write_lines(out / f"{name}.jsonl", [one | {"meta": one.get("meta", {}) | {"is_kept": True}} for one in asked])
     write_lines(out / "corpus.jsonl", pages)
+    write_lines(out / "tables.jsonl", about_tables(data / "tables/cells.jsonl.xz", rng))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from kbq.model.model_folder import local_folder
 from kbq.reading.countries import meanings
 from kbq.reading.network import RelationJudge, judge_digest
 from kbq.reading.phrase_windows import judge_around, odds
+from kbq.reading.plausible import says_nothing
 from kbq.reading.reader import Reader, best_of_pages
 from kbq.text.answer_scores import normalise
 from kbq.text.markers import mention_in
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from kbq.reading.network import PhraseJudge
     from kbq.reading.phrase_windows import Excerpt, ReadWindow
 
+MOST = 30.0  # a logit
 SUPPORT = 3.0  # τ of τ log Σ exp(score / τ), which phrases of one meaning make: 0 is the best alone, 1 the sum of odds
 
 
@@ -211,15 +213,21 @@ def in_order(candidates: Sequence[Candidate], weight: float, query: str = "") ->
     Args:
         weight: of a point of the search, beside the judge's odds. The best phrase of the search gets no more and no
             less than it is judged.
-        query: decides what means the same; see `meanings`.
+        query: decides which answers mean the same, and which say nothing: these come last.
     """
     best = max((candidate.searched for candidate in candidates), default=0.0)
-    scored = [(candidate.judged + weight * (candidate.searched - best), candidate) for candidate in candidates]
     kept: list[Candidate] = []
-    for score, candidate in sorted(scored, key=lambda one: -one[0]):
+    scored = (_scored(candidate, weight * (candidate.searched - best), query) for candidate in candidates)
+    for candidate in sorted(scored, key=lambda one: -one.score):
         if not any(_overlap(candidate.answer, other.answer) for other in kept):
-            kept.append(candidate._replace(score=score))
+            kept.append(candidate)
     return sorted(_supported(kept, query), key=lambda candidate: -candidate.answer.score)
+
+
+def _scored(candidate: Candidate, more: float, query: str) -> Candidate:
+    if says_nothing(query, candidate.answer):
+        return candidate._replace(judged=-MOST, score=-MOST)
+    return candidate._replace(score=max(-MOST, candidate.judged + more))
 
 
 def _supported(candidates: Sequence[Candidate], query: str) -> Iterator[Candidate]:

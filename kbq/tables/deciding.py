@@ -6,6 +6,7 @@ A value that several relations claim of one subject, though they exclude each ot
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,9 +26,6 @@ from kbq.text.letters import normalised
 from kbq.text.markers import relation_key
 
 AROUND = 80  # characters on either side of a value that may say "about" or "BC"
-RELATIVES = frozenset({"spouse", "partner", "father", "mother", "parent", "child", "sibling", "relative"})
-KIN = RELATIVES | {"son", "daughter", "wife", "husband", "brother", "sister", "twin"}
-ABOUT_NAMES = ("name", "surname", "title", "label", "pseudonym", "called", "nickname")
 ITEM_SHARE = 0.95  # of a probability, for the other items of a list: some belong to another verb
 DEMANDED = {"date": DateValue, "quantity": QuantityValue}  # types that a value without this form cannot have
 RIVALS = (  # one thing is not both of these to another
@@ -39,6 +37,11 @@ RIVALS = (  # one thing is not both of these to another
     frozenset({"parent organization", "subsidiary"}),
 )
 IN_ONE_PLACE = frozenset({"place of birth", "place of death", "residence"})  # one thing may be both if it is said twice
+IN_TIME = {  # what cannot be before the other, and how many years lie between them at most
+    ("date of birth", "date of death"): 120,
+    ("inception", "dissolved, abolished or demolished date"): 3000,
+    ("start time", "end time"): 3000,
+}
 SURE = 0.9  # of both: "was born and died in Vienna"
 
 
@@ -72,7 +75,7 @@ class Decider:
         decided = {value: one.choice for value, one in self._decisions.get(slot.cell, {}).items()}
         threshold = self._threshold(relation)
         ranked = sorted(chain.from_iterable(map(_ranked, answers)), key=lambda pair: -pair[0])
-        said = [one for _, one in ranked if normalised(one.text) in decided or not is_no_value(slot, one.text)]
+        said = [one for _, one in ranked]
         if relation.values == "many":
             said = [each for answer in said for each in each_of_several(answer, threshold)]
         meant = zip(said, meanings(slot.queries[0], said), strict=True)
@@ -154,27 +157,6 @@ class Decider:
         )  # fmt: skip
 
 
-def is_no_value(slot: Slot, text: str) -> bool:
-    """Whether a value says nothing: it is the subject itself, or what the subject is to somebody ("the only child of").
-
-    Nothing is its own employer, and a family name is no relative.
-
-    >>> occupation, work = Relation("occupation", ("occupation",)), Relation("notable work", ("notable work",))
-    >>> is_no_value(Slot("Ada Lovelace", occupation), "only child"), is_no_value(Slot("Wright", work), "Native Son")
-    (True, False)
-    >>> spouse, capital = Relation("spouse", ("spouse",)), Relation("capital", ("capital",))
-    >>> is_no_value(Slot("Marie Curie", spouse), "Curie"), is_no_value(Slot("Kuwait City", capital), "Kuwait")
-    (True, False)
-    """
-    if text == text.lower() and not KIN.isdisjoint(text.split()[-1:]):
-        return True
-    subject, value = normalised(slot.subject).split(), normalised(text).split()
-    names = {relation_key(name) for name in (slot.relation.name, *slot.relation.query)}
-    if any(word in name.split() for name in names for word in ABOUT_NAMES):
-        return False
-    return value == subject or (bool(names & RELATIVES) and value in (subject[: len(value)], subject[-len(value) :]))
-
-
 def each_of_several(answer: Answer, threshold: float) -> Iterator[Answer]:
     """Yield an answer or, if it is a likely list or item of one, all items, of which the others are less likely."""
     own = answer.start, answer.end
@@ -207,12 +189,33 @@ def _is_of_type(normal: NormalForm | None, relation: Relation) -> bool:
 def _exclude(better: Claim, claim: Claim) -> bool:
     """Whether a claim cannot be right if a likelier one is."""
     names = {relation_key(better.relation), relation_key(claim.relation)}
+    if _are_out_of_time(better, claim):
+        return True
     if len(names) < 2 or normalised(better.value) != normalised(claim.value):
         return False
     if any(names <= rivals for rivals in RIVALS):
         return True
     is_one_place = (better.page_id, better.paragraph, better.start) == (claim.page_id, claim.paragraph, claim.start)
     return is_one_place and (claim.probability or 0.0) < SURE and names <= IN_ONE_PLACE
+
+
+def _are_out_of_time(one: Claim, other: Claim) -> bool:
+    """Whether two dates of a subject cannot both be right: an end before its beginning, or too long after it."""
+    dates = {relation_key(claim.relation): claim.normal for claim in (one, other)}
+    for (first, last), longest in IN_TIME.items():
+        begins, ends = (_years(dates.get(name)) for name in (first, last))
+        if begins and ends:
+            return ends[1] < begins[0] or ends[0] - begins[1] > longest
+    return False
+
+
+def _years(date: object) -> tuple[int, int] | None:
+    """Return the first and the last year that a date may be in, or None if it has none."""
+    found = re.match(r"(-?)([0-9X]{4})", date.edtf) if isinstance(date, DateValue) else None
+    if not found:
+        return None
+    years = sorted(int(found[1] + found[2].replace("X", digit)) for digit in "09")
+    return years[0], years[1]
 
 
 def _rounded(probability: float | None) -> float | None:

@@ -15,6 +15,7 @@ from kbq.errors import ModelError, QueryError
 from kbq.kb import KnowledgeBase
 from kbq.reading import phrase_windows
 from kbq.reading import reranker as module
+from kbq.reading.plausible import says_nothing
 from kbq.reading.reader import Reader
 from kbq.reading.reranker import SUPPORT, Candidate, before_others, in_order
 
@@ -67,7 +68,7 @@ def test_an_adjective_supports_the_country_that_a_slot_asks_for() -> None:
     ]
     others = [said(2, 11, value, page) for value, page in ((-5.0, "2"), (3.9, "3"), (3.8, "4"))]
     of_others = SUPPORT * math.log(sum(math.exp(value / SUPPORT) for value in (-5.0, 3.9, 3.8)))
-    found = in_order(looks + others, 0.0, "Ellen [SEP] country")
+    found = in_order(looks + others, 0.0, "Ellen [SEP] country of origin")
     assert [(one.answer.text, one.answer.page_id, one.answer.score) for one in found] == [
         ("Norwegian", "3", pytest.approx(of_others)),  # in paragraphs without the name, adjectives support each other
         ("Norway", "1", pytest.approx(together)),
@@ -77,7 +78,11 @@ def test_an_adjective_supports_the_country_that_a_slot_asks_for() -> None:
         ("Norwegian", "2", -5.0),
     ]
     apart = [said(2, 11, 4.0), said(23, 29, 1.0, page="2"), said(35, 42, 4.1)]
-    for query, others in (("Ellen [SEP] language", looks), ("which country?", looks), ("Ellen [SEP] country", apart)):
+    for query, others in (
+        ("Ellen [SEP] language", looks),
+        ("which country?", looks),
+        ("Ellen [SEP] country of origin", apart),
+    ):
         assert [one.answer.score for one in in_order(others, 0.0, query)] == [4.1, 4.0, 1.0]
 
 
@@ -102,6 +107,42 @@ def test_phrases_with_one_text_support_the_best_of_them() -> None:
 def test_what_overlaps_supports_nothing() -> None:
     looks = [look(24, 30, 20.0, 1.0), look(24, 30, 20.0, 1.0), look(35, 41, 20.0, 1.5)]
     assert [(one.answer.text, one.answer.score) for one in in_order(looks, 0.0)] == [("Poland", 1.5), ("Warsaw", 1.0)]
+
+
+def test_what_says_nothing_comes_last() -> None:
+    looks = [look(0, 5, 20.0, 9.0), look(35, 41, 20.0, 2.0)]
+    found = in_order(looks, 0.25, "Marie [SEP] employer")
+    assert [(one.answer.text, one.judged, one.answer.score) for one in found] == [
+        ("Poland", 2.0, 2.0),
+        ("Marie", -30.0, -30.0),
+    ]
+    assert [one.answer.text for one in in_order(looks, 0.25, "Marie [SEP] birth name")] == ["Marie", "Poland"]
+
+
+@pytest.mark.parametrize(
+    ("query", "before", "text", "nothing"),
+    [
+        ("Marie Curie [SEP] employer", "", "Marie Curie", True),  # nobody employs herself
+        ("marie  CURIE [SEP] spouse", "", "Marie Curie", True),
+        ("Anna Marie Curie [SEP] spouse", "", "Marie Curie", True),
+        ("Anna Marie Curie [SEP] employer", "", "Marie Curie", False),  # "Walter Chrysler", of Chrysler
+        ("Marie Curie [SEP] birth name", "", "Marie Curie", False),
+        ("Wright [SEP] notable work", "wrote ", "Native Son", False),
+        ("Wright [SEP] occupation", "the ", "only child", True),
+        ("Wright [SEP] spouse", "married ", "her", True),
+        ("Wright [SEP] residence", "in Mödling, south of ", "Vienna", True),
+        ("Wright [SEP] residence", "lived south of ", "Vienna", False),
+        ("Wright [SEP] residence", "lived in ", "Vienna", False),
+        ("Baden [SEP] country", "the home of an ", "Austrian", True),
+        ("Baden [SEP] country", "Baden is a small Lower ", "Austrian", False),
+        ("Wright [SEP] country of citizenship", "the ", "Austrian", False),
+        ("who is she?", "", "she", False),
+    ],
+)
+def test_some_answers_say_nothing(query: str, before: str, text: str, nothing: bool) -> None:
+    context = before + text
+    said = Answer(text, 1.0, "1", "", 0, len(before), len(context), context, (0, 1))
+    assert says_nothing(query, said) == nothing
 
 
 def test_nothing_gives_nothing() -> None:

@@ -12,6 +12,7 @@ from kbq.tables.claims import Alternative, Claim, DateValue
 from kbq.tables.deciding import Decider
 from kbq.tables.decisions import Decision
 from kbq.tables.relations import Relation, Slot
+from kbq.tables.values import normal_form
 
 
 class OneTitle:
@@ -97,22 +98,6 @@ def test_the_declared_type_counts_whatever_the_wording() -> None:
     assert decided([cut, LESS], [born], type="date") == [("1 May 1867", True, ("Hol", "Bonn"))]
 
 
-@pytest.mark.parametrize(
-    ("subject", "wording", "values"),
-    [
-        ("Marie Curie", "employer", ["Rome"]),  # nobody employs herself
-        ("marie  CURIE", "spouse", ["Rome"]),
-        ("Anna Marie Curie", "spouse", ["Rome"]),
-        ("Anna Marie Curie", "employer", ["Marie Curie"]),  # "Walter Chrysler", of Chrysler
-        ("Marie Curie", "birth name", ["Marie Curie"]),
-    ],
-)
-def test_a_value_is_not_the_subject_itself(subject: str, wording: str, values: list[str]) -> None:
-    decider = Decider(OneTitle(), 0.5, 3, {})  # type: ignore[arg-type]
-    claims = decider.claims(Slot(subject, Relation("r", (wording,))), [[answer("Marie Curie", 0.9), NEXT]])
-    assert [claim.value for claim in claims] == values
-
-
 def test_a_list_is_several_values() -> None:
     text = "She was an actress, inventor and film producer."
     found = Answer("inventor", 0.0, "P7", "T", 0, 20, 28, text, (20, 28), {}, 0.8)
@@ -162,6 +147,7 @@ def claim(subject: str, relation: str, value: str, probability: float | None, st
     return Claim(
         subject=subject, relation=relation, value=value, probability=probability, accepted=(probability or 0) >= 0.5,
         page_id="P", title="T", paragraph=0, start=start, end=start + len(value), sentence=value, sentence_start=start,
+        normal=normal_form(value, "date"),
     )  # fmt: skip
 
 
@@ -181,6 +167,12 @@ def consistent(claims: list[Claim]) -> list[Claim]:
         ([("place of birth", "Bonn", 0.8, 0), ("place of death", "Bonn", 0.7, 60)], [0.8, 0.7]),  # said twice
         ([("place of birth", "Bonn", 0.95, 0), ("place of death", "Bonn", 0.92, 0)], [0.95, 0.92]),  # of both
         ([("father", "Ann Lee", None, 0), ("spouse", "Ann Lee", None, 0)], [None, None]),
+        ([("date of birth", "1843", 0.9, 0), ("date of death", "2019", 0.6, 40)], [0.9, 0.06]),  # 176 years
+        ([("date of birth", "1843", 0.6, 0), ("date of death", "1842", 0.9, 40)], [0.06, 0.9]),
+        ([("date of birth", "7 May 1843", 0.9, 0), ("date of death", "May 1843", 0.6, 40)], [0.9, 0.6]),
+        ([("date of birth", "44 BC", 0.9, 0), ("date of death", "AD 14", 0.8, 40)], [0.9, 0.8]),
+        ([("inception", "1900", 0.9, 0), ("dissolved, abolished or demolished date", "1800", 0.8, 9)], [0.9, 0.08]),
+        ([("start time", "1914", 0.9, 0), ("end time", "1918", 0.8, 9)], [0.9, 0.8]),
     ],
 )
 def test_a_value_belongs_to_one_rival(
