@@ -11,10 +11,9 @@ from kbq.text.markers import relation_key, slot_of
 RELATIVES = frozenset({"spouse", "partner", "father", "mother", "parent", "child", "sibling", "relative"})
 KIN = RELATIVES | {"son", "daughter", "wife", "husband", "brother", "sister", "twin"}
 ABOUT_NAMES = ("name", "surname", "title", "label", "pseudonym", "called", "nickname")
-PRONOUNS = re.compile(
-    r"(?:he|she|it|they|who|one|this|that|these|those|h(?:im|er|is)(?:self)?|hers|its(?:elf)?|the(?:m|mselves|irs?)|"
-    r"whom|whose|i|we|us|you)",
-    re.IGNORECASE,
+PRONOUNS = re.compile(  # not "US", nor the novel "It"
+    r"[Hh]e|[Ss]he|it|[Tt]hey|[Hh]im(?:self)?|[Hh]ers?|herself|[Hh]is|its|itself|them|themselves|[Tt]heirs?"
+    r"|th(?:is|at|ese|ose)|who|whom|whose"
 )
 DIRECTIONS = r"(?:north|south|east|west)(?:-?(?:east|west))?(?:ern)?"
 NEAR = re.compile(  # "Döbling near": the place is Döbling; "born near Vienna" names no other one
