@@ -27,6 +27,7 @@ EXTRA = {  # what to do about an argument too many, by command; a missing option
 }
 GONE = {  # what takes the place of an option or a command of the last version
     "fill --format": "the ending of --out is the format; `kbq export` writes others",
+    "cluster place": "put the knowledge base into a shared folder, or copy it to the same path on each node",
     "fill --ids": "give it to `kbq export`",
 }
 

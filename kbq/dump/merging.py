@@ -9,10 +9,17 @@ from kbq.dump.manifest import IndexEntry, Manifest, read_manifest
 from kbq.dump.publishing import publish
 from kbq.dump.shards import Shard, shard_name
 from kbq.errors import KnowledgeBaseError
-from kbq.storage.folders import copy_folder, discard_folder, make_folders
+from kbq.storage.folders import (
+    copy_folder,
+    discard_folder,
+    make_folder,
+    make_folders,
+    remove_empty_folder,
+    remove_folder,
+)
 from kbq.storage.locks import writing_alone
 from kbq.storage.progress import Report, Stage, silent
-from kbq.storage.writing import link_file
+from kbq.storage.writing import link_file, move, remove_file
 
 
 def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manifest:
@@ -44,25 +51,38 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
         sparta="",
         seals={},  # of indexes, which have other places now
     )
+    partial = out.with_name(f"{out.name}.partial")
     try:
-        make_folders(out)
-        with writing_alone(out):
-            if any(out.iterdir()):
+        make_folders(out.parent)
+        make_folder(partial)
+        with writing_alone(partial, out):
+            if out.exists() and any(out.iterdir()):
+                remove_empty_folder(partial)
                 raise KnowledgeBaseError(f"{out} is not empty: delete it or choose another folder")
             try:
+                _empty(partial)  # of what a killed merge has left
                 stage = Stage(report, "linked, shards", len(shards))
                 for number, shard in enumerate(shards):
-                    copy_folder(shard.folder, out / shard_name(number), link_file, _stays_behind)
+                    copy_folder(shard.folder, partial / shard_name(number), link_file, _stays_behind)
                     stage.add(1)
-                published = publish(out, merged)
+                published = publish(partial, merged)
+                move(partial, out)
             except OSError:
-                discard_folder(out)
+                discard_folder(partial)
                 raise
     except OSError as error:
         raise KnowledgeBaseError(
             f"{out} cannot be written ({error.strerror}): free disk space or choose another folder"
         ) from None
     return published
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            remove_folder(path)
+        else:
+            remove_file(path)
 
 
 def _stays_behind(name: str) -> bool:

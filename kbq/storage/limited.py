@@ -87,7 +87,7 @@ class LimitedProcess:
     def close(self) -> None:
         """End the child."""
         if self._process is not None:
-            self._process.kill()
+            _kill(self._process)
             self._process.wait()
             for pipe in (self._process.stdin, self._process.stdout):
                 with suppress(OSError):  # what was not sent to it
@@ -101,7 +101,7 @@ class LimitedProcess:
 
         def end() -> None:
             late.set()
-            process.kill()
+            _kill(process)
 
         clock = threading.Timer(seconds * (PATIENCE if resource else 1), end)
         clock.start()
@@ -136,9 +136,19 @@ def _started() -> "subprocess.Popen[bytes]":
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=os.environ | ENVIRONMENT,
+            start_new_session=True,  # so that the programs that it starts end with it
         )
     except OSError as error:
         raise KbqError(f"no process can be started to read files in ({error.strerror}): end other programs") from None
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """End a child, and the programs that it has started."""
+    with suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
 
 
 def _refuse(status: int | None, is_late: bool, seconds: float, memory: int) -> NoReturn:

@@ -118,7 +118,11 @@ def move(source: Path, target: Path) -> None:
 
 def sync(path: Path) -> None:
     """Bring the content of a file to the disk."""
-    handle = os.open(path, (os.O_RDONLY if os.name == "posix" else os.O_RDWR) | NOT_FOLLOWED)
+    _sync(path, (os.O_RDONLY if os.name == "posix" else os.O_RDWR) | NOT_FOLLOWED)
+
+
+def _sync(path: Path, flags: int) -> None:
+    handle = os.open(path, flags)
     try:
         os.fsync(handle)
     finally:
@@ -126,9 +130,9 @@ def sync(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Bring the names in a folder to the disk, where its file system can do so."""
+    """Bring the names in a folder, which may be reached by a link, to the disk, where its file system can do so."""
     try:
-        sync(path)
+        _sync(path, os.O_RDONLY)
     except OSError as error:
         if error.errno not in NOT_SYNCED:
             raise

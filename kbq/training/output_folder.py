@@ -14,6 +14,7 @@ from kbq.storage.files import file_digest
 from kbq.storage.folders import make_folder, remove_empty_folder, remove_folder
 from kbq.storage.locks import writing_alone
 from kbq.storage.seals import seal_folder
+from kbq.storage.strange_files import refuse_strange_files
 from kbq.storage.writing import move, write_json, writing_to
 from kbq.training.examples import Files, as_paths
 from kbq.training.settings import StepSettings
@@ -23,13 +24,14 @@ from kbq.training.settings import StepSettings
 def output_folder(out: Path) -> Iterator[Path]:
     """Yield a folder for checkpoints and for `model/`, which becomes `out` at the end; a killed run finds it again.
 
-    Raises TrainingError if `out` exists or cannot be made, which is checked before hours of training.
+    Raises TrainingError, before hours of training, if `out` exists or cannot be made, or there is a link or a pipe.
     """
     _refuse_existing(out)
     folder = out.with_name(out.name + ".partial")
     with writing_to(out, TrainingError, "choose another --out"):
         make_folder(folder)
     with writing_alone(folder):
+        refuse_strange_files(folder, "an unfinished run", TrainingError, lambda path: False, deep=False)
         try:
             _refuse_existing(out)  # another process may have finished since
             remove_folder(folder / "model")  # of a run that was killed while it wrote this

@@ -159,13 +159,21 @@ def test_a_merge_that_fails_leaves_nothing(parts: list[Path], tmp_path: Path, mo
 
 
 def test_one_merge_at_a_time_makes_a_folder(parts: list[Path], tmp_path: Path) -> None:
-    (tmp_path / "whole").mkdir()
-    with writing_alone(tmp_path / "whole"), pytest.raises(KbqError, match=r"another kbq process is writing to .*whole"):
+    (tmp_path / "whole").mkdir()  # an empty folder may be there
+    (tmp_path / "whole.partial" / "shard-00009").mkdir(parents=True)  # a killed merge has left it
+    (tmp_path / "whole.partial" / "manifest.json.0123456789ab.tmp").touch()
+    with (
+        writing_alone(tmp_path / "whole.partial"),
+        pytest.raises(KbqError, match=r"another kbq process is wr.*whole"),
+    ):
         merge(tmp_path / "whole", parts)
     merged = merge(tmp_path / "whole", parts)
+    assert not (tmp_path / "whole" / "shard-00009").exists()
+    assert list((tmp_path / "whole").glob("*.tmp")) == []
     with pytest.raises(KnowledgeBaseError, match="whole is not empty"):
         merge(tmp_path / "whole", parts)
     assert read_manifest(tmp_path / "whole") == merged
+    assert not (tmp_path / "whole.partial").exists()
 
 
 def test_what_was_merged_from_read_only_folders_can_be_written(parts: list[Path], tmp_path: Path) -> None:

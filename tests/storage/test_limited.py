@@ -105,6 +105,26 @@ def test_no_process_is_left(process: LimitedProcess) -> None:
         os.kill(number, 0)
 
 
+def starting(mark: Path) -> None:
+    program = subprocess.Popen(["sleep", "3600"])
+    mark.write_text(str(program.pid))
+    program.wait()
+
+
+def test_programs_that_a_call_started_end_with_it(
+    process: LimitedProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limited, "PATIENCE", 1)
+    with pytest.raises(LimitExceeded, match="more than 2 seconds"):
+        process.call(starting, tmp_path / "mark", seconds=2)
+    program = Path("/proc", (tmp_path / "mark").read_text(), "stat")
+    for _ in range(100):
+        if not program.exists() or program.read_text().rpartition(")")[2].split()[0] == "Z":  # ended
+            return
+        time.sleep(0.1)
+    pytest.fail("it goes on")
+
+
 def test_time_of_the_clock_counts_where_there_are_no_limits(
     process: LimitedProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """Output folder: a result gets its name when it is whole, and what was made until a kill stays."""
 
+import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -76,3 +77,13 @@ def test_versions_and_digests(tmp_path: Path) -> None:
     assert versions()["kbq"] == kbq.__version__
     (tmp_path / "file").write_text("abc")
     assert file_digest(tmp_path / "file") == "ba7816bf8f01cfea"
+
+
+def test_a_pipe_in_an_unfinished_run_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "out.partial").mkdir()
+    os.mkfifo(tmp_path / "out.partial" / "checkpoint.pt")
+    with (
+        pytest.raises(TrainingError, match=r"checkpoint.pt is a device or a pipe, and an unfinished run has none: put"),
+        output_folder(tmp_path / "out"),
+    ):
+        pass
