@@ -25,11 +25,10 @@ from measuring import arguments
 from service import Service, serving
 
 from kbq.dump.manifest import read_manifest
-from kbq.serve.titles import words_of
+from kbq.serve.titles import edits, words_of
 from kbq.tables.tables import read_table
 from kbq.text.letters import normalised
 from kbq.text.markers import slot_of
-from kbq.words.spelling import edits
 
 SEED, TOGETHER = 7, 10
 CERTAIN = 95  # score of a title that has the words of the name, and no others

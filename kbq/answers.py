@@ -278,7 +278,7 @@ class Result:
     query: str
     answers: list[Answer]  # best first, likely or not
     min_probability: float  # that was asked for
-    unknown_words: Mapping[str, str | None]  # words that no page has, each with what was perhaps meant
+    unknown_words: Sequence[str]  # that no page has, perhaps mistyped
     is_exact: bool  # whether nothing better can have been missed
 
     @property
@@ -297,7 +297,7 @@ class Result:
         facts: dict[str, object] = {
             "query": self.query,
             "exact": self.is_exact,
-            "unknown_words": dict(self.unknown_words),
+            "unknown_words": list(self.unknown_words),
         }
         return facts if guess is None else facts | {"best_guess": guess.to_dict(context)}
 

@@ -412,10 +412,10 @@ class KnowledgeBase:
         with self.manifest.damage_explained(self.folder):
             return list(self.words.scores([clean_text(text)], backend).explained(0, k))
 
-    def unknown_words(self, text: str, may_suggest: Callable[[], bool] = lambda: True) -> dict[str, str | None]:
-        """Name words of a query that no page has, perhaps mistyped, and what was meant; see `WordIndexes.unknown`."""
+    def unknown_words(self, text: str) -> list[str]:
+        """Name words of a query that no page has, perhaps mistyped; see `WordIndexes.unknown`."""
         with self.manifest.damage_explained(self.folder):
-            return self.words.unknown(text, self.model.query_tokenizer.numbers, may_suggest)
+            return self.words.unknown(text, self.model.query_tokenizer.numbers)
 
     # Search: the steps of a query, for those that check and batch queries themselves
 
@@ -469,7 +469,7 @@ class KnowledgeBase:
         """`ask` for texts that `check` has let pass, all of them searched together."""
         is_exact = options.reader is None and (self.index.kind == "exact" or options.backend in WORDS_ALONE)
         for text, answers in zip(texts, self.search(texts, options), strict=True):
-            words = self.unknown_words(text) if spell else {}
+            words = self.unknown_words(text) if spell else []
             yield Result(text, answers, options.min_probability, words, is_exact)
 
     def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:

@@ -120,7 +120,7 @@ def _answer(
     nowhere: dict[str, None] = {}
     for place, result in zip(places, results, strict=True):
         if len(nowhere) <= printing.NAMED:  # no more are named
-            nowhere |= dict.fromkeys(printing.unknown_word(place, *one) for one in result.unknown_words.items())
+            nowhere |= dict.fromkeys(printing.unknown_word(place, word) for word in result.unknown_words)
         if evidence is None:
             _print_answers(result, options)
         else:

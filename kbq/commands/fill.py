@@ -249,7 +249,7 @@ def export(
 @app.command("evaluate-table", rich_help_panel=FILL)
 def evaluate_table(
     filled: Annotated[Path, typer.Argument(help="A filled table, or a file of claims.")],
-    gold: Annotated[Path, typer.Argument(help="A table, triples, KILT lines, or a file of LM-KBC or KnowledgeNet.")],
+    gold: Annotated[Path, typer.Argument(help="A table, triples, or KILT lines.")],
     subject: Annotated[str, typer.Option(help="The column of subjects in tables.")] = "subject",
     relations: Annotated[
         list[str] | None, typer.Option("--relation", help="A column to score in tables; repeat it. By default all.")

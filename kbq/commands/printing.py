@@ -236,14 +236,13 @@ def shortened(text: str, width: int = AROUND) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
-def unknown_word(query_id: str, word: str, meant: str | None) -> str:
-    """Return a word that does not occur, with the line of its query, if known, and what may have been meant.
+def unknown_word(query_id: str, word: str) -> str:
+    """Return a word that does not occur, with the line of its query, if known.
 
-    >>> unknown_word("queries.txt:2", "plase", "place"), unknown_word("", "Qqz", None)
-    ('plase (queries.txt:2, did you mean place?)', 'Qqz')
+    >>> unknown_word("queries.txt:2", "plase"), unknown_word("", "Qqz")
+    ('plase (queries.txt:2)', 'Qqz')
     """
-    about = ", ".join(part for part in (query_id, f"did you mean {meant}?" if meant else "") if part)
-    return f"{shortened(word)} ({about})" if about else shortened(word)
+    return f"{shortened(word)} ({query_id})" if query_id else shortened(word)
 
 
 def some(names: Sequence[str]) -> str:

@@ -4,7 +4,6 @@ import heapq
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from kbq.text.letters import folded
 from kbq.text.markers import MARKERS, mention_in, slot_of
 from kbq.words.bm25 import BM25Index, WordStatistics, missing_words, open_bm25, query_words, title_term
 from kbq.words.sparta import PieceTokenizer, SentenceImpacts
-from kbq.words.spelling import common_word, written_here
 
 # What a point of each source adds to the score of a phrase, for a query encoder whose `lexical_factor` is 1 (that of
 # the default model is 0.5). How they were chosen: docs/decisions.md.
@@ -28,7 +26,6 @@ BM25_WEIGHT, SPARTA_WEIGHT = 8.0, 4.0
 NAMESAKES = 64  # paragraphs of pages with one title that are looked at
 MOST_NAMES, LONGEST_NAME = 8, 4  # words with a capital of a question that may begin a name, and words of a name
 _WORD = re.compile(r"[^\W_][\w'’ʻʼ.-]*[^\W_]|[^\W_]")
-SPELLINGS = 4096  # words whose suggestions are kept
 ParagraphIndex = BM25Index | SentenceImpacts  # of one shard
 
 
@@ -138,8 +135,6 @@ class WordIndexes:
         self._folder, self._shards = folder, shards
         self.bm25 = open_bm25(shards) if manifest.bm25 else []
         self.sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
-        # Found for a word before: thousands of queries may share one, and others may all be different.
-        self._written_here = lru_cache(SPELLINGS)(lambda word: written_here(word, self._shards, self.bm25))
         self._pieces = PieceTokenizer(folder, manifest) if manifest.sparta else None
 
     def __bool__(self) -> bool:
@@ -210,29 +205,14 @@ class WordIndexes:
         """Find the words of a text that no page has in any form; none without a BM25 index to tell."""
         return missing_words(text, self.bm25) if self.bm25 else []
 
-    def unknown(
-        self,
-        text: str,
-        numbers_of: Callable[[Sequence[str]], Sequence[int | None]],
-        may_suggest: Callable[[], bool] = lambda: True,
-    ) -> dict[str, str | None]:
-        """Find the words of a query that no page has, each with what may have been meant; None: nothing is like it.
+    def unknown(self, text: str, numbers_of: Callable[[Sequence[str]], Sequence[int | None]]) -> list[str]:
+        """Find the words of a query that no page has: they are mistyped, or names that this corpus does not have.
 
-        They are mistyped, or names that this corpus does not have. A relation or a question may well use words that no
-        page has: they count only if the encoder's vocabulary lacks them, too (`numbers_of` gives None).
-
-        Args:
-            may_suggest: is asked for each word; looking for similar ones takes some 25 ms.
+        A relation or a question may well use words that no page has: they count only if the encoder's vocabulary lacks
+        them, too (`numbers_of` gives None).
         """
         mention = mention_in(text)
         subject, question = (mention[1], "") if mention else slot_of(text) or ("", text)
-        suggestions = {word: self._written_here(word) if may_suggest() else None for word in self.missing(subject)}
         missing = self.missing(question)
-        for word, number in zip(missing, numbers_of(missing), strict=True):
-            if word not in suggestions and number is None:
-                if not may_suggest():
-                    suggestions[word] = None
-                    continue
-                name = self._written_here(word) if word[0].isupper() else None  # it may be a name
-                suggestions[word] = name or common_word(word, numbers_of) or self._written_here(word)
-        return suggestions
+        unread = [word for word, number in zip(missing, numbers_of(missing), strict=True) if number is None]
+        return list(dict.fromkeys((*self.missing(subject), *unread)))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count, islice
+from itertools import islice
 from typing import Any, Self, TypeVar
 
 from kbq.answers import Answer, Result, SearchOptions
@@ -32,7 +32,6 @@ TOGETHER = 16.0  # and of small ones that are searched together, or before a par
 PART = 4.0  # and of a part of a large one while small ones come
 RECENT = 1.0  # seconds for which more small requests are expected after one has come
 LONGEST_WAIT = 60  # seconds that a client is told to wait at most
-MOST_SUGGESTIONS, SUGGESTING = 16, 0.1  # unknown words of a request with what may be meant, and seconds of a batch
 AT_ONCE = 0.05  # seconds of a query, before any has been timed
 log = logging.getLogger("kbq.serve")
 
@@ -262,23 +261,16 @@ def _searched(batch: Sequence[_Queries]) -> list[Any]:
     found = _outcome_of(lambda: iter(list(kb.results(texts, options)) if texts else ()))
     if isinstance(found, Exception):
         return [problem or found for problem in problems]
-    ends = time.monotonic() + SUGGESTING
     return [
-        problem or _outcome_of(partial(_with_unknown_words, request, list(islice(found, len(request.part))), ends))
+        problem or _outcome_of(partial(_with_unknown_words, request, list(islice(found, len(request.part)))))
         for request, problem in zip(batch, problems, strict=True)
     ]
 
 
-def _with_unknown_words(request: _Queries, results: list[Result], ends: float) -> list[Result]:
-    """Name the words that no page has and, for some of them and until a time, what may be meant."""
+def _with_unknown_words(request: _Queries, results: list[Result]) -> list[Result]:
     if not request.spell:
         return results
-    words = count()
-
-    def may_suggest() -> bool:
-        return next(words) < MOST_SUGGESTIONS and time.monotonic() < ends
-
-    return [replace(one, unknown_words=request.kb.unknown_words(one.query, may_suggest)) for one in results]
+    return [replace(one, unknown_words=request.kb.unknown_words(one.query)) for one in results]
 
 
 def _outcome_of(work: Callable[[], T]) -> T | Exception:

@@ -34,7 +34,7 @@ class QueryResult(BaseModel):
 
     query: str
     exact: bool
-    unknown_words: dict[str, str | None] = Field(description="words that no page has, with what may be meant")
+    unknown_words: list[str] = Field(description="words that no page has: perhaps mistyped")
     answers: list[Found]
     best_guess: Found | None = Field(None, description="where no answer is likely enough")
 

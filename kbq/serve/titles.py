@@ -5,6 +5,7 @@ A word that no title has is read as those that are one typing error away.
 """
 
 import re
+import string
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -21,12 +22,12 @@ from kbq.array_types import Rows
 from kbq.dump.page_directory import PagePlace, Pages
 from kbq.dump.shards import Shard
 from kbq.text.letters import normalised
-from kbq.words.spelling import edits
 
 IDENTICAL, SAME_TITLE, SAME_WORDS, SIMILAR = 1.0, 0.99, 0.95, 0.9  # likeness; SIMILAR: at most, with other words
 BY_NUMBER = 0.94  # likeness of a page whose id, a plain number, is the name: it may as well be a year, or a film
 MISTYPED = 0.9  # of the weight of a word that is one typing error away
 MOST_WORDS, MOST_MISTYPED = 32, 8  # of a name that are looked up, and also with typing errors
+SHORTEST_WORD, LONGEST_WORD = 4, 30  # letters: too many words are one edit away from a shorter one
 LONGEST = 4096  # characters of a name: no title has more
 COMPARED = 64  # titles at least that are compared as a whole
 SIGNS = re.compile(r"[#*%@‰+]+")  # what tells C# from C: such names are candidates of one another, and no match
@@ -192,6 +193,24 @@ def words_of(name: str) -> list[str]:
     ['sklodowska', 'curie', 'marie']
     """
     return normalised(name).split()
+
+
+def edits(word: str) -> set[str]:
+    """Return all other strings one edit away from a word; none if it is too short or too long.
+
+    That is a Damerau-Levenshtein distance of one, as four of five typing errors are. Source: doi:10.1145/363958.363994.
+
+    >>> {"place", "plae", "plasse", "lpase"} <= edits("plase"), "plase" in edits("plase"), edits("pla")
+    (True, False, set())
+    """
+    if not SHORTEST_WORD <= len(word) <= LONGEST_WORD:
+        return set()
+    letters, found = set(string.ascii_lowercase) | set(word), set[str]()
+    for place in range(len(word) + 1):
+        before, after = word[:place], word[place:]
+        found |= {f"{before}{letter}{rest}" for letter in letters for rest in (after, after[1:])}
+        found |= {before + after[1:], f"{before}{after[1:2]}{after[:1]}{after[2:]}"}
+    return found - {word}
 
 
 def with_bare(words: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from kbq.tables.claims import DateValue
-from kbq.text.letters import folded, seen
+from kbq.text.letters import seen
 
 DAY, MONTH, YEAR, DECADE, CENTURY = 11, 10, 9, 8, 7  # precisions of Wikibase
 GREGORIAN = (1582, 10, 15)  # the first day of its calendar
@@ -54,32 +54,6 @@ _NUMERIC = re.compile(r"([0-9]{1,2})([/.-])([0-9]{1,2})\2([12][0-9]{3})")
 _EDTF = re.compile(r"-?[0-9]{4}(?:-[0-9]{2}){0,2}[~?]?|-?(?:[0-9]{3}X|[0-9]{2}XX)")
 _BASIC = re.compile(r"([12][0-9]{3})([01][0-9])([0-3][0-9])(?:T[0-9]{4,6}Z?)?")  # ISO 8601 without hyphens
 _FLOAT = re.compile(r"([1-9][0-9]{2,3})\.0+")
-_ELSEWHERE = re.compile(
-    r"(?:(?:le |el |il |am |den )?(?P<day>[0-9]{1,2})(?:\.|er|º|°)?,? (?:de |di )?)?(?P<name>[^\W\d_]+)\.?,?"
-    r"(?: de| del)? (?P<year>[0-9]{3,4})(?: года| г\.?| року| р\.)?"
-)
-# Months of other languages, first to last; names that are other months elsewhere are left out ("").
-_OTHERS = (
-    "januar februar marz april mai juni juli august september oktober november dezember",  # German
-    "janvier fevrier mars avril mai juin juillet aout septembre octobre novembre decembre",  # French
-    "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",  # Spanish
-    "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",  # Italian
-    "janeiro fevereiro marco abril maio junho julho agosto setembro outubro novembro dezembro",  # Portuguese
-    "januari februari maart april mei juni juli augustus september oktober november december",  # Dutch
-    "januari februari mars april maj juni juli augusti september oktober november december",  # Swedish
-    "januar februar marts april maj juni juli august september oktober november december",  # Danish
-    "stycznia lutego marca kwietnia maja czerwca lipca sierpnia wrzesnia pazdziernika - grudnia",  # Polish
-    "ledna unora brezna dubna kvetna cervna cervence srpna zari rijna - prosince",  # Czech
-    "sijecnja veljace ozujka travnja svibnja lipnja srpnja kolovoza rujna - studenoga prosinca",  # Croatian
-    "ocak subat mart nisan mayis haziran temmuz agustos eylul ekim kasim aralik",  # Turkish
-    "tammikuuta helmikuuta maaliskuuta huhtikuuta toukokuuta kesakuuta heinakuuta elokuuta syyskuuta lokakuuta "
-    "marraskuuta joulukuuta",  # Finnish
-    "січня лютого березня квітня травня червня липня серпня вересня жовтня листопада грудня",  # Ukrainian
-    "января февраля марта апреля мая июня июля августа сентября октября ноября декабря",  # Russian
-)
-_MONTHS_ELSEWHERE = {
-    folded(name): month for names in _OTHERS for month, name in enumerate(names.split(), 1) if name != "-"
-} | {"janner": 1, "feber": 2}
 
 _ABOUT_BEFORE = re.compile(
     rf"(?:^|[\s(\[,;–—-]){_ABOUT}[\s(]*(?:on |in )?(?:the )?(?:year )?(?:of )?(?:A\.?D\.? )?$", re.I
@@ -182,7 +156,7 @@ def _read(text: str, is_date: bool) -> DateValue | None:
     for form in _DATES:
         if found := form.fullmatch(text):
             return _named(found.groupdict(), is_date)
-    return _of_elsewhere(text)
+    return None
 
 
 def _of_two(text: str) -> DateValue | None:
@@ -209,13 +183,6 @@ def _of_edtf(text: str) -> DateValue | None:
         return _value(sign + year, DECADE if year.count("X") == 1 else CENTURY)
     month, day = (*map(int, rest), 0, 0)[:2]
     return _day_or_longer(-int(year) if sign else int(year), month, day, mark) if month or not day else None
-
-
-def _of_elsewhere(text: str) -> DateValue | None:
-    """Return a date with a month of another language."""
-    found = _ELSEWHERE.fullmatch(text)
-    month = _MONTHS_ELSEWHERE.get(folded(found["name"])) if found else None
-    return _day_or_longer(int(found["year"]), month, int(found["day"] or 0)) if found and month else None
 
 
 def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:

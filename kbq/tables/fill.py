@@ -142,9 +142,8 @@ def _note_mistyped(kb: FillingKb, table: Table, relations: Sequence[Relation], n
         near = get_close_matches(normalised(relation.name), columns, 1, LIKENESS)
         if near and relation.name not in table.columns:
             note(f"the table has no column {relation.name!r}, so it is added: did you mean {columns[near[0]]!r}?")
-        for word, meant in kb.unknown_words(" ".join(relation.query)).items():
-            advice = f": did you mean {meant!r}?" if meant else ""
-            note(f"no page has the word {word!r} of {relation.name!r}{advice}")
+        for word in kb.unknown_words(" ".join(relation.query)):
+            note(f"no page has the word {word!r} of {relation.name!r}")
     untuned = kb.untuned_relations(f"x [SEP] {text}" for relation in relations for text in relation.query)
     if untuned:
         note(f"the query encoder was not tuned on {', '.join(map(repr, untuned))}")

@@ -1,15 +1,13 @@
 """Value sets: a table, a file of claims, or gold data becomes the set of values of each subject and relation.
 
-Gold data are a wide table, triples (`subject`, `relation`, `object`, perhaps `aliases`), KILT lines, or files of LM-KBC
-and KnowledgeNet. A slot without a value is not scored, unless they say that there is none: an empty `object`, or
-LM-KBC's empty list.
+Gold data are a wide table, triples (`subject`, `relation`, `object`, perhaps `aliases`), or KILT lines. A slot without
+a value is not scored, unless triples say that there is none, with an empty `object`.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kbq.errors import EvaluationError
 from kbq.storage.rows import empty_markers
@@ -88,46 +86,8 @@ def _kilt(rows: Sequence[Row]) -> Sets:
             yield *slot, [(answer,) for answer in answers]
 
 
-def _lm_kbc(rows: Sequence[Row]) -> Sets:
-    """Read objects that are names, lists of equally good names (2022, 2026), or Q-numbers (2023, 2024)."""
-    for row in rows:
-        names, ids = row.get("ObjectEntities"), row.get("ObjectEntitiesID")
-        several = [one for one in (names, ids) if isinstance(one, list)]
-        if len({len(one) for one in several}) != 1:  # names without their numbers
-            several = several[:1]
-        values = [tuple(filter(None, chain.from_iterable(map(_names, one)))) for one in zip(*several, strict=True)]
-        yield row["SubjectEntity"], row["Relation"], [each for each in values if each]
-
-
-def _names(one: object) -> list[str]:
-    return list(map(str, one)) if isinstance(one, list) else [str(one)]
-
-
-def _knowledgenet(rows: Sequence[Row]) -> Sets:
-    """Read facts; the longest name of a subject in a document stands for all, objects with one URI are one value."""
-    for row in rows:
-        passages: Sequence[Mapping[str, Any]] = row["passages"]
-        relations = {
-            one["propertyId"]: one["propertyName"]
-            for each in passages
-            for one in each["exhaustivelyAnnotatedProperties"]
-        }
-        facts = [fact for each in passages for fact in each["facts"]]
-        names: dict[str, list[str]] = defaultdict(list)
-        for fact in facts:
-            for side in ("subject", "object"):
-                names[fact[f"{side}Uri"] or fact[f"{side}Text"]].append(fact[f"{side}Text"])
-        for fact in facts:
-            subject = max(names[fact["subjectUri"] or fact["subjectText"]], key=len)
-            objects = names[fact["objectUri"] or fact["objectText"]]
-            yield subject, relations[fact["propertyId"]], [tuple(dict.fromkeys(objects))]
-
-
 READERS: tuple[tuple[set[str], Callable[[Sequence[Row]], Sets]], ...] = (
     (CLAIM_COLUMNS, _claims),
     ({"subject", "relation", "object"}, _triples),
     ({"input", "output"}, _kilt),
-    ({"SubjectEntity", "Relation", "ObjectEntities"}, _lm_kbc),
-    ({"SubjectEntity", "Relation", "ObjectEntitiesID"}, _lm_kbc),
-    ({"passages", "documentId"}, _knowledgenet),
 )

@@ -12,7 +12,7 @@ def test_a_title_is_one_line_and_a_long_word_is_shortened() -> None:
     assert not any("\n" in line or "\t" in line for line in lines)
     assert "Tabs and lines" in lines[0]
     assert max(map(len, lines)) < 3000
-    assert len(unknown_word("", word, None)) < 200
+    assert len(unknown_word("", word)) < 200
 
 
 def test_a_whole_paragraph_is_evidence() -> None:

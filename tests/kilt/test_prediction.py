@@ -83,7 +83,7 @@ class FakeBase:
 
     def results(self, texts: Sequence[str], options: SearchOptions, spell: bool = False) -> Iterator[Result]:
         for text, answers in zip(texts, self.search(texts, options), strict=True):
-            yield Result(text, answers, options.min_probability, {}, True)
+            yield Result(text, answers, options.min_probability, (), True)
 
     def hit(self, text: str, page: int) -> Answer:
         answer = f"{text} {page}"

@@ -2,19 +2,21 @@
 
 import math
 import random
+import string
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kbq.corpus.pages import Page
 from kbq.dump.page_directory import Pages
 from kbq.dump.shards import Shard
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.serve.titles import MISTYPED, SIMILAR, TitleWords
-from kbq.words.spelling import edits
+from kbq.serve.titles import MISTYPED, SIMILAR, TitleWords, edits
 
 TITLES = [
     "Marie Curie",
@@ -130,3 +132,27 @@ def test_an_id_that_is_a_plain_number_is_a_candidate_and_no_match(model: Model, 
     words = words_in(KnowledgeBase.build(pages, tmp_path / "kb", model, bm25=False).shards)
     assert [(one.title, one.has_name) for one in words.pages("1984", 5)] == [("Bread", False)]
     assert [(one.title, one.has_name) for one in words.pages("300", 5)] == [("300", True), ("Abacus", False)]
+
+
+WORDS = st.text(string.ascii_lowercase, min_size=5, max_size=8)
+
+
+@given(WORDS, WORDS)
+def test_a_slip_can_be_undone_by_a_slip(word: str, other: str) -> None:
+    assert (other in edits(word)) == (word in edits(other))
+    assert all(abs(len(one) - len(word)) <= 1 for one in edits(word))
+
+
+def all_edits(word: str) -> set[str]:
+    """By definition: what differs in one place, lacks a letter or has one more, or has two neighbours swapped."""
+    places = range(len(word))
+    replaced = {word[:i] + letter + word[i + 1 :] for i in places for letter in string.ascii_lowercase}
+    shorter = {word[:i] + word[i + 1 :] for i in places}
+    longer = {word[:i] + letter + word[i:] for i in range(len(word) + 1) for letter in string.ascii_lowercase}
+    swapped = {word[:i] + word[i + 1] + word[i] + word[i + 2 :] for i in places[:-1]}
+    return (replaced | shorter | longer | swapped) - {word}
+
+
+@given(WORDS)
+def test_edits_are_all_of_them(word: str) -> None:
+    assert edits(word) == all_edits(word)

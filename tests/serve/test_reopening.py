@@ -74,7 +74,7 @@ def test_new_pages_are_found_and_no_request_is_lost(serve: Serve, folder: Path) 
     assert kb is not before
     assert kb.model is before.model  # the encoders stay
     assert service.query("Warsaw", k=3) == [
-        {"query": "Warsaw", "exact": True, "unknown_words": {}}
+        {"query": "Warsaw", "exact": True, "unknown_words": []}
         | {"answers": [answer.to_dict() for answer in KnowledgeBase.open(folder, device="cpu").query("Warsaw", 3)]}
     ]
 

@@ -138,7 +138,7 @@ def test_notes_go_to_standard_error(run: Run) -> None:
         "fill", "t.csv", "--subject", "name", "--relations", "plase of birth", "--out", "o.csv", "--json"
     )
     assert (status, json.loads(out)["cells"]) == (0, 1)
-    assert "no page has the word 'plase' of 'plase of birth': did you mean 'place'?" in err
+    assert "no page has the word 'plase' of 'plase of birth'" in err
     assert "1 cells of the table look like formulas of a spreadsheet, and are written as they were" in err
     assert "row 2: the query 'x [SEP] y [SEP] plase of birth' has 2 \"[SEP]\"" in err
 

@@ -165,7 +165,7 @@ def test_what_may_be_mistyped_is_said(sample: KnowledgeBase, people: Path) -> No
     sample.fill(people, ["plase of birth", "Place_of_birth"], subject="name", limit=1, note=said.append)
     assert said == [
         "the table has no column 'plase of birth', so it is added: did you mean 'place of birth'?",
-        "no page has the word 'plase' of 'plase of birth': did you mean 'place'?",
+        "no page has the word 'plase' of 'plase of birth'",
         "the table has no column 'Place_of_birth', so it is added: did you mean 'place of birth'?",
     ]
 

@@ -162,28 +162,6 @@ def test_random_files_have_the_scores_of_a_plain_reading_of_lm_kbcs_rules(
     assert column_means(of_relations) == macro_and_micro(found.relations)[0]  # type: ignore[arg-type]
 
 
-def fact(subject_uri: str, subject: str, object_uri: str, value: str) -> dict[str, str]:
-    names = ("propertyId", "subjectUri", "subjectText", "objectUri", "objectText")
-    return dict(zip(names, ("9", subject_uri, subject, object_uri, value), strict=True))
-
-
-LM_KBC = {"SubjectEntity": "Chad", "SubjectEntityID": "Q657", "Relation": "borders"}
-KNOWLEDGENET = {
-    "documentId": "7",
-    "passages": [
-        {
-            "exhaustivelyAnnotatedProperties": [{"propertyId": "9", "propertyName": "CHILD_OF"}],
-            "facts": [
-                fact("u1", "Ada Lovelace", "u2", "Byron"),
-                fact("u1", "She", "u2", "Lord Byron"),
-                fact("", "Max", "", "Eva"),
-            ],
-        },
-        {"exhaustivelyAnnotatedProperties": [{"propertyId": "5", "propertyName": "DATE_OF_BIRTH"}], "facts": []},
-    ],
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("content", "values"),
     [
@@ -193,12 +171,6 @@ KNOWLEDGENET = {
         ([{"id": "1", "input": "A [SEP] r",
            "output": [{"answer": "B"}, {"answer": "B", "provenance": []}, {"answer": "C"}]},
           {"id": "2", "input": "who?", "output": []}], {("a", "r"): [("B",), ("C",)]}),
-        ([LM_KBC | {"ObjectEntities": [["Libya", "State of Libya"], ["Niger"]]}],
-         {("chad", "borders"): [("Libya", "State of Libya"), ("Niger",)]}),
-        ([LM_KBC | {"ObjectEntities": ["Libya", 7]}], {("chad", "borders"): [("Libya",), ("7",)]}),
-        ([LM_KBC | {"ObjectEntities": []}], {("chad", "borders"): []}),
-        ([LM_KBC | {"ObjectEntitiesID": ["Q1016", "Q1032"]}], {("chad", "borders"): [("Q1016",), ("Q1032",)]}),
-        ([KNOWLEDGENET], {("ada lovelace", "child of"): [("Byron", "Lord Byron")], ("max", "child of"): [("Eva",)]}),
     ],
 )  # fmt: skip
 def test_gold_files_of_all_kinds(content: object, values: ValueSets, tmp_path: Path) -> None:
@@ -212,11 +184,6 @@ def test_gold_files_of_all_kinds(content: object, values: ValueSets, tmp_path: P
     [
         ("name,born\nA,x\n", "the table has no column 'subject' (it has 'name', 'born')"),
         ('{"input": 1, "output": []}\n', "gold has a line that differs from the others"),
-        (
-            '{"SubjectEntity": "a", "Relation": "b", "ObjectEntities": ["c"]}\n{"Relation": "b"}\n',
-            "gold has a line that",
-        ),
-        ('{"passages": [{}], "documentId": 1}\n', "gold has a line that differs from the others (KeyError"),
     ],
 )
 def test_a_bad_gold_file_is_one_sentence(content: str, said: str, tmp_path: Path) -> None:

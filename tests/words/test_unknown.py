@@ -1,0 +1,49 @@
+"""Unknown words: those of a subject that no page has, and those of a relation that the encoder does not have either."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbq.corpus.pages import Page, Paragraph
+from kbq.kb import KnowledgeBase
+from kbq.model.model import Model
+from kbq.words.bm25 import stems_of, words_of
+
+
+@pytest.fixture(scope="module")
+def kb(model: Model, tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBase:
+    texts = {"Marie Curie": "She was born in that place.", "Places": "A plate and a place.", "Łódź": "Die Straßen."}
+    pages = [Page(title, title, (Paragraph(0, text),)) for title, text in texts.items()]
+    folder = tmp_path_factory.mktemp("unknown") / "kb"
+    KnowledgeBase.build(pages[:1], folder, model)
+    return KnowledgeBase.build(pages[1:], folder, model, append=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        ("Marie Curie [SEP] plase of birth", ["plase"]),
+        ("Curei [SEP] born", ["Curei"]),
+        ("Marei Curie [SEP] bron", ["Marei", "bron"]),
+        ("Łodź [SEP] born", []),  # accents are no difference
+        ("Lodz [SEP] born", []),
+        ("Cúrie [SEP] born", []),
+        ("Qqzx Qqzx [SEP] Qqzx", ["Qqzx"]),
+        ("Marie Curie [SEP] river", []),  # no page has it, the encoder does
+    ],
+)
+def test_what_no_page_has_is_named(text: str, unknown: list[str], kb: KnowledgeBase) -> None:
+    assert kb.unknown_words(text) == unknown
+
+
+def test_where_there_are_no_words_nothing_is_said(pages: list[Page], model: Model, tmp_path: Path) -> None:
+    kb = KnowledgeBase.build(pages, tmp_path / "kb", model, bm25=False)
+    assert kb.unknown_words("Curei [SEP] bron") == []
+
+
+@given(st.lists(st.text("abcdeéılsyİßςΣ_ing1", min_size=1, max_size=7).map(str.lower), max_size=5))
+def test_stems_are_those_of_words_in_a_text(words: list[str]) -> None:
+    pairs = [(word, stem) for word, stems in zip(words, words_of(words), strict=True) for stem in stems]
+    assert list(zip(*stems_of(words), strict=True)) == pairs
