@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields
 from functools import cache
+from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -68,6 +69,9 @@ def check(record: Any, error: type[KbqError]) -> None:
         value = getattr(record, one.name)
         if value is None and one.is_optional:
             continue
+        if hasattr(value, "dtype") and isinstance(value, Real):  # NumPy's numbers are numbers, too
+            value = int(value) if isinstance(value, Integral) else float(value)
+            object.__setattr__(record, one.name, value)
         problem = _problem(one, value)
         if problem:
             raise error(f"{one.name} {problem}", is_usage=True)

@@ -29,7 +29,7 @@ from kbq.search.search import BATCH
 from kbq.storage.files import digest_of
 from kbq.storage.folders import make_folders
 from kbq.storage.locks import writing_alone
-from kbq.storage.records import Summed
+from kbq.storage.records import Summed, json_line
 from kbq.storage.writing import open_to_grow, remove_file, replacing, whole_lines, writing_to
 from kbq.text.answer_scores import normalise
 from kbq.text.markers import content_start
@@ -297,4 +297,4 @@ def _lines(file: BinaryIO) -> Iterator[Line]:
 
 
 def _write(file: BinaryIO, line: Line) -> None:
-    file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+    file.write(json_line(line).encode() + b"\n")

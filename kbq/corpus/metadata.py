@@ -8,6 +8,7 @@ from typing import Any
 
 from kbq.errors import CorpusError
 from kbq.storage.records import parsed_json
+from kbq.storage.rows import text_of
 from kbq.text.letters import clean_text
 
 DEEPEST = 50  # lists and objects in one another
@@ -41,7 +42,7 @@ def jsonable(fields: Mapping[Any, Any]) -> dict[str, object]:
             return {str(name): plain(inner, depth + 1) for name, inner in value.items()}
         if isinstance(value, list):
             return [plain(inner, depth + 1) for inner in value]
-        return str(value)
+        return text_of(value)
 
     return {str(name): plain(value) for name, value in fields.items()}
 

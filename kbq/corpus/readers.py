@@ -44,7 +44,7 @@ from kbq.storage.files import as_path
 from kbq.storage.lines import WHOLE, BadLine, Line, parse_json_lines, read_lines, refuse, source_name, whole_text
 from kbq.storage.progress import Note, unheard
 from kbq.storage.records import parsed_json
-from kbq.storage.rows import SUFFIXES, NumberedRow, read_rows
+from kbq.storage.rows import SUFFIXES, NumberedRow, read_rows, text_of
 from kbq.text.letters import clean_text, normal_form
 from kbq.text.markers import content_start
 
@@ -222,6 +222,7 @@ def _table_page(columns: CorpusColumns, row: Fields) -> Page:
     """Make a page of a row; without a column of ids, the title is the id."""
     title = _cell(row.get(columns.title)).strip()
     page_id = _cell(row[columns.id]) if columns.id in row else title
+    page_id = re.sub(r"^([0-9]+)\.0$", r"\1", page_id)  # as pandas writes whole numbers beside an empty cell
     others = {name: value for name, value in row.items() if value not in (None, "")}
     known = frozenset({columns.id, columns.title, columns.text})
     paragraphs = _paragraphs(blocks(_cell(row.get(columns.text))))
@@ -229,7 +230,7 @@ def _table_page(columns: CorpusColumns, row: Fields) -> Page:
 
 
 def _cell(value: object) -> str:
-    return "" if value is None else clean_text(re.sub(r"\r\n?", "\n", str(value)))
+    return clean_text(re.sub(r"\r\n?", "\n", text_of(value)))
 
 
 def _others(fields: Fields, known: frozenset[str]) -> Fields:
@@ -307,8 +308,12 @@ def _paragraphs(texts: Iterable[str]) -> tuple[Paragraph, ...]:
 
 
 def _page_id(value: object, name: str) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+    if (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and (isinstance(value, int) or value.is_integer())
+    ):
+        return text_of(value)
     if not isinstance(value, str) or not value.strip() or _NOT_IN_AN_ID.search(value.strip()):
         raise _wrong(name, value, "a whole number, or text without control characters")
     return normal_form("NFC", value.strip())

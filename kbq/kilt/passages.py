@@ -4,7 +4,6 @@ Source: arXiv 2109.08133 (top-k accuracy, MRR@20, P@20); containment as in DPR, 
 the JSON that DPR and Fusion-in-Decoder read.
 """
 
-import json
 import re
 import sys
 import unicodedata
@@ -18,6 +17,7 @@ from kbq.errors import EvaluationError
 from kbq.kilt.files import JsonObject, Problems, parse_records, refuse_missing, refuse_replacing, write_lines
 from kbq.kilt.records import PAGE, only_output, provenance_items, read_golds, score_of
 from kbq.kilt.report import Cell, ScoreTable
+from kbq.storage.records import json_line
 from kbq.text.letters import normal_form
 
 DEPTH = 20  # of MRR and of precision
@@ -132,7 +132,7 @@ def passage_of(item: JsonObject, rank: int, answers: Iterable[str]) -> Retrieved
 
 def export_for_readers(questions: Iterable[Question], path: Path) -> int:
     """Write the JSON array that DPR and Fusion-in-Decoder read, and return how many questions it has."""
-    entries = (json.dumps(asdict(question), ensure_ascii=False) for question in questions)
+    entries = (json_line(asdict(question)) for question in questions)
     lines = ("," * bool(number) + entry for number, entry in enumerate(entries))
     return write_lines(path, chain("[", lines, "]")) - 2
 

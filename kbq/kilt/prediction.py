@@ -7,7 +7,6 @@ only where they are the same.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from kbq.errors import KbqError, QueryError
 from kbq.kilt.task import Task
 from kbq.storage.files import as_path, file_digest, given, run_file
 from kbq.storage.lines import read_json_lines
-from kbq.storage.records import parsed_json
+from kbq.storage.records import json_line, parsed_json
 from kbq.storage.resuming import resumed
 from kbq.storage.writing import whole_lines
 
@@ -103,7 +102,7 @@ def predict_file(
             batch = queries[first : first + kb.batch_size]
             for prediction in predict(task, batch, kb, options, with_text):
                 without_pages += not prediction["output"][0]["provenance"]
-                file.write(json.dumps(prediction, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+                file.write(json_line(prediction).encode("utf-8", "backslashreplace") + b"\n")
             file.flush()
             report(first + len(batch), len(queries))
     untuned = kb.untuned_relations(query.input for query in queries)

@@ -1,7 +1,6 @@
 """API: the routes under /v1, whose requests and answers are JSON."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -22,6 +21,7 @@ from kbq.serve import bounds, schemas
 from kbq.serve.guard import refuse_host, refuse_key
 from kbq.serve.problems import DESCRIBED, RefusedError, document
 from kbq.serve.services import Services, WithServices
+from kbq.storage.records import json_line
 from kbq.tables.cells import subject_of
 from kbq.tables.options import FillOptions
 from kbq.tables.relations import Relation, relation_named
@@ -163,7 +163,7 @@ class AskedTable(FILLED):  # type: ignore[misc]
 async def fill(table: AskedTable, services: WithServices) -> StreamingResponse:
     """Fill a table: a line of JSON for each cell with its claims, as soon as it is asked; the last has the table."""
     cells = await filled(table, services)
-    lines = (without_surrogates(json.dumps(line, ensure_ascii=False)) + "\n" async for line in cells)
+    lines = (without_surrogates(json_line(line)) + "\n" async for line in cells)
     return StreamingResponse(lines, media_type=LINES)
 
 

@@ -23,6 +23,7 @@ from kbq.serve.problems import DESCRIBED, RefusedError
 from kbq.serve.services import WithServices
 from kbq.storage.folders import make_folders
 from kbq.storage.locks import lock
+from kbq.storage.records import json_line
 from kbq.storage.writing import open_to_grow, sync, sync_open, writing_to
 from kbq.tables.decisions import LONGEST, decision_of
 
@@ -102,7 +103,7 @@ def _line(fields: dict[str, Any]) -> bytes:
         if name in PLACE and not (len(value) <= LONGEST if isinstance(value, str) else 0 <= value <= LARGEST):
             raise KbqError(f"has a {name} that is too long, or no number of a place: leave it out")
     line |= {"object": decision.value, "page": line.get("page_id", "")}
-    return json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+    return json_line(line).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def _exchanged(path: Path, lines: Sequence[bytes], since: int) -> KeptDecisions:

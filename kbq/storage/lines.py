@@ -32,6 +32,7 @@ BadLine: TypeAlias = Callable[[KbqError], None]  # called with what is wrong; if
 
 LONGEST = WHOLE = LARGEST
 XZ_MEMORY = 2**28  # bytes: `xz -9` needs 65 MB, but a file may ask for 4 GB
+ZSTD_WINDOW = 28  # log2 of the bytes that a file may look back: --long has 27, and --ultra -22 as many
 SMALL, MOST_TIMES = 2**22, 100  # bytes that any file may be unpacked to, and times its size: texts reach a tenth
 
 _PER_LINE = "write one object {…} per line"
@@ -145,6 +146,9 @@ def _byte_lines(source: str, error: type[KbqError]) -> Iterator[tuple[int, bytes
     except _damage() as reason:
         if isinstance(reason, OSError) and reason.strerror:
             raise error(f"{name}: cannot be read ({reason.strerror}): check its path and permissions") from reason
+        if "requires too much memory" in str(reason):
+            what = f"it needs a window of more than {2**ZSTD_WINDOW >> 20} MB: unpack it with zstd -d --long=31"
+            raise error(f"{name}: {what}") from reason
         raise error(f"{name}:{number + 1}: compressed data is damaged ({reason}): download it again") from reason
 
 
@@ -226,8 +230,11 @@ def _decompressed(stream: io.BufferedReader, name: str, error: type[KbqError]) -
         return io.BufferedReader(_Xz(stream), io.DEFAULT_BUFFER_SIZE)
     if re.match(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", head):
         return bz2.BZ2File(stream)
-    if head.startswith(b"\x28\xb5\x2f\xfd"):
-        return cast(IO[bytes], _zstd().ZstdFile(stream))
+    # A file may begin with frames to skip, such as an index of its parts (0x184D2A5?).
+    if head.startswith(b"\x28\xb5\x2f\xfd") or re.match(rb"[\x50-\x5f]\x2a\x4d\x18", head):
+        zstd = _zstd()
+        options = {zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW}
+        return cast(IO[bytes], zstd.ZstdFile(stream, options=options))
     if head.startswith(b"PK\x03\x04"):
         return _only_member(stream, name, error)
     return stream

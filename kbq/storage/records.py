@@ -21,6 +21,7 @@ Record = TypeVar("Record")
 FORMAT, DIGEST = "format", "digest"
 LARGEST = 2**26  # bytes of a JSON file of kbq, or of a model
 DEEPEST = 100  # lists and objects in one another: what prints or writes them again uses the stack, too
+LINE_ENDS = {ord(letter): f"\\u{ord(letter):04x}" for letter in "\u0085\u2028\u2029"}
 TOO_DEEP = f"its lists are nested more than {DEEPEST} deep"
 
 
@@ -49,6 +50,17 @@ def parsed_json(text: str, constant: Callable[[str], Any] | None = None) -> Any:
     if is_too_deep(value):
         raise ValueError(TOO_DEEP)
     return value
+
+
+def json_line(value: object, default: Callable[[Any], Any] | None = None) -> str:
+    r"""Return JSON on one line, wherever a line may end: Python's `splitlines` also ends one at U+0085, U+2028, U+2029.
+
+    `default`: makes JSON of a value that it does not have. Lone surrogates stay.
+
+    >>> print(json_line({"a": "é\u2028"}))
+    {"a": "é\u2028"}
+    """
+    return json.dumps(value, ensure_ascii=False, default=default).translate(LINE_ENDS)
 
 
 def is_too_deep(value: Any) -> bool:

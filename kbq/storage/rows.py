@@ -4,10 +4,12 @@ Every table, triple, identifier, decision and gold value that kbq reads comes th
 """
 
 import csv
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -52,6 +54,7 @@ class Dialect:
     has_mark: bool = False  # a byte order mark
     quotes_all: bool = False  # not only what must be in quotation marks
     has_blanks: bool = False  # behind each delimiter
+    unnamed: int = 0  # columns at the end without names and values, as spreadsheets write them
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,24 @@ def read_rows(
     dialect = _dialect(header, suffix, has_mark, delimiter)
     values = _values(chain([header], pieces), name, dialect, error, number)
     return _separated(values, name, dialect, error, on_bad_row, has_header)
+
+
+def text_of(value: object) -> str:
+    """Return a cell's value as text: whole numbers without a point, dates in ISO 8601, and "" for no value.
+
+    >>> [text_of(value) for value in (1984.0, 0.5, 7, True, None, math.nan, "1.0", datetime(1934, 7, 4))]
+    ['1984', '0.5', '7', 'true', '', '', '1.0', '1934-07-04']
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    if isinstance(value, datetime):
+        is_day = value.time() == time() and value.tzinfo is None
+        return value.date().isoformat() if is_day else value.isoformat(" ")
+    return value.isoformat() if isinstance(value, date | time) else str(value)
 
 
 def empty_markers(texts: Iterable[str] = EMPTY) -> frozenset[str]:
@@ -194,14 +215,21 @@ def _separated(
     number, header = next(values)
     columns = tuple(header if has_header else map(str, range(len(header))))
     if has_header:
+        named = len(columns)
+        while named and not columns[named - 1].strip():
+            named -= 1
+        if 0 < named < len(columns) - 1:  # a single one may be numbers of rows
+            columns, dialect = columns[:named], replace(dialect, unnamed=len(columns) - named)
         refuse_repeated(name, columns, error)
 
     def numbered() -> Iterator[NumberedRow]:
         problems: list[str] = []
         for number, row in values if has_header else chain([(first_number, header)], values):
-            if len(row) > len(columns):
+            if len(row) > len(columns) + dialect.unnamed or any(map(str.strip, row[len(columns) :])):
                 advice = "put quotes around a value that holds one" if dialect.format == "csv" else "leave them out"
                 what = f"{len(row)} values for {len(columns)} columns, {dialect.delimiter!r} between them: {advice}"
+                if dialect.unnamed:
+                    what = f"a value is right of the last column that has a name, {columns[-1]!r}: name its column"
                 problem = error(f"{name}:{number}: {what}")
                 on_bad_row(problem) if on_bad_row else problems.append(str(problem))
             elif row:  # a blank line is not a row
@@ -222,7 +250,7 @@ def _xlsx(source: str, error: type[KbqError], on_bad_row: BadLine | None, has_he
     if has_header:
         _, cells = rows.pop(0)
         last = max(number for number, value in enumerate(cells) if value not in (None, ""))
-        columns = tuple("" if value is None else str(value) for value in cells[: last + 1])
+        columns = tuple(map(text_of, cells[: last + 1]))
         refuse_repeated(source, columns, error)
 
     def numbered() -> Iterator[NumberedRow]:

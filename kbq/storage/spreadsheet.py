@@ -7,7 +7,6 @@ import warnings
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -27,7 +26,7 @@ Merged = Mapping[int, Sequence[tuple[int, int, int]]]  # by row: columns and fir
 def read_xlsx(source: str) -> list[tuple[int, Cells]]:
     """Read the rows of a sheet that have a value, with their numbers: `t.xlsx`, or `t.xlsx#Sheet` of several sheets.
 
-    Dates are in ISO 8601, whole numbers are integers, and all cells of a merged one have its value. openpyxl only reads
+    Whole numbers are integers, and all cells of a merged one have its value. openpyxl only reads
     the rows: what else a sheet may have, such as links and notes, it would give a cell each, however many these are.
 
     Raises:
@@ -166,12 +165,6 @@ def _rows(path: Path, sheet: Any, formulas: Any, merged: Merged) -> list[tuple[i
 
 
 def _value(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.date().isoformat() if value.time() == time() else value.isoformat(" ")
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, timedelta):
-        return str(value)
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return int(value)
     return value

@@ -4,10 +4,11 @@ import json
 import math
 import re
 from collections.abc import Collection, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+from kbq.storage.rows import text_of
 from kbq.tables.claims import QuantityValue
 from kbq.tables.dates import date_of_cell
 from kbq.tables.values import normal_form
@@ -37,23 +38,21 @@ def texts_of(value: object, markers: Collection[str] = ()) -> list[str]:
     >>> texts_of("Paris | Rome"), texts_of(["Paris", 1815]), texts_of(None)
     (['Paris', 'Rome'], ['Paris', '1815'], [])
     """
-    parts = [] if is_empty(value) else value if isinstance(value, list) else str(value).split(SEPARATOR)
-    return [text for text in (str(part).strip() for part in parts) if not is_empty(text, markers)]
+    parts = [] if is_empty(value) else value if isinstance(value, list) else text_of(value).split(SEPARATOR)
+    return [text for text in (text_of(part).strip() for part in parts) if not is_empty(text, markers)]
 
 
 def shown(value: object) -> str:
     """Return a cell as one text.
 
-    >>> shown(None), shown(["Paris", "Rome"]), shown(1815), shown({"a": 1})
+    >>> shown(None), shown(["Paris", "Rome"]), shown(1815.0), shown({"a": 1})
     ('', 'Paris|Rome', '1815', '{"a": 1}')
     """
-    if isinstance(value, str):
-        return value
-    if is_empty(value):
-        return ""
+    if isinstance(value, str) or is_empty(value):
+        return value if isinstance(value, str) else ""
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return SEPARATOR.join(value)
-    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict | bool) else str(value)
+    return json.dumps(value, ensure_ascii=False, default=text_of) if isinstance(value, list | dict) else text_of(value)
 
 
 def subject_of(value: object) -> str:
@@ -84,9 +83,11 @@ def guarded(text: str) -> str:
 
 
 def for_spreadsheet(value: object) -> object:
-    """Return a number as it is, anything else as text."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and not is_empty(value)
-    return value if is_number else shown(value) or None
+    """Return a number, a truth value, a date or a time as it is, anything else as text."""
+    is_kept = isinstance(value, int | float | date | time | timedelta) and not is_empty(value)
+    has_zone = isinstance(value, datetime | time) and value.tzinfo is not None  # which XLSX has no cells for
+    is_early = isinstance(value, date) and value.year < 1900  # whose numbers Excel does not know
+    return value if is_kept and not has_zone and not is_early else shown(value) or None
 
 
 def as_arrow(values: Sequence[Any], kind: Any) -> Any:

@@ -1,6 +1,5 @@
 """Claims: what the text says of a subject and a relation, with probability and place; a file has one a line."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ import msgspec
 
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
-from kbq.storage.records import as_record, digest_of_bytes
+from kbq.storage.records import as_record, digest_of_bytes, json_line
 from kbq.storage.writing import replacing, writing_to
 from kbq.tables.options import Dates
 from kbq.text.letters import tidy
@@ -147,7 +146,7 @@ def written(claim: Claim, dates: Dates) -> str:
 
 def write_claims(path: Path, claims: Iterable[Claim]) -> None:
     """Replace a file of claims atomically."""
-    write_lines(path, (json.dumps(claim.to_dict(), ensure_ascii=False) for claim in claims))
+    write_lines(path, (json_line(claim.to_dict()) for claim in claims))
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

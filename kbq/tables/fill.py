@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from kbq.tables.cells import is_formula, shown
 from kbq.tables.claims import write_claims
 from kbq.tables.decisions import Decision, disputed, read_decisions
 from kbq.tables.filling import Filling, FillReport
+from kbq.tables.frames import table_of
 from kbq.tables.options import FillingKb, FillOptions
 from kbq.tables.outputs import table_format
 from kbq.tables.relations import Relation, relations_of
@@ -127,12 +127,7 @@ def _table(kb: FillingKb, table: str | Path | Iterable[Row] | None, subject: str
         return read_table(as_path(table, "the table"))
     if table is None:
         return Table(("page_id", subject), every_page(kb, subject)).all_filled()
-    rows: Any = table
-    if hasattr(rows, "to_dicts"):  # of polars
-        rows = rows.to_dicts()
-    elif hasattr(rows, "to_dict"):  # of pandas
-        rows = rows.to_dict("records")
-    return Table.of(rows)
+    return table_of(table, subject) or Table.of(table)
 
 
 def _note_mistyped(kb: FillingKb, table: Table, relations: Sequence[Relation], note: Note) -> None:

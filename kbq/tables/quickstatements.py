@@ -3,7 +3,6 @@
 Sources: magnusmanske/quickstatements, WikiMovimentoBrasil/quickstatements3 (parsers of V1).
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
+from kbq.storage.records import json_line
 from kbq.tables.cells import guarded
 from kbq.tables.claims import Claim, DateValue, QuantityValue, Source, write_lines
 from kbq.tables.relations import Relation, known_property, known_relations
@@ -39,7 +39,7 @@ def write_quickstatements(
         try:
             commands[command(claim, source, by_name.get(claim.relation), ids)] = None
         except KbqError as reason:
-            left_out.append(json.dumps({"reason": str(reason)} | claim.to_dict(), ensure_ascii=False))
+            left_out.append(json_line({"reason": str(reason)} | claim.to_dict()))
             if isinstance(reason, NoNumberError):
                 lacking.update(map(_one_line, _lacking(claim, by_name.get(claim.relation), ids)))
     write_lines(path, commands)

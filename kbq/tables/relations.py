@@ -33,7 +33,7 @@ from kbq.text.markers import SEPARATOR
 KNOWN = Path(__file__).with_name("known.toml")
 MARK = "@"  # before the name of a preset, or of a known relation
 USUAL = "usual"  # a preset
-LONGEST = 2**20  # characters of a file
+LONGEST, MOST_NAME = 2**20, 1000  # characters of a file, and of a name that may be one's
 WANTED = "write a table for each relation, such as [employer]"
 FILE_NAME = re.compile(r"\S+\.(?:ya?ml|json|jsonl|csv|tsv|txt|md|xlsx?|parquet|xml|ini|tml)", re.IGNORECASE)
 
@@ -78,7 +78,7 @@ def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> li
     for one in given(wanted, KbqError, "the relations are", "a list of names, or of files"):
         if isinstance(one, Relation):
             relations.append(one)
-        elif str(one).endswith(".toml"):
+        elif str(one).endswith(".toml") or _is_file(str(one)):
             relations += read_relations(Path(one))
         elif str(one).startswith(MARK):
             relations += [found for found in preset(str(one)) if found not in relations]
@@ -96,6 +96,13 @@ def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> li
         if count > 1:
             raise KbqError(f"relation {name!r} is given {count} times: once is enough")
     return relations
+
+
+def _is_file(name: str) -> bool:
+    """Whether a name is that of a file, or of a pipe such as /dev/fd/63, which a shell makes of <(…)."""
+    if len(name) > MOST_NAME or not re.search(r"[/\\.]", name):  # "employer" is a relation, whatever lies here
+        return False
+    return Path(name).is_file() or Path(name).is_fifo()
 
 
 def _are_several(name: str) -> bool:
@@ -217,7 +224,7 @@ def _problem(table: Mapping[str, Any]) -> tuple[str, str] | None:
         elif key == "min_probability" and not (type(value) in (int, float) and 0 <= value <= 1):
             advice = "write a number from 0 to 1"
         elif key == "property" and not (isinstance(value, str) and property_iri(value)):
-            advice = "write a P-number of Wikidata, or an IRI"
+            advice = "write a P-number of Wikidata, or a whole IRI"
         elif key == "query" and not (texts and all(isinstance(text, str) for text in texts)):
             advice = "write a text, or a list of texts"
         if advice:

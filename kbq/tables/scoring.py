@@ -18,7 +18,8 @@ from kbq.kilt.confidence import aurc, coverage_at
 from kbq.kilt.report import Cell, Form, ScoreTable
 from kbq.tables import dates
 from kbq.tables.claims import DateValue
-from kbq.tables.value_sets import Guesses, Names, ValueSets, read_guesses, read_value_sets
+from kbq.tables.tables import read_table
+from kbq.tables.value_sets import Guesses, Names, ValueSets, guesses_of, read_value_sets, value_sets_of
 from kbq.tables.values import keys_of
 
 ALL, RELATIONS = "all slots", "mean of relations"
@@ -117,7 +118,8 @@ def evaluate_table(filled: Path, gold: Path, subject: str = "subject", relations
     wanted = read_value_sets(gold, subject, relations)
     if not wanted:
         raise EvaluationError(f"{gold} has no value to compare with: fill in some that are right")
-    return scores_of(read_value_sets(filled, subject, relations), wanted, read_guesses(filled))
+    table = read_table(filled)
+    return scores_of(value_sets_of(table, filled, subject, relations), wanted, guesses_of(table))
 
 
 def scores_of(predicted: ValueSets, gold: ValueSets, guesses: Guesses | None = None) -> TableScores:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,8 @@ from kbq.errors import KbqError
 from kbq.storage.files import as_path, given
 from kbq.storage.lines import MARK
 from kbq.storage.parquet import NEEDS_PYARROW
-from kbq.storage.rows import NOTHING, SUFFIXES, Dialect, RowFormat, read_rows
+from kbq.storage.records import json_line
+from kbq.storage.rows import NOTHING, SUFFIXES, Dialect, RowFormat, read_rows, text_of
 from kbq.storage.spreadsheet import MOST_CHARACTERS, MOST_ROWS, NEEDS_OPENPYXL, write_xlsx
 from kbq.storage.writing import replacing, writing_to
 from kbq.tables.cells import as_arrow, for_spreadsheet, guarded, is_empty, is_formula, shown, subject_of
@@ -27,11 +27,13 @@ from kbq.text import html
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
     from kbq.tables.claims import Claim
 
 Row: TypeAlias = Mapping[str, Any]
 SHOWN = 20  # rows in a notebook
+PLAIN = (str, int, float, bool, type(None))
 CSV = Dialect()
 BREAKS = re.compile(r"[\t\r\n]+")  # TSV cannot hold them
 
@@ -68,6 +70,7 @@ class Table:
     before: Table | None = None  # the table that was filled
     dialect: Dialect = CSV  # of the file that it was read from
     arrow: Any = None  # the pyarrow.Table that it was read from
+    frame: Any = None  # the pandas.DataFrame that it was read from
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Table:
@@ -82,7 +85,7 @@ class Table:
             if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
                 raise KbqError(f"row {number} of the table is {row!r:.60}: give a mapping from columns to values")
             columns |= dict.fromkeys(row)
-        return cls(tuple(columns), several)
+        return cls(tuple(columns), [{name: plain(cell) for name, cell in row.items()} for row in several])
 
     def refuse_without(self, subject: str) -> None:
         """Raise KbqError if there is no such column of subjects."""
@@ -125,16 +128,30 @@ class Table:
         write_table(self, as_path(path, "path"), "xlsx")
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the table as a data frame.
+        """Return the table as a data frame: with the index, and the types, of the one that was filled.
 
         Raises:
             KbqError: pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError:
-            raise KbqError("to_pandas needs pandas: pip install pandas") from None
-        return pd.DataFrame([[row.get(name) for name in self.columns] for row in self.rows], columns=list(self.columns))
+        from kbq.tables.frames import to_pandas
+
+        if not find_spec("pandas"):
+            raise KbqError("to_pandas needs pandas: pip install pandas")
+        return to_pandas(self)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the table as one of Arrow, for polars, duckdb and others, with the types of the one that was filled.
+
+        Raises:
+            KbqError: pyarrow is not installed.
+        """
+        if not find_spec("pyarrow"):
+            raise KbqError(f"Arrow {NEEDS_PYARROW}")
+        return _arrow_of(self)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Give the rows to a library that reads Arrow's streams: `polars.DataFrame(table)`."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def _repr_html_(self) -> str:
         """Return the first rows for a notebook; a filled cell shows its evidence under the mouse."""
@@ -159,6 +176,18 @@ class Table:
         return f"Table({len(self.rows):,} rows, {len(self.columns):,} columns, {len(self.claims):,} claims)"
 
 
+def plain(value: Any) -> Any:
+    """Return a cell's value without NumPy's and pandas' own types; their missing values are None."""
+    if type(value) in PLAIN:
+        return None if value != value else value
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+        value = (value.astype("datetime64[us]") if value.dtype.kind == "M" else value).tolist()
+        return plain(value) if type(value) in PLAIN else value
+    return value
+
+
 def read_table(path: str | Path) -> Table:
     """Read a table in any form that `read_rows` reads.
 
@@ -180,13 +209,15 @@ def write_table(table: Table, path: Path, format: RowFormat) -> int:
     read = (table.before or table).dialect
     with writing_to(path, KbqError, goes_on=True), replacing(path) as partial:
         if format == "parquet":
-            _write_parquet(table, partial)
+            import pyarrow.parquet
+
+            pyarrow.parquet.write_table(_arrow_of(table), partial)
         elif format == "xlsx":
             cells = ([for_spreadsheet(row.get(column)) for column in table.columns] for row in table.rows)
             write_xlsx(partial, chain([table.columns], cells))
         elif format == "jsonl":
             with partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-                file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in table.rows)
+                file.writelines(json_line(row, text_of) + "\n" for row in table.rows)
         else:
             other = Dialect(format, "\t" if format == "tsv" else ",")
             return _write_separated(table, partial, read if read.format == format else other)
@@ -238,7 +269,7 @@ def refuse_unwritable(table: Table, format: RowFormat) -> None:
 
 def _line(texts: Sequence[str], dialect: Dialect) -> str:
     # A quotation mark must not open a cell that swallows the rows after it: other programs read TSV as they do CSV.
-    buffer = StringIO(newline="")
+    buffer, texts = StringIO(newline=""), [*texts, *[""] * dialect.unnamed]
     if dialect.has_blanks:  # after each delimiter, which csv writes as one letter
         must_be_quoted = re.compile(rf'^ |["\r\n{re.escape(dialect.delimiter)}]')
         cells = (f'"{text.replace(chr(34), chr(34) * 2)}"' if must_be_quoted.search(text) else text for text in texts)
@@ -257,9 +288,9 @@ def _of_header(columns: Sequence[str], dialect: Dialect) -> Dialect:
     return dialect if is_plain else replace(dialect, quotes_all=True)
 
 
-def _write_parquet(table: Table, path: Path) -> None:
+def _arrow_of(table: Table) -> Any:
+    """Return a table of Arrow; columns that it was read from keep their types if all values fit."""
     import pyarrow
-    import pyarrow.parquet
 
     arrow = table.arrow if table.before is None else table.before.arrow
     arrays = []
@@ -277,4 +308,4 @@ def _write_parquet(table: Table, path: Path) -> None:
         except (pyarrow.ArrowException, TypeError, OverflowError):  # values of several types
             texts = [None if value is None else shown(value) for value in values]
             arrays.append(pyarrow.array(texts, pyarrow.string()))
-    pyarrow.parquet.write_table(pyarrow.table(arrays, names=list(table.columns)), path)
+    return pyarrow.table(arrays, names=list(table.columns))

@@ -27,12 +27,16 @@ CLAIM_COLUMNS = {"subject", "relation", "value", "accepted"}
 
 
 def read_value_sets(path: Path, subject: str = "subject", relations: Sequence[str] = ()) -> ValueSets:
-    """Read the values of a file, by subject and relation.
+    """Read the values of a file, by subject and relation; see `value_sets_of`."""
+    return value_sets_of(read_table(path), path, subject, relations)
+
+
+def value_sets_of(table: Table, path: Path, subject: str, relations: Sequence[str]) -> ValueSets:
+    """Return the values of a table that was read, by subject and relation.
 
     `subject` and `relations`: the columns of a wide table, by default all others. Raises EvaluationError if a line does
     not fit the others.
     """
-    table = read_table(path)
     columns = set(table.columns)
     reader = next((reader for wanted, reader in READERS if wanted <= columns), None)
     found: ValueSets = defaultdict(list)
@@ -45,9 +49,8 @@ def read_value_sets(path: Path, subject: str = "subject", relations: Sequence[st
     return dict(found)
 
 
-def read_guesses(path: Path) -> Guesses:
-    """Read the best value of each slot from a file of claims, accepted or not, with its probability; else {}."""
-    table = read_table(path)
+def guesses_of(table: Table) -> Guesses:
+    """Return the best value of each slot among claims, accepted or not, with its probability; of a table, {}."""
     guesses: Guesses = {}
     if {*table.columns} >= CLAIM_COLUMNS:
         for row in table.rows:

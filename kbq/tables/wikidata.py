@@ -7,23 +7,43 @@ from pathlib import Path
 
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
-from kbq.storage.rows import read_rows
+from kbq.storage.rows import read_rows, text_of
 from kbq.tables.claims import Claim
 from kbq.text.letters import clean_text, normalised
 
 WIKIDATA = "http://www.wikidata.org"
-_SITE = r"(?:https?://www\.wikidata\.org/(?:wiki/(?:Property:)?|entity/|prop/(?:direct/)?))?"
+_SITE = (
+    r"(?:https?://www\.wikidata\.org/(?:wiki/(?:Property:)?|entity/|prop/(?:[a-z]+(?:-normalized)?/)?)"
+    r"|(?:wdtn?|wd|ps[nv]?|p|pq[nv]?|pr[nv]?|wdno|Property):)?"  # Source: prefixes of query.wikidata.org
+)
 _P_NUMBER, _Q_NUMBER = re.compile(_SITE + "(P[1-9][0-9]*)"), re.compile(_SITE + "(Q[1-9][0-9]*)")
 
 _PART = r"(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*"
-_IRI = re.compile(rf"(?!https?:)[A-Za-z][A-Za-z0-9+.-]*:{_PART}(?:#{_PART})?", re.ASCII)  # as a URI, strictly
+# As a URI, strictly; of schemes without "//", those that are registered and name things: another is a prefix.
+_IRI = re.compile(
+    rf"(?!https?:)(?:[A-Za-z][A-Za-z0-9+.-]*://|(?:urn|tag|info|ark|doi|mailto):){_PART}(?:#{_PART})?", re.ASCII
+)
+PREFIXES = {  # http://schema.org/ is not there: it is https://schema.org/, too. Source: prefix.cc
+    "dbo": "http://dbpedia.org/ontology/",
+    "dbp": "http://dbpedia.org/property/",
+    "dbr": "http://dbpedia.org/resource/",
+    "dc": "http://purl.org/dc/elements/1.1/",
+    "dcterms": "http://purl.org/dc/terms/",
+    "dct": "http://purl.org/dc/terms/",
+    "foaf": "http://xmlns.com/foaf/0.1/",
+    "geo": "http://www.w3.org/2003/01/geo/wgs84_pos#",
+    "owl": "http://www.w3.org/2002/07/owl#",
+    "rdf": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+    "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
+    "skos": "http://www.w3.org/2004/02/skos/core#",
+}
 URL = re.compile(rf"https?://(?:[\w.~-]|%[0-9A-Fa-f]{{2}})+(?::[0-9]*)?(?:[/?]{_PART})?(?:#{_PART})?", re.ASCII)
 
 
 def p_number(property: str) -> str:
-    """Return the P-number of a property, given as such or in an IRI of Wikidata; "" if it has none.
+    """Return the P-number of a property, given as such, with a prefix or in an IRI of Wikidata; "" if it has none.
 
-    >>> p_number("P19"), p_number("http://www.wikidata.org/entity/P19"), p_number("http://schema.org/birthPlace")
+    >>> p_number("wdt:P19"), p_number("http://www.wikidata.org/entity/P19"), p_number("http://schema.org/birthPlace")
     ('P19', 'P19', '')
     """
     found = _P_NUMBER.fullmatch(property)
@@ -31,13 +51,16 @@ def p_number(property: str) -> str:
 
 
 def property_iri(property: str) -> str:
-    """Return the IRI of a property, which is one, or has a P-number; "" if it is neither.
+    """Return the IRI of a property, which is one, begins with a known prefix, or has a P-number; "" if it is none.
 
-    >>> property_iri("P19"), property_iri("http://schema.org/birthPlace"), property_iri("birth place")
-    ('http://www.wikidata.org/prop/direct/P19', 'http://schema.org/birthPlace', '')
+    >>> property_iri("P19"), property_iri("dbo:birthPlace"), property_iri("x:birthPlace"), property_iri("birth place")
+    ('http://www.wikidata.org/prop/direct/P19', 'http://dbpedia.org/ontology/birthPlace', '', '')
     """
     if number := p_number(property):
         return f"{WIKIDATA}/prop/direct/{number}"
+    prefix, mark, name = property.partition(":")
+    if mark and prefix in PREFIXES:
+        property = PREFIXES[prefix] + name
     return property if URL.fullmatch(property) or _IRI.fullmatch(property) else ""
 
 
@@ -79,7 +102,7 @@ def read_ids(path: Path) -> dict[str, str]:
     """
     rows, problems = list[tuple[int, list[str]]](), list[str]()
     for number, read in read_rows(str(path), has_header=False).numbered:
-        given = [clean_text(str(value or "")) for value in read.values()]
+        given = [clean_text(text_of(value)) for value in read.values()]
         if any(name[:1] == " " and _Q_NUMBER.fullmatch(beside) for name, beside in pairwise(given)):
             advice = "put quotes around a name with a comma"
             problems.append(f"{path}:{number}: {given[0]!r:.60} and the text after its comma are two values: {advice}")

@@ -181,3 +181,61 @@ def test_a_quotation_mark_that_is_not_closed_does_not_fill_the_memory(
 def test_a_header_of_any_length_is_read(text: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(f"{text}\n1\n")
     assert [row for _, row in read_rows(str(tmp_path / "t.csv")).numbered] == [{text.partition(",")[0]: "1"}]
+
+
+@pytest.mark.parametrize("skipped", [b"\x50\x2a\x4d\x18", b"\x5f\x2a\x4d\x18"])
+def test_a_zstandard_file_may_begin_with_what_is_skipped(skipped: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv.zst"
+    path.write_bytes(skipped + b"\x04\x00\x00\x00abcd" + zstd(b"a,b\n1,2\n"))
+    assert [row for _, row in read_rows(str(path)).numbered] == [{"a": "1", "b": "2"}]
+
+
+@pytest.mark.parametrize(("window", "is_read"), [(27, True), (28, True), (31, False)])
+def test_a_zstandard_file_that_looks_too_far_back_is_named(window: int, is_read: bool, tmp_path: Path) -> None:
+    from backports import zstd  # type: ignore[import-not-found,unused-ignore]
+
+    options = zstd.CompressionParameter.window_log, zstd.CompressionParameter.enable_long_distance_matching
+    packed = zstd.ZstdCompressor(options=dict(zip(options, (window, 1), strict=True)))
+    path = tmp_path / "t.csv.zst"
+    path.write_bytes(packed.compress(b"a,b\n1,2\n") + packed.flush())
+    if is_read:
+        assert [row for _, row in read_rows(str(path)).numbered] == [{"a": "1", "b": "2"}]
+        return
+    with pytest.raises(KbqError, match=r"t\.csv\.zst: it needs a window of more than 256 MB: unpack it with zstd"):
+        list(read_rows(str(path)).numbered)
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "rows"),
+    [
+        (
+            "name,born,,\nAda,1815,,\n,,,\n",
+            ("name", "born"),
+            [{"name": "Ada", "born": "1815"}, {"name": "", "born": ""}],
+        ),
+        ('"name";"";" "\n"Ada";"";""\n', ("name",), [{"name": "Ada"}]),
+        ("name\tborn\t\t\nAda\t1815\n", ("name", "born"), [{"name": "Ada", "born": "1815"}]),
+        ("name,\nAda,7\n", ("name", ""), [{"name": "Ada", "": "7"}]),  # one without a name
+    ],
+)
+def test_columns_at_the_end_without_names_and_values_are_none(
+    content: str, columns: tuple[str, ...], rows: list[dict[str, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "t").write_text(content)
+    found = read_rows(str(tmp_path / "t"))
+    assert (found.columns, [row for _, row in found.numbered]) == (columns, rows)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("name,born,,\nAda,,,x\n", "t:2: a value is right of the last column that has a name, 'born': name its column"),
+        ("name,,,born\nAda,,,x\n", "t has 2 columns '': give each its own name"),
+        ("name,born\nAda,,,x\n", "t:2: 4 values for 2 columns, ',' between them: put quotes around"),
+    ],
+)
+def test_a_value_without_a_name_is_refused(content: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "t").write_text(content)
+    with pytest.raises(KbqError) as caught:
+        list(read_rows(str(tmp_path / "t")).numbered)
+    assert said in "\n".join([str(caught.value), *caught.value.problems])

@@ -35,9 +35,32 @@ def test_values_are_those_that_a_person_sees(tmp_path: Path) -> None:
     table = read_table(path)
     assert table.columns == ("name", "born", "at", "n")
     assert [list(row.values()) for row in table.rows] == [
-        ["Ann", "1851-03-01", "2000-01-02 03:04:00", 5], ["Bob", "01:02:00", 0.5, True],
-        ["Łódź 👩‍🔬", '="x"', "'", None],
+        ["Ann", datetime.datetime(1851, 3, 1), datetime.datetime(2000, 1, 2, 3, 4), 5],
+        ["Bob", datetime.time(1, 2), 0.5, True], ["Łódź 👩‍🔬", '="x"', "'", None],
     ]  # fmt: skip
+    write_table(table, tmp_path / "t.csv", "csv")
+    assert (tmp_path / "t.csv").read_text("utf-8").splitlines()[1:3] == [
+        "Ann,1851-03-01,2000-01-02 03:04:00,5", "Bob,01:02:00,0.5,true",
+    ]  # fmt: skip
+
+
+def test_types_are_kept(tmp_path: Path) -> None:
+    zone = datetime.UTC
+    rows: list[Any] = [
+        "a", 0.25, 7, 1984.0, True, datetime.datetime(1934, 7, 4), datetime.datetime(2000, 1, 2, 3, 4),
+        datetime.date(2001, 5, 6), datetime.time(1, 2), datetime.timedelta(hours=30), None,
+        datetime.datetime(2000, 1, 1, tzinfo=zone), datetime.date(1867, 11, 7),
+    ]  # fmt: skip
+    names = tuple(map(str, range(len(rows))))
+    write_table(Table(names, [dict(zip(names, rows, strict=True))]), tmp_path / "t.xlsx", "xlsx")
+    (found,) = [list(row.values()) for row in read_table(tmp_path / "t.xlsx").rows]
+    assert found == [
+        "a", 0.25, 7, 1984, True, datetime.datetime(1934, 7, 4), datetime.datetime(2000, 1, 2, 3, 4),
+        datetime.datetime(2001, 5, 6), datetime.time(1, 2), datetime.timedelta(hours=30), None,
+        "2000-01-01 00:00:00+00:00", "1867-11-07",
+    ]  # fmt: skip
+    write_table(read_table(tmp_path / "t.xlsx"), tmp_path / "again.xlsx", "xlsx")
+    assert [list(row.values()) for row in read_table(tmp_path / "again.xlsx").rows] == [found]
 
 
 def test_merged_cells_have_their_value_and_a_sheet_is_named(tmp_path: Path) -> None:
@@ -169,10 +192,10 @@ def test_what_is_written_is_read_as_it_was_and_computes_nothing(tmp_path: Path) 
     table.to_excel(tmp_path / "t.xlsx")
     sheet = openpyxl.load_workbook(tmp_path / "t.xlsx").active
     assert [[cell.data_type for cell in row] for row in sheet.iter_rows(min_row=2)] == [
-        ["s", "n", "s"], ["s", "n", "n"], ["s", "s", "n"],
+        ["s", "n", "s"], ["s", "n", "n"], ["s", "b", "n"],
     ]  # fmt: skip
     assert [list(row.values()) for row in read_table(tmp_path / "t.xlsx").rows] == [
-        ["=1+1", 5, "x|y"], [" bell\nline", None, 0.5], ["@x", "true", None],
+        ["=1+1", 5, "x|y"], [" bell\nline", None, 0.5], ["@x", True, None],
     ]  # fmt: skip
     assert write_table(table, tmp_path / "again.xlsx", "xlsx") == 0
     with pytest.raises(KbqError, match=r"t.xlsx would be CSV, not xlsx: use to_excel"):

@@ -95,6 +95,12 @@ def test_a_page_as_a_value_meets_a_subject_of_its_title(tmp_path: Path) -> None:
     "name",
     [
         "P569",
+        "wdt:P569",
+        "wd:P569",
+        "p:P569",
+        "ps:P569",
+        "Property:P569",
+        "http://www.wikidata.org/prop/statement/P569",
         "http://www.wikidata.org/prop/direct/P569",
         "http://www.wikidata.org/entity/P569",
         "https://www.wikidata.org/wiki/Property:P569",
@@ -106,7 +112,19 @@ def test_every_name_of_a_property_of_wikidata(tmp_path: Path, name: str) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["birthdate", " ", "P0", "http://x y", "http://x/<a>", "http://x/\ud800", "p569", "http://x/#a#b"]
+    "name",
+    [
+        "birthdate",
+        " ",
+        "P0",
+        "http://x y",
+        "http://x/<a>",
+        "http://x/\ud800",
+        "p569",
+        "http://x/#a#b",
+        "schema:x",
+        "ex:P569",
+    ],
 )
 def test_a_property_that_is_no_iri_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(KbqError, match=r"the property of relation 'date of birth' is .*: write a P-number of Wikidata"):

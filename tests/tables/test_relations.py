@@ -1,11 +1,14 @@
 """Relations: a file of them is read, and what is wrong in it is named by line and key."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from kbq.errors import KbqError
 from kbq.tables.relations import Relation, relations_of
+from kbq.tables.wikidata import property_iri
 
 FILE = """
 ["place of birth"]
@@ -41,11 +44,11 @@ def test_names_and_files_make_relations(tmp_path: Path) -> None:
         ('"many"', '"some"', ":11: children: values is 'some': choose from one, many"),
         ('"page"', '"entity"', ":7: place of birth: type is 'entity': choose from text, page, date, quantity"),
         ("0.7", "70", ":12: children: min_probability is 70: write a number from 0 to 1"),
-        ('"P19"', "19", ":8: place of birth: property is 19: write a P-number of Wikidata, or an IRI"),
+        ('"P19"', "19", ":8: place of birth: property is 19: write a P-number of Wikidata, or a whole IRI"),
         (
             "P19",
             "birth place",
-            ":8: place of birth: property is 'birth place': write a P-number of Wikidata, or an IRI",
+            ":8: place of birth: property is 'birth place': write a P-number of Wikidata, or a whole IRI",
         ),
         ('"born in"', "1", ":3: place of birth: query is ['place of birth', 1]: write a text, or a list of texts"),
         ("[children]", "employer = 1\n[children]", ":10: place of birth: key 'employer' is unknown: choose from"),
@@ -116,3 +119,33 @@ def test_bad_relations_are_one_sentence(names: list[str], said: str) -> None:
     with pytest.raises(KbqError) as caught:
         relations_of(names)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("property", "iri"),
+    [
+        ("wdt:P19", "http://www.wikidata.org/prop/direct/P19"),
+        ("pq:P19", "http://www.wikidata.org/prop/direct/P19"),
+        ("dbo:birthPlace", "http://dbpedia.org/ontology/birthPlace"),
+        ("dbp:birthPlace", "http://dbpedia.org/property/birthPlace"),
+        ("foaf:name", "http://xmlns.com/foaf/0.1/name"),
+        ("dcterms:creator", "http://purl.org/dc/terms/creator"),
+        ("urn:isbn:1", "urn:isbn:1"),
+        ("ftp://example.org/x", "ftp://example.org/x"),
+        ("schema:spouse", ""),  # of http or https
+        ("ex:spouse", ""),
+        ("wdt:spouse", ""),
+        ("dbo:birth place", ""),
+    ],
+)
+def test_known_prefixes_are_expanded_and_others_refused(property: str, iri: str) -> None:
+    assert property_iri(property) == iri
+
+
+def test_relations_are_read_from_a_pipe_and_from_any_file(tmp_path: Path) -> None:
+    (tmp_path / "relations.txt").write_text("[employer]\n")
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit((tmp_path / "pipe").write_text, '[spouse]\nvalues = "many"\n')
+        found = relations_of([str(tmp_path / "relations.txt"), str(tmp_path / "pipe")])
+    assert [(one.name, one.values) for one in found] == [("employer", "one"), ("spouse", "many")]

@@ -1,9 +1,11 @@
 """Scoring: sets of values against gold sets, with numbers that were computed by hand."""
 
 import json
+import os
 import random
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -133,17 +135,21 @@ def test_random_files_have_the_scores_of_a_plain_reading_of_lm_kbcs_rules(
     def written(name: str) -> str:
         return rng.choice((name, name.upper(), f" {name}.", f"{name}\u0301", f"({name})"))
 
-    gold, filled, by_relation = [], [], dict[str, list[tuple[int, int, int]]]()
+    gold: list[dict[str, Any]] = []
+    filled: list[dict[str, Any]] = []
+    by_relation = dict[str, list[tuple[int, int, int]]]()
     for number in range(rng.randint(1, 25)):
-        slot = {"SubjectEntity": f"s{number}", "Relation": rng.choice(("borders", "awards", "capital"))}
+        slot: dict[str, Any] = {"subject": f"s{number}", "relation": rng.choice(("borders", "awards", "capital"))}
         aliases = {tuple(sorted(rng.sample("abcdef", rng.randint(1, 3)))) for _ in range(rng.randint(0, 4))}
         values = [[*map(written, names)] for names in sorted(aliases)]  # some names are those of several values
         predicted = [written(name) for name in rng.choices("abcdefgh", k=rng.randint(0, 3))]
-        gold.append(slot | {"ObjectEntities": values})
-        by_relation.setdefault(slot["Relation"], []).append(as_lm_kbc_scores(predicted, values))
+        gold += [dict[str, Any](slot) | {"object": names[0], "aliases": names[1:]} for names in values] or [
+            slot | {"object": None}
+        ]
+        by_relation.setdefault(slot["relation"], []).append(as_lm_kbc_scores(predicted, values))
         if predicted or rng.random() < 0.5:  # what is not there has no value
-            filled.append(slot | {"ObjectEntities": predicted})
-    filled.append({"SubjectEntity": "not asked for", "Relation": "borders", "ObjectEntities": ["a"]})
+            filled += [slot | {"object": name} for name in predicted] or [slot | {"object": None}]
+    filled.append({"subject": "not asked for", "relation": "borders", "object": "a"})
     found = evaluate_table(write_json_lines("filled.jsonl", *filled), write_json_lines("gold.jsonl", *gold))
 
     def macro_and_micro(scores: SetScores) -> tuple[Any, Any]:
@@ -218,3 +224,12 @@ def test_a_filled_table_and_its_claims_have_the_same_scores(
     damaged = write_json_lines("d.jsonl", claim | {"value": "q"})
     with pytest.raises(EvaluationError, match=r"d\.jsonl has a line that differs"):
         read_value_sets(damaged)
+
+
+def test_both_files_may_be_pipes(tmp_path: Path) -> None:
+    for name in ("filled", "gold"):
+        os.mkfifo(tmp_path / name)
+    with ThreadPoolExecutor(2) as pool:
+        for name in ("filled", "gold"):
+            pool.submit((tmp_path / name).write_text, "subject,r\nA,x\n")
+        assert evaluate_table(tmp_path / "filled", tmp_path / "gold").all.f1 == 1.0

@@ -21,7 +21,7 @@ from kbq.errors import KbqError
 from kbq.storage import files as storage_files
 from kbq.storage import lines
 from kbq.storage import rows as row_reader
-from kbq.tables.cells import as_arrow, is_formula, texts_of
+from kbq.tables.cells import as_arrow, is_formula, subject_of, texts_of
 from kbq.tables.tables import Table, read_table, refuse_unwritable, write_table
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -255,7 +255,7 @@ def test_a_table_of_rows() -> None:
             Table.of(rows)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("value", "texts"), [("|a| b", ["a", "b"]), (1815, ["1815"]), ([None, "x"], ["None", "x"])])
+@pytest.mark.parametrize(("value", "texts"), [("|a| b", ["a", "b"]), (1815, ["1815"]), ([None, "x"], ["x"])])
 def test_the_values_of_a_cell(value: object, texts: list[str]) -> None:
     assert texts_of(value) == texts
 
@@ -290,3 +290,26 @@ def test_what_is_filled_into_parquet_has_the_type_of_its_column_where_it_can(
     }  # fmt: skip
     found = as_arrow([None, value], types.get(kind) or getattr(pyarrow, kind)())
     assert (found and found.to_pylist()) == (None if stored is None else [None, stored])
+
+
+def test_empty_columns_at_the_end_go_back_as_they_were(file: Callable[..., Path], tmp_path: Path) -> None:
+    before = read_table(file("t.csv", b"name,born,,\nAda,,,\n,,,\n"))
+    rows = [dict(row) | {"died": "x"} for row in before.rows]
+    table = replace(before, columns=(*before.columns, "died"), rows=rows, before=before)
+    write_table(table, tmp_path / "out.csv", "csv")
+    assert (tmp_path / "out.csv").read_text() == "name,born,died,,\nAda,,x,,\n,,x,,\n"
+
+
+def test_whole_numbers_are_whole(file: Callable[..., Path], tmp_path: Path) -> None:
+    table = read_table(file("t.jsonl", b'{"subject": 1984.0, "n": [1.0, 2.5], "x": 0.5}\n'))
+    assert subject_of(table.rows[0]["subject"]) == "1984"
+    assert texts_of(table.rows[0]["n"]) == ["1", "2.5"]
+    write_table(table, tmp_path / "o.csv", "csv")
+    assert (tmp_path / "o.csv").read_text() == 'subject,n,x\n1984,"[1.0, 2.5]",0.5\n'
+
+
+def test_json_lines_end_at_line_feeds_alone(tmp_path: Path) -> None:
+    text = "a\u0085b\u2028c\u2029d\x0be\x1cf"
+    write_table(Table(("t",), [{"t": text}]), tmp_path / "o.jsonl", "jsonl")
+    (line,) = (tmp_path / "o.jsonl").read_text("utf-8").splitlines()
+    assert json.loads(line) == {"t": text}
