@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias, Typ
 from kbq.errors import CorpusError, QueryError
 from kbq.options import Option, check
 from kbq.text.encodings import check_encoding
+from kbq.text.letters import tidy
 
 CorpusFormat: TypeAlias = Literal["auto", "kilt", "jsonl", "squad", "dpr", "text", "table"]
 TitleFrom: TypeAlias = Literal["auto", "heading", "metadata", "name"]
@@ -154,7 +155,7 @@ class PredictWords(SearchWords, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A phrase found for a query, with its evidence: `text == context[start:end]`.
+    """A phrase found for a query, with its evidence: `text` is `context[start:end]`, tidied (see `letters`).
 
     A search by words alone finds no phrase: the whole paragraph is the answer.
     """
@@ -170,6 +171,9 @@ class Answer:
     unit: tuple[int, int]  # characters of the retrieved unit (phrase, sentence, paragraph) in it
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)  # of the page, as its corpus has them
     probability: float | None = None  # the chance that it is right, from 0 to 1; None where no calibration fits
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", tidy(self.text))
 
     @property
     def place(self) -> tuple[str, int, int, int]:
@@ -189,7 +193,7 @@ class Answer:
     def to_dict(self, context: int = CONTEXT) -> dict[str, object]:
         """Return the answer as `kbq query --json` prints it: flat, with part of its paragraph, and `metadata` if any.
 
-        `text == context[start - context_start : end - context_start]`.
+        `text` is `context[start - context_start : end - context_start]`, with one blank for any white space.
 
         Args:
             context: characters on either side of the answer; see `window`.

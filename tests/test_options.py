@@ -71,7 +71,14 @@ def test_words_of_the_library_are_the_fields_of_the_records() -> None:
     assert {*get_type_hints(FillWords)} == names[FillOptions] | ranks | {"backend", "calibration"}
     told = {"report", "report_stage", "note"}
     assert BuildWords.__optional_keys__ == names[BuildOptions] | told
-    assert UpdateWords.__optional_keys__ == told | {"format", "columns", "workers", "skip_bad_lines", "dry_run"}
+    assert UpdateWords.__optional_keys__ == told | {
+        "format",
+        "columns",
+        "documents",
+        "workers",
+        "skip_bad_lines",
+        "dry_run",
+    }
     assert {*get_type_hints(FinetuningWords)} == {one.name for one in declared(FinetuningSettings)}
 
 

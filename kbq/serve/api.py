@@ -1,6 +1,7 @@
 """API: the routes under /v1, whose requests and answers are JSON."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace

@@ -16,7 +16,20 @@ from kbq.text.letters import clean_text
 
 SEPARATOR = "|"  # between the values of a cell
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")  # how a cell begins that a spreadsheet computes. Source: OWASP
+PLAIN = (str, int, float, bool, type(None))
 NUMBER = re.compile(r" *[+-]?\d[\d.,\s]*%?")
+
+
+def plain(value: Any) -> Any:
+    """Return a cell's value without NumPy's and pandas' own types; their missing values are None."""
+    if type(value) in PLAIN:
+        return None if value != value else value
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+        value = (value.astype("datetime64[us]") if value.dtype.kind == "M" else value).tolist()
+        return plain(value) if type(value) in PLAIN else value
+    return value
 
 
 def is_empty(value: object, markers: Collection[str] = ()) -> bool:

@@ -56,6 +56,9 @@ class Alternative:
     sentence: str = ""
     sentence_start: Count = 0
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", tidy(self.value))
+
     @classmethod
     def of(cls, claim: "Claim") -> Self:
         """Turn a claim into an alternative."""
@@ -64,9 +67,9 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One value of one cell; `value` is the text exactly as it is in the source: paragraph[start:end].
+    """One value of one cell; `value` is the text of the source, paragraph[start:end], tidied (see `letters`).
 
-    `sentence` holds it: `value == sentence[start - sentence_start : end - sentence_start]`.
+    `sentence` holds it, as it is there: sentence[start - sentence_start : end - sentence_start].
     """
 
     subject: str
@@ -87,9 +90,12 @@ class Claim:
     alternatives: tuple[Alternative, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of the page, as its corpus has them
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", tidy(self.value))
+
     @property
     def parts(self) -> tuple[str, str, str]:
-        """The sentence: the text before the value, the value, and the text after it."""
+        """The sentence: the text before the value, the value as it is there, and the text after it."""
         start, end = self.start - self.sentence_start, self.end - self.sentence_start
         return self.sentence[:start], self.sentence[start:end], self.sentence[end:]
 
@@ -115,7 +121,7 @@ class Claim:
         if unknown:
             raise ValueError(f"field {unknown[0]!r} is unknown")
         claim = as_record(fields, cls)
-        if claim.start < claim.sentence_start or claim.parts[1] != claim.value:
+        if claim.start < claim.sentence_start or tidy(claim.parts[1]) != claim.value:
             raise ValueError(f"value {claim.value!r:.60} is not at its place in the sentence")
         return claim
 
@@ -139,9 +145,9 @@ def written(claim: Claim, dates: Dates) -> str:
             Julian dates, which neither can express.
     """
     if dates == "text" or not isinstance(claim.normal, DateValue) or claim.normal.julian:
-        return tidy(claim.value)
+        return claim.value
     edtf = claim.normal.edtf
-    return edtf if dates == "edtf" or re.fullmatch(r"-?[0-9]{4}(-[0-9]{2}){0,2}", edtf) else tidy(claim.value)
+    return edtf if dates == "edtf" or re.fullmatch(r"-?[0-9]{4}(-[0-9]{2}){0,2}", edtf) else claim.value
 
 
 def write_claims(path: Path, claims: Iterable[Claim]) -> None:

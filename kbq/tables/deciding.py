@@ -122,7 +122,8 @@ class Decider:
         values: list[_Value] = []
         for answer, meaning in answers:
             around = answer.context[max(0, answer.start - AROUND) : answer.start], answer.context[answer.end :][:AROUND]
-            normal = self.normal(answer.text, relation, *around)
+            # As it is written there: a narrow blank in a number, say.
+            normal = self.normal(answer.context[answer.start : answer.end], relation, *around)
             keys: list[object] = [normalised(answer.text), ("means", meaning), *([] if normal is None else [normal])]
             value = next((by_key[key] for key in keys if key in by_key), None)
             if value is None:

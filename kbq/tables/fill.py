@@ -16,7 +16,6 @@ from kbq.tables.cells import is_formula, shown
 from kbq.tables.claims import write_claims
 from kbq.tables.decisions import Decision, disputed, read_decisions
 from kbq.tables.filling import Filling, FillReport
-from kbq.tables.frames import table_of
 from kbq.tables.options import FillingKb, FillOptions
 from kbq.tables.outputs import table_format
 from kbq.tables.relations import Relation, relations_of
@@ -127,7 +126,7 @@ def _table(kb: FillingKb, table: str | Path | Iterable[Row] | None, subject: str
         return read_table(as_path(table, "the table"))
     if table is None:
         return Table(("page_id", subject), every_page(kb, subject)).all_filled()
-    return table_of(table, subject) or Table.of(table)
+    return table if isinstance(table, Table) else Table.of_frame(table, subject) or Table.of(table)
 
 
 def _note_mistyped(kb: FillingKb, table: Table, relations: Sequence[Relation], note: Note) -> None:

@@ -1,39 +1,45 @@
-"""Data frames: pandas, polars and Arrow become tables, and tables become data frames with the types that they had."""
+"""Data frames: pandas, polars and Arrow become rows, and rows become data frames with the types that they had."""
 
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from kbq.errors import KbqError
 from kbq.storage.parquet import NEEDS_PYARROW, refuse_repeated
-from kbq.tables.cells import as_arrow
-from kbq.tables.tables import Table, plain
+from kbq.tables.cells import as_arrow, plain
 
 NAME = "the data frame"
 
 
-def table_of(given: Any, subject: str) -> Table | None:
-    """Return the table of a data frame, or of a series, which is a column of subjects; None for rows.
+class Frame(NamedTuple):
+    """The rows of a data frame, and what it was."""
+
+    columns: tuple[str, ...]
+    rows: list[dict[str, Any]]
+    pandas: Any = None  # a pandas.DataFrame
+    arrow: Any = None  # a pyarrow.Table
+
+
+def read_frame(given: Any, subject: str) -> Frame | None:
+    """Return the rows of a data frame, or of a series, which is a column of subjects; None for anything else.
 
     Raises KbqError if a column has no name of its own, or a frame that is not of pandas is given without pyarrow.
     """
-    if isinstance(given, Table):
-        return given
     pandas = sys.modules.get("pandas")
     if pandas and isinstance(given, pandas.Series | pandas.Index):
         given = given.to_frame(name=subject)
     if pandas and isinstance(given, pandas.DataFrame):
         _refuse_names(list(given.columns))
-        columns = [map(plain, given[name].astype(object)) for name in given.columns]
-        rows = [dict(zip(given.columns, cells, strict=True)) for cells in zip(*columns, strict=True)]
-        return Table(tuple(given.columns), rows, frame=given)
+        cells = zip(*(map(plain, given[name].astype(object)) for name in given.columns), strict=True)
+        return Frame(tuple(given.columns), [dict(zip(given.columns, one, strict=True)) for one in cells], pandas=given)
     given = given.collect() if hasattr(given, "collect_schema") and hasattr(given, "collect") else given  # lazy
     protocols = "__arrow_c_stream__", "__arrow_c_array__", "__dataframe__"
     if not any(hasattr(given, name) for name in protocols):
         return None
     arrow = _arrow_of(given, subject)
     _refuse_names(arrow.column_names)
-    return Table(tuple(arrow.column_names), [*map(_plain_row, arrow.to_pylist())], arrow=arrow)
+    rows = [{name: plain(value) for name, value in row.items()} for row in arrow.to_pylist()]
+    return Frame(tuple(arrow.column_names), rows, arrow=arrow)
 
 
 def _refuse_names(names: Sequence[object]) -> None:
@@ -41,10 +47,6 @@ def _refuse_names(names: Sequence[object]) -> None:
         if not isinstance(name, str):
             raise KbqError(f"{NAME} has a column {name!r:.60}: give it a text as its name")
     refuse_repeated(NAME, [str(name) for name in names])
-
-
-def _plain_row(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: plain(value) for name, value in row.items()}
 
 
 def _arrow_of(given: Any, subject: str) -> Any:
@@ -64,23 +66,19 @@ def _arrow_of(given: Any, subject: str) -> Any:
         raise KbqError(f"{NAME} cannot be read ({error!s:.80}): give rows, or a data frame of pandas") from None
 
 
-def to_pandas(table: Table) -> Any:
-    """Return a data frame: of one that was given, with its index, and its types wherever a value fits them."""
+def to_pandas(columns: Mapping[str, Sequence[Any] | None], given: Any) -> Any:
+    """Return a data frame of some columns; of one that was given, with its index and its types where values fit.
+
+    `columns`: by name, in order; None: as in the given one.
+    """
     import pandas
 
-    given = (table.before or table).frame
-    frame = pandas.DataFrame(index=range(len(table.rows))) if given is None else given.copy()
-    columns = {}
-    for name in table.columns:
-        old = None if given is None or name not in given.columns else given[name]
-        if old is None or any(table.is_filled(row, name) for row in range(len(table.rows))):
-            columns[name] = _array([row.get(name) for row in table.rows], old)
-    known = [name for name in table.columns if given is not None and name in given.columns]
-    for name in known:
-        if name in columns:
-            frame[name] = columns.pop(name)
-    added = pandas.DataFrame(columns, index=frame.index, columns=list(columns))
-    return added if given is None else pandas.concat([frame, added], axis=1)
+    old = {} if given is None else {name: given[name] for name in given.columns}
+    arrays = {
+        name: old[name].array if values is None else _array(values, old.get(name)) for name, values in columns.items()
+    }
+    index = None if given is None else given.index
+    return pandas.DataFrame(arrays, index=index, columns=list(columns)) if arrays else pandas.DataFrame(index=index)
 
 
 def _array(values: Sequence[Any], old: Any) -> Any:

@@ -32,7 +32,7 @@ class FillingKb(Askable, Protocol):
     def plan(self, options: SearchOptions) -> SearchPlan:
         """Return what follows from the options of a search."""
 
-    def unknown_words(self, text: str) -> dict[str, str | None]:
+    def unknown_words(self, text: str) -> list[str]:
         """Name the words of a text that no page has, and what was perhaps meant."""
 
 

@@ -22,7 +22,8 @@ from kbq.storage.records import json_line
 from kbq.storage.rows import NOTHING, SUFFIXES, Dialect, RowFormat, read_rows, text_of
 from kbq.storage.spreadsheet import MOST_CHARACTERS, MOST_ROWS, NEEDS_OPENPYXL, write_xlsx
 from kbq.storage.writing import replacing, writing_to
-from kbq.tables.cells import as_arrow, for_spreadsheet, guarded, is_empty, is_formula, shown, subject_of
+from kbq.tables.cells import as_arrow, for_spreadsheet, guarded, is_empty, is_formula, plain, shown, subject_of
+from kbq.tables.frames import read_frame, to_pandas
 from kbq.text import html
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = Mapping[str, Any]
 SHOWN = 20  # rows in a notebook
-PLAIN = (str, int, float, bool, type(None))
 CSV = Dialect()
 BREAKS = re.compile(r"[\t\r\n]+")  # TSV cannot hold them
 
@@ -87,6 +87,12 @@ class Table:
             columns |= dict.fromkeys(row)
         return cls(tuple(columns), [{name: plain(cell) for name, cell in row.items()} for row in several])
 
+    @classmethod
+    def of_frame(cls, given: Any, subject: str) -> Table | None:
+        """Return the table of a data frame, or of a series of subjects; None for anything else; see `read_frame`."""
+        frame = read_frame(given, subject)
+        return None if frame is None else cls(frame.columns, frame.rows, arrow=frame.arrow, frame=frame.pandas)
+
     def refuse_without(self, subject: str) -> None:
         """Raise KbqError if there is no such column of subjects."""
         if subject not in self.columns:
@@ -133,11 +139,13 @@ class Table:
         Raises:
             KbqError: pandas is not installed.
         """
-        from kbq.tables.frames import to_pandas
-
         if not find_spec("pandas"):
             raise KbqError("to_pandas needs pandas: pip install pandas")
-        return to_pandas(self)
+        frame, places = (self.before or self).frame, range(len(self.rows))
+        kept = [] if frame is None else [*frame.columns]
+        is_kept = {name: name in kept and not any(self.is_filled(row, name) for row in places) for name in self.columns}
+        cells = {name: None if is_kept[name] else [row.get(name) for row in self.rows] for name in self.columns}
+        return to_pandas(cells, frame)
 
     def to_arrow(self) -> pa.Table:
         """Return the table as one of Arrow, for polars, duckdb and others, with the types of the one that was filled.
@@ -174,18 +182,6 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({len(self.rows):,} rows, {len(self.columns):,} columns, {len(self.claims):,} claims)"
-
-
-def plain(value: Any) -> Any:
-    """Return a cell's value without NumPy's and pandas' own types; their missing values are None."""
-    if type(value) in PLAIN:
-        return None if value != value else value
-    if type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    if hasattr(value, "dtype") and hasattr(value, "tolist"):
-        value = (value.astype("datetime64[us]") if value.dtype.kind == "M" else value).tolist()
-        return plain(value) if type(value) in PLAIN else value
-    return value
 
 
 def read_table(path: str | Path) -> Table:

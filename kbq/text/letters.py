@@ -91,16 +91,16 @@ def seen(text: str) -> str:
 
 
 def tidy(text: str) -> str:
-    """Return a text as it is written into a cell: without soft hyphens and the like, ligatures and superfluous blanks.
+    r"""Return a text as values leave kbq: one blank for any white space, without soft hyphens and the like, ligatures.
 
     Joiners stay, which Persian and emoji need.
 
-    >>> tidy("Hei\u00addel\u00adberg,   Pﬁzer")
+    >>> tidy("Hei\u00addel\u00adberg,  \n Pﬁzer ")
     'Heidelberg, Pfizer'
     """
     if not text.isascii():
         text = _LIGATURE.sub(lambda found: unicodedata.normalize("NFKC", found[0]), _HIDDEN.sub("", text))
-    return re.sub(" {2,}", " ", text)
+    return " ".join(text.split())
 
 
 def plain(text: str) -> str:

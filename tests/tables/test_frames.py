@@ -7,7 +7,6 @@ import pytest
 
 from kbq.answers import SearchOptions
 from kbq.errors import KbqError, QueryError
-from kbq.tables.frames import table_of
 from kbq.tables.tables import Table
 
 pandas: Any = pytest.importorskip("pandas")
@@ -37,7 +36,7 @@ FRAME = pandas.DataFrame(
 
 
 def test_cells_are_pythons_own() -> None:
-    table = table_of(FRAME, "subject")
+    table = Table.of_frame(FRAME, "subject")
     assert table is not None
     assert [list(row.values()) for row in table.rows] == [
         ["Marie", 1867, True, "a", pandas.Timestamp("1934-07-04"), 1, 0.5, [1, 2]],
@@ -56,7 +55,7 @@ def test_cells_are_pythons_own() -> None:
     ],
 )  # fmt: skip
 def test_index_and_types_are_those_of_the_frame(column: str, value: Any, dtype: str) -> None:
-    table = table_of(FRAME, "subject")
+    table = Table.of_frame(FRAME, "subject")
     assert table is not None
     frame = filled(table, [None, value, None], column).to_pandas()
     assert frame.index.tolist() == [7, 7, "x"]
@@ -69,7 +68,7 @@ def test_index_and_types_are_those_of_the_frame(column: str, value: Any, dtype: 
 def test_a_filtered_frame_gets_the_values_of_its_rows() -> None:
     frame = pandas.DataFrame({"subject": ["A", "B", "C"], "n": [1, 2, 3]})
     people = frame[frame.n > 1].sort_values("n", ascending=False)
-    table = table_of(people, "subject")
+    table = Table.of_frame(people, "subject")
     assert table is not None
     people["new"] = filled(table, ["c", "b"]).to_pandas()["new"]
     assert people["new"].to_dict() == {2: "c", 1: "b"}
@@ -90,7 +89,7 @@ def test_rows_become_columns_of_whole_numbers_and_truth_values() -> None:
     ],
 )
 def test_a_series_is_a_column_of_subjects(series: Any) -> None:
-    table = table_of(series, "name")
+    table = Table.of_frame(series, "name")
     assert table is not None
     assert (table.columns, table.rows) == (("name",), [{"name": "A"}, {"name": "B"}])
 
@@ -110,7 +109,7 @@ class Interchanged:
 @pytest.mark.parametrize("protocol", ["__arrow_c_stream__", "__dataframe__"])
 def test_frames_of_other_libraries(protocol: str) -> None:
     arrow = pyarrow.table({"subject": ["A", None], "n": pyarrow.array([1, None], pyarrow.int8())})
-    table = table_of(Interchanged(arrow, protocol), "subject")
+    table = Table.of_frame(Interchanged(arrow, protocol), "subject")
     assert table is not None
     assert table.rows == [{"subject": "A", "n": 1}, {"subject": None, "n": None}]
     again = pyarrow.table(filled(table, ["x", None]))
@@ -122,10 +121,10 @@ def test_polars() -> None:
     polars: Any = pytest.importorskip("polars", reason="polars is not installed: pip install polars")
     frame = polars.DataFrame({"subject": ["A"], "n": [1]})
     for given in (frame, frame.lazy()):
-        table = table_of(given, "subject")
+        table = Table.of_frame(given, "subject")
         assert table is not None
         assert polars.DataFrame(filled(table, ["x"])).to_dicts() == [{"subject": "A", "n": 1, "new": "x"}]
-    table = table_of(frame["subject"], "subject")
+    table = Table.of_frame(frame["subject"], "subject")
     assert table is not None
     assert table.rows == [{"subject": "A"}]
 
@@ -140,7 +139,7 @@ def test_polars() -> None:
 )
 def test_columns_need_names_of_their_own(frame: Any, said: str) -> None:
     with pytest.raises(KbqError) as caught:
-        table_of(frame, "subject")
+        Table.of_frame(frame, "subject")
     assert said in str(caught.value)
 
 
