@@ -1,31 +1,21 @@
-"""Accelerator: every row of what a GPU does for kbq, beside the bare product and copy of the same run.
+"""Accelerator: what a GPU does for kbq, beside the bare product and copy of the same run.
 
-    python benchmarks/accelerator.py [--device cuda] [--seconds 230] [--out results/accelerator.json] [--small]
+    python benchmarks/accelerator.py [--device cuda] [--small]
 
-It makes its own data: the bundled articles, several times, and random vectors. Each part has its share of the time
-and is ended when that is over; the error of a part that fails is printed, and the others go on. Figures are written
-after each part, and the whole stops after `--seconds` whatever happens. Seconds are wall time, with all that the CPU
-does for the GPU. `--small` shows that it runs: with TRITON_INTERPRET=1 and `--device cpu`, on any machine.
+It makes its own data: the bundled articles, several times, and random vectors. Seconds are wall time, with all that the
+CPU does for the GPU. Figures are written after each part; one that fails says why, and the others go on. `--small`
+writes nothing and shows that it runs: with TRITON_INTERPRET=1 and `--device cpu`, on any machine.
 """
 
-import argparse
 import copy
-import cProfile
 import itertools
-import json
 import os
-import pstats
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
@@ -34,22 +24,22 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import reporting
 import torch
 from keep_all_tokens import without_filter
-from measuring import inputs, wall_seconds
+from measuring import arguments, inputs, wall_seconds
 from speed import tuning
 
 from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.readers import read_corpus
 from kbq.dump import building, workers
-from kbq.dump.page_encoder import PageEncoder, encode_pages
+from kbq.dump.page_encoder import encode_pages
 from kbq.dump.shard_writer import EncodedParagraphs, Progress, ShardWriter, page_digest
 from kbq.dump.shards import Shard
-from kbq.index import exact, gpu_rows
+from kbq.index import exact
 from kbq.index.exact import ExactIndex
-from kbq.index.gpu_rows import Asked, GpuRows, Shape, best_of_pieces
+from kbq.index.gpu_rows import GpuRows
 from kbq.kb import KnowledgeBase
-from kbq.model.devices import autocast
 from kbq.model.model import Model
 from kbq.sample_kb import ARTICLES
 from kbq.search.search import SearchContext, search
@@ -61,62 +51,29 @@ REPEAT = 5
 COPIES = 40  # of the bundled articles
 PROCESSES = 12  # that share the device
 MANY = 300  # copies of the articles, for these
-SWEPT = {  # by the number of queries: how a kernel may divide its work
-    64: [
-        Shape(128, 128, 8, 3), Shape(128, 64, 8, 4), Shape(128, 64, 8, 3), Shape(64, 128, 4, 3), Shape(64, 64, 4, 4),
-        Shape(64, 64, 4, 3), Shape(128, 128, 8, 2), Shape(128, 32, 8, 5), Shape(256, 64, 8, 3), Shape(64, 128, 8, 3),
-    ],
-    8: [
-        Shape(128, 128, 4, 4), Shape(128, 128, 4, 3), Shape(256, 128, 8, 3), Shape(128, 64, 4, 5), Shape(64, 128, 4, 4),
-        Shape(64, 128, 2, 4), Shape(256, 64, 8, 4), Shape(128, 128, 8, 3), Shape(256, 128, 4, 2), Shape(64, 64, 2, 6),
-    ],
-}  # fmt: skip
-
-
-class OutOfTimeError(Exception):
-    """A part has used up its time."""
 
 
 @dataclass
 class Run:
-    """The device, the time that is left, and the figures so far."""
+    """The device, and the figures so far."""
 
     device: torch.device
-    out: Path
     small: bool
-    only: str  # parts whose names have this
-    stop: float  # on the clock of `time.monotonic`
     figures: dict[str, Any] = field(default_factory=dict)
 
-    def part(self, name: str, seconds: float, work: Callable[["Run", dict[str, Any]], None]) -> None:
-        """Do one part, if it is wanted; its figures are kept as far as it comes."""
-        if self.only not in name:
-            return
+    def part(self, name: str, work: Callable[["Run", dict[str, Any]], None]) -> None:
+        """Do one part; its figures are kept as far as it comes."""
         begun, found = time.monotonic(), self.figures.setdefault(name, {})
-        share = min(seconds * (10 if self.small else 1), self.stop - begun - 2)
-        if share < 3:
-            found["left out"] = "no time was left"
-            return
         try:
-            with within(share):
-                work(self, found)
-        except BaseException as error:
+            work(self, found)
+        except Exception as error:
             found["failed"] = f"{type(error).__name__}: {str(error)[:500]}"
-            if not isinstance(error, OutOfTimeError):
-                found["where"] = traceback.format_exc()[-4000:]
         found["section seconds"] = round(time.monotonic() - begun, 1)
-        self.write()
-        print(json.dumps({name: found}, indent=1, default=str), flush=True)
+        print(reporting.table({name: found}))
+        if not self.small:
+            reporting.write("accelerator", self.figures, [], seed=0)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-
-    def write(self) -> None:
-        """Write the figures so far."""
-        self.out.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.out.with_suffix(".partial")
-        record = {"command": " ".join(["python benchmarks/accelerator.py", *sys.argv[1:]]), "figures": self.figures}
-        partial.write_text(json.dumps(record, indent=1, default=str) + "\n", "utf-8")
-        partial.replace(self.out)
 
     def wait(self) -> None:
         """Wait until the device has finished."""
@@ -132,33 +89,6 @@ class Run:
 
         whole()
         return round(1000 * wall_seconds(whole, 1 if self.small else repeat), 3)
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Raise OutOfTimeError in a block that takes longer."""
-
-    def stop(*_: object) -> None:
-        raise OutOfTimeError(f"more than {seconds:.0f} seconds")
-
-    previous = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
-
-
-def watched(run: Run) -> None:
-    """End the process when its time is over, wherever it hangs."""
-    while time.monotonic() < run.stop:
-        time.sleep(0.2)
-    try:
-        run.figures["stopped"] = "the time was over"
-        run.write()
-    finally:
-        os._exit(0)
 
 
 def limits(run: Run, found: dict[str, Any]) -> None:
@@ -188,11 +118,6 @@ def random_rows(run: Run, count: int) -> torch.Tensor:
     for part in rows.split(1_000_000):
         part.copy_(torch.randn(part.shape, device=run.device, generator=source).mul_(35).clamp_(-127, 127))
     return rows
-
-
-def candidates_of(index: ExactIndex, queries: np.ndarray) -> Any:
-    """Return the candidates of an index. Shape of `queries`: (queries, 2, dim)."""
-    return index.candidates(queries[:, 0], queries[:, 1], 10)
 
 
 def random_shard(folder: Path, rows: int) -> Shard:
@@ -271,36 +196,6 @@ def checked(run: Run, found: dict[str, Any]) -> None:
         found["queries with the same hits among equal rows, of 2"] = sum(map(list.__eq__, ties, plain))
 
 
-def swept(run: Run, found: dict[str, Any]) -> None:
-    """Time the kernel in different shapes; the best for each number of queries is used from here on."""
-    count = 2_560 if run.small else 8_000_000 // gpu_rows.PADDING * gpu_rows.PADDING
-    rows = random_rows(run, count)
-    edges = torch.full((count,), 3, dtype=torch.uint8, device=run.device)
-    numbers = torch.zeros(count, dtype=torch.int32, device=run.device)
-    for queries, shapes in sorted(SWEPT.items()):
-        source = np.random.default_rng(0)
-        both = source.standard_normal((2, 1 if queries == 8 else queries, DIM), np.float32)
-        asked = Asked.of(both[0], both[1], None, run.device)
-        taken: dict[Shape, float] = {}
-        for shape in shapes[: 2 if run.small else None]:
-            name = f"{queries} queries: {', '.join(f'{number} {what}' for what, number in shape._asdict().items())}"
-            with patch.object(gpu_rows, "SHAPES", gpu_rows.SHAPES | {queries: shape}):
-                try:
-                    found[name] = taken[shape] = run.milliseconds(
-                        partial(best_of_pieces, rows, edges, numbers, asked), 3
-                    )
-                except OutOfTimeError:
-                    raise
-                except Exception as error:
-                    found[name] = f"{type(error).__name__}: {str(error)[:100]}"
-        if taken:
-            best = gpu_rows.SHAPES[queries] = min(taken, key=taken.__getitem__)
-            found[f"best, {queries} queries"] = [*best, taken[best]]
-        columns = random_rows(run, 32 if queries == 8 else 2 * queries).T
-        bare = run.milliseconds(partial(torch._int_mm, rows, columns), 3)
-        found[f"bare int8 product with {columns.shape[1]} columns"] = bare
-
-
 def searched(times: int) -> Callable[[Run, dict[str, Any]], None]:
     """Return a part that searches as many random shards."""
 
@@ -311,7 +206,6 @@ def searched(times: int) -> Callable[[Run, dict[str, Any]], None]:
         found["vectors"] = sum(map(len, shards))
         if run.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(run.device)
-            found["GB free on the device"] = round(torch.cuda.mem_get_info(run.device)[0] / 1e9, 2)
         begun = time.monotonic()
         index = ExactIndex(shards, [run.device] * times)
         run.wait()
@@ -322,23 +216,14 @@ def searched(times: int) -> Callable[[Run, dict[str, Any]], None]:
                 matrix = random_rows(run, columns).T
                 parts = part._vectors.split(4_000_000)
                 found[f"bare int8 product, {name}, ms"] = run.milliseconds(partial(multiplied, parts, matrix), 3)
-            for name, size in (("64 together", TOGETHER), ("one", 1)):
-                asked = Asked.of(queries[:size, 0], queries[:size, 1], None, run.device)
-                some = slice(0, min(part._count, gpu_rows.CHUNK))
-                columns_of = part._vectors[some], part._edges[some], part._paragraphs[some], asked
-                found[f"kernel alone, {name}, ms"] = run.milliseconds(lambda: best_of_pieces(*columns_of), 3)  # noqa: B023
         context = SearchContext(shards, index)
         for name, size in (("64 together", TOGETHER), ("one", 1)):
             some_of = itertools.cycle(np.split(queries, TOGETHER // size))
-            found[f"candidates, {name}, ms"] = run.milliseconds(lambda: candidates_of(index, next(some_of)))  # noqa: B023
             taken = run.milliseconds(lambda: search(context, next(some_of), 10, "phrase"))  # noqa: B023
             found[f"search with its answers, {name}, ms"] = taken
             found[f"queries per second, {name}"] = round(1000 * size / taken, 1)
             if f"bare int8 product, {name}, ms" in found:
                 found[f"times the bare product, {name}"] = round(taken / found[f"bare int8 product, {name}, ms"], 2)
-        by_shard = index.candidates(queries[:, 0], queries[:, 1], 10)
-        found["candidates of three queries"] = [sum(len(each[query].starts) for each in by_shard) for query in range(3)]
-        found["profile of one search"] = profile(lambda: search(context, queries[:1], 10, "phrase"))
         if run.device.type == "cuda":
             found["GB on the device, this process"] = round(torch.cuda.max_memory_allocated(run.device) / 1e9, 2)
         if times == 1:
@@ -371,18 +256,6 @@ def shard_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"kbq-accelerator-{os.getpid()}" / "shard-00000"
 
 
-def profile(work: Callable[[], object], lines: int = 14) -> list[str]:
-    """Return the functions in which the host spends most time."""
-    profiler = cProfile.Profile()
-    profiler.runcall(work)
-    stats = pstats.Stats(profiler).stats  # type: ignore[attr-defined]
-    rows = sorted(((own, calls, where) for where, (calls, _, own, _, _) in stats.items()), reverse=True)[:lines]
-    return [
-        f"{1000 * own:.2f} ms, {calls} calls: {Path(file).name}:{line} {name}"
-        for own, calls, (file, line, name) in rows
-    ]
-
-
 def articles(copies: int) -> list[Page]:
     """Return the bundled articles, several times."""
     pages = list(read_corpus(str(ARTICLES)))
@@ -403,15 +276,6 @@ def encoded(run: Run, found: dict[str, Any]) -> None:
     tokens = sum(int(block.tokens.sum()) for block in encode())
     taken = time.monotonic() - begun
     found |= {"tokens": tokens, "one process, tokens per second": round(tokens / taken)}
-    found["profile of one block"] = profile(lambda: encode_pages(model, blocks[0]))
-    for windows, length in ((512, 128), (256, 256), (830, 79)):
-        if run.small:
-            break
-        ids = torch.randint(1000, 20000, (windows, length), device=run.device)
-        fast, mask = PageEncoder(model)._network, torch.ones_like(ids)
-        with torch.inference_mode():
-            taken = run.milliseconds(lambda: fast(ids, attention_mask=mask, token_type_ids=mask), 3)  # noqa: B023
-        found[f"network alone, {windows} × {length} tokens, tokens per second"] = round(1000 * ids.numel() / taken)
     with tempfile.TemporaryDirectory() as folder:
         begun = time.monotonic()
         kb = KnowledgeBase.build(pages, Path(folder) / "kb", model, index="exact", bm25=False)
@@ -429,8 +293,6 @@ def encoded(run: Run, found: dict[str, Any]) -> None:
     one, other = (encode_pages(each, few).vectors.astype(np.float32) for each in (on_device, on_cpu))
     cosines = (one * other).sum(axis=1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
     found |= {"mean cosine to the CPU's": float(cosines.mean()), "least cosine": float(cosines.min())}
-    taken = wall_seconds(lambda: encode_pages(on_cpu, few), 2)
-    found["on this CPU, all cores, tokens per second"] = round(len(other) / taken)
 
 
 def asked(run: Run, found: dict[str, Any]) -> None:
@@ -456,9 +318,6 @@ def asked(run: Run, found: dict[str, Any]) -> None:
             ask([text])
             each.append(1000 * (time.monotonic() - begun))
         found[f"{name}, one alone, ms: median, most"] = [round(float(np.median(each)), 1), round(max(each), 1)]
-        found[f"{name}, the same query again, ms"] = run.milliseconds(lambda: ask(texts[:1]))
-        found[f"{name}, profile of one"] = profile(lambda: ask(texts[20:21]), 25)
-        found[f"{name}, profile of all"] = profile(lambda: ask(texts[:TOGETHER]), 20)
         expected = on_cpu.query(texts[:TOGETHER], k=10, rerank=looks)
         same = [bool(a and b and a[0].text == b[0].text) for a, b in zip(answers, expected, strict=False)]
         found[f"{name}, the best answer is the CPU's, of {len(same)}"] = sum(same)
@@ -475,83 +334,32 @@ def asked(run: Run, found: dict[str, Any]) -> None:
             found[f"{several} processes, reranking {looks}, queries per second"] = round(copies * len(texts) / taken, 1)
 
 
-def network_of_reranking(run: Run, found: dict[str, Any]) -> None:
-    """Time the reader's network in new shapes, and again: what a new shape costs."""
-    reader = KnowledgeBase.sample(device=str(run.device)).reranking.reader
-    network, _ = reader.reranking
-    for windows, length in ((10, 91), (10, 92), (9, 93), (32, 128), (64, 128), (64, 96)):
-        ids = torch.randint(1000, 20000, (windows, length), device=run.device)
-        mask = torch.ones_like(ids)
-
-        def states(ids: torch.Tensor = ids, mask: torch.Tensor = mask) -> None:
-            with torch.inference_mode(), autocast(run.device):
-                network.states(ids, mask, mask)
-            run.wait()
-
-        begun = time.monotonic()
-        states()
-        first = round(1000 * (time.monotonic() - begun), 2)
-        found[f"{windows} × {length} tokens, ms: first, again"] = [first, run.milliseconds(states, 3)]
-
-
 def tuned(run: Run, found: dict[str, Any]) -> None:
     """Measure steps a second of tuning a query encoder, 24 queries a step, on the sample knowledge base."""
     kb = KnowledgeBase.sample(device=str(run.device))
     texts = inputs(ARTICLES.parent / "queries.jsonl")[: 24 if run.small else 480]
-    tuners = iter([tuning(kb, texts, 24) for _ in range(2)])
     with tempfile.TemporaryDirectory() as folder:
-        first = next(tuners)
         seen: list[float] = []
-        first.run(Path(folder) / "one.pt", lambda step: seen.append(time.monotonic()))
+        tuning(kb, texts, 24).run(Path(folder) / "one.pt", lambda step: seen.append(time.monotonic()))
         if len(seen) > 6:  # the first ones load libraries and compile
             found["steps per second"] = round((len(seen) - 5) / (seen[-1] - seen[4]), 2)
-        second = next(tuners)
-        found["profile of an epoch"] = profile(lambda: second.run(Path(folder) / "two.pt", lambda step: None), 25)
-
-
-def tested(run: Run, found: dict[str, Any]) -> None:
-    """Run the tests that need a GPU."""
-    left = max(5, run.stop - time.monotonic() - 8)
-    files = ["tests/model/test_batch_invariant.py", "tests/index/test_gpus.py", "tests/index/test_gpu_rows.py"]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
-    try:
-        ended = subprocess.run(
-            command, capture_output=True, encoding="utf-8", timeout=left, cwd=Path(__file__).parents[1]
-        )
-    except subprocess.TimeoutExpired as error:
-        found["not finished"] = str(error.stdout)[-1500:]
-        return
-    found["status"], found["output"] = ended.returncode, (ended.stdout + ended.stderr)[-2500:]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--seconds", type=float, default=230.0)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "accelerator.json")
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--only", default="", help="do the parts whose names have this")
-    options = parser.parse_args()
-    run = Run(
-        torch.device(options.device), options.out, options.small, options.only, time.monotonic() + options.seconds
-    )
+    options = arguments(__doc__, device="cuda", small=False)
+    run = Run(torch.device(options.device), options.small)
     if options.device == "cpu" and "TRITON_INTERPRET" in os.environ:
         exact.kernels_work = lambda device, dim: True  # type: ignore[attr-defined]
         exact.kind_for = lambda device, dim: GpuRows
-    threading.Thread(target=watched, args=(run,), daemon=True).start()
-    run.part("limits", 20, limits)
-    run.part("kernels equal PyTorch and the CPU", 40, checked)
-    run.part("search of 1.3 million", 35, searched(1))
-    run.part("text to answer", 70, asked)
-    run.part("encoding", 35, encoded)
-    run.part("kernel shapes", 45, swept)
-    run.part("search of 9.3 million", 25, searched(2 if run.small else 7))
-    run.part("search of 46.5 million", 50, searched(3 if run.small else 35))
-    run.part("tuning", 25, tuned)
-    run.part("network of reranking", 15, network_of_reranking)
-    run.part("tests", 60, tested)
+    run.part("limits", limits)
+    run.part("kernels equal PyTorch and the CPU", checked)
+    run.part("search of 1.3 million", searched(1))
+    run.part("text to answer", asked)
+    run.part("encoding", encoded)
+    run.part("search of 9.3 million", searched(2 if run.small else 7))
+    run.part("search of 46.5 million", searched(3 if run.small else 35))
+    run.part("tuning", tuned)
     shutil.rmtree(shard_folder().parent, ignore_errors=True)
-    print(f"{options.seconds - (run.stop - time.monotonic()):.0f} seconds in all")
 
 
 if __name__ == "__main__":

@@ -1,30 +1,22 @@
-"""Serving faults: what happens to requests when the service is stopped, killed, changed, or beset by hostile clients.
+"""Serving faults: what happens to requests when the service is stopped or killed, or its knowledge base changes.
 
     python benchmarks/serving_faults.py [--rounds 5] [--kills 20] [--soak 1200]
-    python benchmarks/serving_faults.py --siege 1200 [--clients 200]
 
 The sample, copied, is asked by 64 clients without reranking. A request counts as lost if its connection was open,
-it had been sent, and no answer came. With `--siege`, good clients ask alone and beside as many hostile ones;
-the service may have 1,024 files open, and 2,000 connections are opened at the end. Clients load the machine, too, so
-as many harmless ones are measured as well.
+it had been sent, and no answer came.
 """
 
 import asyncio
 import json
 import random
-import resource
 import shutil
 import signal
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
-from typing import Literal
-from urllib.parse import urlencode
 
 import reporting
 from measuring import arguments, inputs
@@ -40,15 +32,10 @@ WAY = {"rerank": 0, "k": 3}
 NEW = Page("new", "Zorkville Observatory", ["The Zorkville Observatory was built in Zorkville by Ada Zork in 1999."])
 PROBE = "Zorkville Observatory [SEP] founded by"
 SEED = 0
-ROUNDS = 3  # of a siege
-Beside = Literal["nobody", "harmless", "hostile"]
 
 
 def main() -> None:
-    options = arguments(__doc__, rounds=5, kills=20, soak=1200.0, siege=0.0, clients=200)
-    if options.siege:
-        reporting.write("serving_siege", besieged(inputs(QUERIES), options.siege, options.clients), [QUERIES], SEED)
-        return
+    options = arguments(__doc__, rounds=5, kills=20, soak=1200.0)
     texts, figures = inputs(QUERIES), dict[str, object]()
     with tempfile.TemporaryDirectory() as folder:
         kb = Path(shutil.copytree(KnowledgeBase.sample(device="cpu").folder, Path(folder) / "kb"))
@@ -144,13 +131,7 @@ def changed(kb: Path, texts: Sequence[str], change: Callable[[Path], object], fa
 
         load = asyncio.run(load_until(service.port, texts, change_and_wait, after=1.0))
         probe = json.loads(first_answer(service, PROBE).partition(" ")[2])["results"][0]["answers"][0]
-        return (
-            named(load)
-            | found
-            | {
-                "the new page is found": probe["page_id"] == NEW.id,
-            }
-        )
+        return named(load) | found | {"the new page is found": probe["page_id"] == NEW.id}
 
 
 def told(service: Service) -> dict[str, object]:
@@ -206,191 +187,6 @@ def soaked(service: Service, texts: Sequence[str], seconds: float) -> dict[str, 
         "first tenth": over(parts[:tenth]),
         "last tenth": over(parts[-tenth:]),
     }
-
-
-def besieged(texts: Sequence[str], seconds: float, clients: int) -> dict[str, object]:
-    """Return what good clients see alone, beside as many harmless ones, and beside hostile ones, in turns.
-
-    In the first half of the time each client has an address of its own, in the second all have the same.
-    """
-    resource.setrlimit(resource.RLIMIT_NOFILE, (8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    with serving("--device", "cpu", files=1024) as service:
-
-        def facts() -> dict[str, object]:
-            return {"MB": service.megabytes(), "descriptors": service.descriptors()}
-
-        asyncio.run(warmed(service.port))
-        asked(service.port, texts, clients, 4 * clients, **WAY)
-        start, tries, found = facts(), Counter[str](), dict[str, object]()
-        for has_own in (True, False):
-            loads: dict[Beside, Load] = {"nobody": Load(), "harmless": Load(), "hostile": Load()}
-            for _ in range(ROUNDS):  # in turns, since the machine may have other work now and then
-                for beside, load in loads.items():
-                    share = 2 if beside == "hostile" else 1
-                    work = asked_beside(service.port, texts, clients, beside, seconds / 8 / ROUNDS * share, has_own)
-                    more, done = asyncio.run(work)
-                    load.take(more)
-                    tries += done if beside == "hostile" else Counter()
-            p99 = {beside: load.percentile(0.99) for beside, load in loads.items()}
-            found["each client at its own address" if has_own else "all at one address"] = {
-                "beside nobody": seen(loads["nobody"]),
-                "beside harmless clients": seen(loads["harmless"]),
-                "beside hostile clients": seen(loads["hostile"]),
-                "p99 beside hostile ones, times that beside nobody": round(p99["hostile"] / p99["nobody"], 2),
-                "p99 beside hostile ones, times that beside harmless ones": round(p99["hostile"] / p99["harmless"], 2),
-                "at the end": facts(),
-            }
-        crowd = asyncio.run(crowded(service, 2000))
-        time.sleep(30)  # what is cut off after some seconds is cut off by then
-        return {
-            "clients": clients,
-            "at the start": start,
-            **found,
-            "what hostile clients did": dict(sorted(tries.items())),
-            "2,000 connections": crowd,
-            "at the end": facts(),
-            "has ended": service.process.poll() is not None,
-        }
-
-
-async def warmed(port: int) -> None:
-    """Ask for what is read or made when it is first needed, which belongs to the start."""
-    for kind in ("asks 64 queries", "asks for unknown words", "reconciles 100 properties", "sends 1 MB"):
-        await attacked(port, HOSTILE[kind], "127.0.0.1")
-
-
-def seen(load: Load) -> dict[str, object]:
-    return {
-        "seconds": round(load.wall),
-        "requests by status": load.counts(),
-        "p50, ms": load.percentile(0.5),
-        "p99, ms": load.percentile(0.99),
-    }
-
-
-async def crowded(service: Service, count: int) -> dict[str, object]:
-    """Open as many connections that say nothing, and return what a good client sees beside them."""
-    idle = [await asyncio.open_connection("127.0.0.1", service.port) for _ in range(count)]
-    begun = time.perf_counter()
-    status, _ = await Client(service.port).post("/v1/query", {"queries": ["Marie Curie [SEP] spouse"], **WAY})
-    found = {"a query's status": status, "its ms": round(1000 * (time.perf_counter() - begun), 1)}
-    found["descriptors"] = service.descriptors()
-    for _, writer in idle:
-        writer.close()
-    return found
-
-
-async def asked_beside(
-    port: int, texts: Sequence[str], clients: int, beside: Beside, seconds: float, has_own: bool
-) -> tuple[Load, Counter[str]]:
-    """Return what good clients see for some seconds beside as many others, and how often these did what.
-
-    Args:
-        has_own: each client has an address of its own.
-    """
-    load, tries, queries, ends = Load(), Counter[str](), cycle(texts), time.monotonic() + seconds
-    own = [f"127.{1 + number // 200}.0.{1 + number % 200}" for number in range(2 * clients)]
-    addresses = own if has_own else ["127.0.0.1"] * 2 * clients
-
-    async def client_asks(client: Client) -> None:
-        while time.monotonic() < ends:
-            begun = time.perf_counter()
-            status, _ = await client.post("/v1/query", {"queries": [next(queries)], **WAY})
-            load.add(status, time.perf_counter() - begun)
-            if status != 200:
-                await asyncio.sleep(max(client.retry_after, 0.1))
-
-    async def client_attacks(kind: str, hostile: Hostile, address: str) -> None:
-        while time.monotonic() < ends:
-            tries[kind] += 1
-            with suppress(OSError, TimeoutError):
-                async with asyncio.timeout(min(30, max(0.1, ends - time.monotonic()))):
-                    await attacked(port, hostile, address)
-            await asyncio.sleep(0.1)
-
-    kinds = {"nobody": {}, "harmless": HARMLESS, "hostile": HOSTILE}[beside]
-    begun = time.perf_counter()
-    async with connected(port, clients, addresses) as several:
-        others = [
-            client_attacks(kind, kinds[kind], address)
-            for kind, address in zip(islice(cycle(kinds), clients), addresses[clients:], strict=False)
-        ]
-        await asyncio.gather(*map(client_asks, several), *others)
-    load.wall = time.perf_counter() - begun
-    return load, tries
-
-
-@dataclass(frozen=True)
-class Hostile:
-    """What a hostile client sends at once, and then now and then, and what it does with the answer."""
-
-    sent: bytes
-    then: bytes = b""
-    every: float = 1.0  # seconds
-    ends: Literal["reads", "does not read", "closes its side", "hangs up"] = "does not read"
-
-
-async def attacked(port: int, hostile: Hostile, address: str) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**10, local_addr=(address, 0))
-    try:
-        writer.write(hostile.sent)
-        if hostile.ends == "hangs up":
-            return
-        if hostile.ends == "closes its side":
-            writer.write_eof()
-        if hostile.ends != "does not read":
-            await reader.read()
-            return
-        while not writer.is_closing():
-            writer.write(hostile.then)
-            await asyncio.sleep(hostile.every)
-    finally:
-        writer.transport.abort()
-
-
-def post(path: str, document: object, host: str = "localhost", more: str = "") -> bytes:
-    """Make a request; a text is sent as a form, anything else as JSON."""
-    body, kind = (document, "x-www-form-urlencoded") if isinstance(document, str) else (json.dumps(document), "json")
-    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/{kind}\r\n{more}"
-    return f"{head}Content-Length: {len(body.encode())}\r\n\r\n{body}".encode()
-
-
-def form(**fields: object) -> str:
-    return urlencode({name: json.dumps(value) for name, value in fields.items()})
-
-
-UNKNOWN = [f"zx{first}{last}quortily" for first in "aeiou" for last in "bcdfghjklmnpqrstvwz"]
-WORDS = [" ".join(UNKNOWN[(number + place) % len(UNKNOWN)] for place in range(18)) for number in range(64)]
-MANY = {"queries": [f"Marie Curie [SEP] number {number}" for number in range(64)]}
-NAME = {"query": "Marie Curie", "properties": [{"pid": f"property {number}", "v": "x"} for number in range(100)]}
-TABLE = {"subjects": [f"Marie Curie {number}" for number in range(48)], "relations": [f"r {n}" for n in range(20)]}
-EVIL = "Origin: https://evil.example\r\n"
-GET = "GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n"
-HARMLESS = {"asks a query": Hostile(post("/v1/query", {"queries": ["Marie Curie [SEP] spouse"], **WAY}), ends="reads")}
-HOSTILE = {
-    "is idle": Hostile(b""),
-    "sends headers slowly": Hostile(b"GET / HTTP/1.1\r\nX: ", b"x"),
-    "sends a body slowly": Hostile(post("/v1/query", MANY)[:-100], b" "),
-    "is refused, and goes on slowly": Hostile(post("/v1/query", MANY, "evil.example")[:-100], b" "),
-    "is refused, and goes on fast": Hostile(post("/v1/query", MANY, "evil.example")[:-100], b" " * 10**6, 0.05),
-    "asks for unknown words": Hostile(post("/v1/query", {"queries": WORDS, **WAY}), ends="reads"),
-    "asks 64 queries": Hostile(post("/v1/query", MANY), ends="reads"),
-    "asks for six deep rerankings": Hostile(
-        post("/v1/query", {"queries": MANY["queries"][:6], "rerank": 100}), ends="reads"
-    ),
-    "asks 64 queries and closes its side": Hostile(post("/v1/query", MANY), ends="closes its side"),
-    "asks 64 queries and hangs up": Hostile(post("/v1/query", MANY), ends="hangs up"),
-    "reconciles 100 properties": Hostile(post("/reconcile", form(queries={"q": NAME})), ends="reads"),
-    "reconciles 2,000 properties": Hostile(
-        post("/reconcile", form(queries={"q": NAME | {"properties": NAME["properties"] * 20}})), ends="reads"
-    ),
-    "is a page of another site": Hostile(post("/reconcile", form(queries={"q": NAME}), more=EVIL), ends="reads"),
-    "fills a table and does not read": Hostile(post("/v1/fill", TABLE)),
-    "asks for pages and does not read": Hostile(GET.format("/openapi.json").encode() * 1000),
-    "opens a stream": Hostile(GET.format("/mcp").replace("\r\n\r\n", "\r\nAccept: text/event-stream\r\n\r\n").encode()),
-    "sends no HTTP": Hostile(bytes(range(256)) * 100, b"\x00", ends="reads"),
-    "sends 1 MB": Hostile(post("/v1/query", {"queries": ["x" * 999_000]}), ends="reads"),
-}
 
 
 if __name__ == "__main__":
