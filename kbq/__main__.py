@@ -16,7 +16,7 @@ import typer
 
 from kbq.commands.application import instead
 from kbq.commands.terminal import note, print_error
-from kbq.errors import KbqError, first_line
+from kbq.errors import KbqError, first_line, for_commands
 from kbq.storage.files import own
 from kbq.storage.writing import ADVICE
 from kbq.text.visible import visible
@@ -41,7 +41,8 @@ def main() -> None:
     cli = importlib.util.module_from_spec(spec)
     sys.modules["kbq.cli"] = cli
     spec.loader.exec_module(cli)
-    status = _status_of(cli.app)
+    with for_commands():
+        status = _status_of(cli.app)
     sys.exit(_output_status() or status)
 
 

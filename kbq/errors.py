@@ -1,8 +1,36 @@
 """Errors: the exceptions of kbq. A message names the thing and the value, and says what to do, in one sentence."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 MOST_PROBLEMS = 100  # listed by a command at most
+_FOR_COMMANDS = ContextVar("_FOR_COMMANDS", default=False)
+_COMMAND, _OPTION = re.compile(r"(`[^`]*`)"), re.compile(r"--([a-z][a-z-]*[a-z])(=?)")
+
+
+@contextmanager
+def for_commands() -> Iterator[None]:
+    """Within this context, messages name options as they are typed in a command; elsewhere, as in Python."""
+    token = _FOR_COMMANDS.set(True)
+    try:
+        yield
+    finally:
+        _FOR_COMMANDS.reset(token)
+
+
+def spoken(message: str) -> str:
+    """Return a message with its options as a reader writes them; commands between backticks stay as they are.
+
+    >>> spoken("leave --min-probability out, or use --device=cpu; `kbq verify KB --repair`")
+    'leave min_probability=… out, or use device=cpu; `kbq verify KB --repair`'
+    """
+    if _FOR_COMMANDS.get():
+        return message
+    parts = _COMMAND.split(message)
+    parts[::2] = [_OPTION.sub(lambda name: name[1].replace("-", "_") + (name[2] or "=…"), part) for part in parts[::2]]
+    return "".join(parts)
 
 
 class KbqError(Exception):
@@ -16,6 +44,9 @@ class KbqError(Exception):
         super().__init__(message)
         self.problems = tuple(problems)
         self.is_usage = is_usage
+
+    def __str__(self) -> str:
+        return spoken(super().__str__())
 
 
 class CorpusError(KbqError):

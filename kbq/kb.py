@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
@@ -29,13 +29,14 @@ from kbq.answers import (
 )
 from kbq.dump.changes import Changes, delete, page_ids, refuse_unknown
 from kbq.dump.manifest import MANIFEST, read_manifest, refuse_other_model
-from kbq.dump.options import TERMS, build_options
+from kbq.dump.options import TERMS, BuildWords, SyncWords, UpdateWords, build_options
 from kbq.dump.page_directory import Pages, Titles
 from kbq.dump.workers import processes
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.index.factory import build_missing, open_index
 from kbq.model.model import Model, model_of
 from kbq.model.queries import refuse_unreadable
+from kbq.options import refuse_unknown_options
 from kbq.reading.probability import HIDDEN, SearchPlan, best_answers, own_calibration
 from kbq.reading.reader import Reader
 from kbq.reading.reranker import Reranking
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from kbq.cluster.searcher import RaySearcher
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
-    from kbq.dump.options import BuildWords, SyncWords, UpdateWords
     from kbq.dump.shards import Counts
     from kbq.index.base import Index
     from kbq.index.factory import Build
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from kbq.tuning.settings import FinetuningWords
 
 # Attributes that are set when the files are opened: at once or, of a lazy knowledge base, at the first use of one.
-OPENED = "shards", "words", "reranking", "titles", "answerers", "_cluster", "_opened_index", "_readers"
+OPENED = "shards", "words", "reranking", "titles", "_pages", "answerers", "_cluster", "_opened_index", "_readers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,10 @@ class KnowledgeBase:
             CorpusError: the corpus cannot be read; nothing is published.
             ClusterError: the cluster cannot be used.
         """
-        folder, (wanted, reports) = as_path(folder, "the folder of a knowledge base"), build_options(options)
+        folder, (wanted, reports) = (
+            as_path(folder, "the folder of a knowledge base"),
+            build_options(options, BuildWords),
+        )
         start_encoders = processes(wanted.workers)
         if ray is not None:
             from kbq.cluster.tasks import encoders_on
@@ -289,7 +292,7 @@ class KnowledgeBase:
                 refuse_unknown(folder, unknown)
                 for shard, pages in zip(self.shards, shown, strict=True):
                     shard.show_only(pages)
-            self.titles = Titles(self.shards)
+            self._pages, self.titles = Pages(self.shards), Titles(self.shards)
             if where.workers > 1:
                 from kbq.parallel import Answerers
 
@@ -355,9 +358,53 @@ class KnowledgeBase:
 
     def pages(self) -> Iterator[PageName]:
         """Return the ids and titles of the pages that answers may come from, in the order of the corpus."""
-        from kbq.tables.fill import every_page
+        return (PageName(*names) for names in self._pages.shown())
 
-        return (PageName(row["page_id"], row["subject"]) for row in every_page(self))
+    def page(self, page_id: str) -> Page:
+        """Return a page with its title, paragraphs and metadata.
+
+        Args:
+            page_id: as answers name it.
+
+        Raises:
+            KnowledgeBaseError: there is no such page.
+        """
+        with self.manifest.damage_explained(self.folder):
+            page = self._pages.page(page_id)
+        if page is None:
+            raise KnowledgeBaseError(f"{self.folder} has no page {page_id!r:.80}: `pages()` names all of them")
+        return page
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the folder still holds what is open; if not, `reload` opens what it holds now."""
+        try:
+            return read_manifest(self.folder) == self.manifest
+        except KnowledgeBaseError:  # it has been deleted
+            return False
+
+    def reload(self) -> Self:
+        """Open what the folder holds now, in this object, too: an update of others changes nothing that is open.
+
+        Raises:
+            KnowledgeBaseError: the folder holds no knowledge base any more; what was open stays open.
+        """
+        opened = self._reopened(read_manifest(self.folder), self.index.kind)
+        self.close()
+        self.__dict__.update(opened.__dict__)
+        return self
+
+    def __copy__(self) -> Self:
+        kb = object.__new__(type(self))  # shares what is open; to close one leaves the other open
+        kb.__dict__.update(self.__dict__)
+        return kb
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the place of the knowledge base and how it is searched; unpickling and `deepcopy` open it again."""
+        if not self.model.source:
+            raise KnowledgeBaseError("a knowledge base whose model is in no folder cannot be pickled: save the model")
+        place = self.folder.absolute(), self.model.source, self.index.kind, self._where, self._is_lazy
+        return _unpickled, (type(self), *place)
 
     # Ask
 
@@ -388,7 +435,13 @@ class KnowledgeBase:
         Args:
             texts: `subject [SEP] relation`, a question, or a marked mention; one text gives a list of answers, several
                 give a list for each.
-            options: as of `SearchOptions`, which says what each means.
+            k: how many answers.
+            unit: what an answer is: phrase, sentence, paragraph or page.
+            backend: `dense` (vectors), `bm25` or `sparta` (words), `hybrid` (both), or `auto`: hybrid where words are
+                indexed.
+            options: `rerank` (how many phrases are judged again), `min_probability`, `calibration` (a file),
+                `bm25_weight`, `sparta_weight`, and to read paragraphs: `reader`, `depth`, `retrieval_weight`.
+                `SearchOptions` says more.
 
         Raises:
             QueryError: a text is empty, too long, or malformed; or what is asked for does not exist here.
@@ -398,6 +451,23 @@ class KnowledgeBase:
         found = self.ask(asked, search_options(options, k=k, unit=unit, backend=backend))
         answers: list[list[Answer]] = [Answers(result.likely) for result in found]
         return answers[0] if isinstance(texts, str) else answers
+
+    def query_stream(
+        self,
+        texts: Iterable[str],
+        k: int = K,
+        unit: Unit | None = None,
+        backend: Backend = "auto",
+        **options: Unpack[SearchWords],
+    ) -> Iterator[list[Answer]]:
+        """`query` for any number of texts, such as those of a generator: some are read, asked, and their answers given.
+
+        Raises:
+            QueryError: a text cannot be asked; the answers to those asked before it have been given.
+        """
+        search, asked = search_options(options, k=k, unit=unit, backend=backend), iter(texts)
+        while batch := list(islice(asked, self.batch_size)):
+            yield from (Answers(result.likely) for result in self.ask(batch, search))
 
     def explain(self, text: str, k: int = 3, backend: WordBackend = "bm25") -> list[tuple[Answer, dict[str, float]]]:
         """Find the k best paragraphs by words alone, each with what every term of the query adds to its score.
@@ -580,6 +650,7 @@ class KnowledgeBase:
         from kbq.tuning.finetune import finetune
         from kbq.tuning.settings import FinetuningSettings
 
+        refuse_unknown_options(settings, FinetuningSettings.__dataclass_fields__, QueryError)
         return finetune(
             self, triples, out, FinetuningSettings(**settings), task=task, dev=dev, examples=examples, command=command,
             note=note, report=report,
@@ -718,7 +789,7 @@ class KnowledgeBase:
         return self._updated(corpus, options, delete_missing=True)
 
     def _updated(self, corpus: str | Path | Iterable[Page], words: Mapping[str, Any], delete_missing: bool) -> Self:
-        options, others = build_options(words)
+        options, others = build_options(words, SyncWords if delete_missing else UpdateWords)
         manifest, changes, bad_lines = update(
             corpus, self._changeable, lambda: self.model, options, delete_missing=delete_missing,
             start_encoders=processes(options.workers), **others,
@@ -812,12 +883,20 @@ class KnowledgeBase:
         return kb
 
 
+def _unpickled(
+    cls: type[KnowledgeBase], folder: Path, model: str, index: IndexKind, where: Where, lazy: bool
+) -> KnowledgeBase:
+    manifest = read_manifest(folder)
+    return cls(folder, manifest, partial(model_of, folder, manifest.model, model, where.device), index, where, lazy)
+
+
 def search_options(words: Mapping[str, Any], **others: Any) -> SearchOptions:
     """Make the options of a search from words that a method was given; networks and files may be paths.
 
     Raises:
-        QueryError: a value that has no meaning.
+        QueryError: an option is unknown, or its value has no meaning.
     """
+    refuse_unknown_options(words, SearchOptions.__dataclass_fields__, QueryError)
     named = [name for name in ("reader", "calibration") if words.get(name) is not None]
     paths = {name: str(as_path(words[name], f"a {name}")) for name in named}
     return SearchOptions(**{**words, **paths, **others})

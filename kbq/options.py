@@ -1,12 +1,16 @@
 """Options: each is declared once, on a field of a record; command line, library and HTTP take them from there."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from kbq.errors import KbqError
+
+LIKE = 0.4  # of the name of an option to another: topk is as much like k
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,21 @@ def check(record: Any, error: type[KbqError]) -> None:
         problem = _problem(one, value)
         if problem:
             raise error(f"{one.name} {problem}", is_usage=True)
+
+
+def refuse_unknown_options(given: Iterable[str], known: Iterable[str], error: type[KbqError]) -> None:
+    """Refuse options that a method does not have; the message names the one that was perhaps meant.
+
+    >>> refuse_unknown_options(["topk"], ["k", "unit"], KbqError)
+    Traceback (most recent call last):
+    kbq.errors.KbqError: topk is unknown: did you mean k?
+    """
+    names = sorted(known)
+    for name in given:
+        if name not in names:
+            near = get_close_matches(name, names, 1, LIKE)
+            advice = f"did you mean {near[0]}?" if near else f"choose from {', '.join(names)}"
+            raise error(f"{name} is unknown: {advice}", is_usage=True)
 
 
 def _problem(one: Declared, value: object) -> str:

@@ -1,18 +1,20 @@
 """The front door: what `import kbq` gives, with plain strings, and one sentence for every mistake."""
 
+import copy
 import inspect
 import json
+import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kbq
-from kbq.answers import Answer, SearchOptions
+from kbq.answers import Answer, SearchOptions, SearchWords
 from kbq.corpus.pages import Page, Paragraph
-from kbq.errors import KbqError
+from kbq.errors import KbqError, KnowledgeBaseError, QueryError, for_commands
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 
@@ -78,6 +80,81 @@ def test_indexes_are_built_and_opened(kb_folder: Path, model: Model, tmp_path: P
     assert indexed.info()["indexes"][0]["kind"] == "exact"  # type: ignore[index]
 
 
+def test_a_page_is_read_as_it_was_indexed(kb: KnowledgeBase) -> None:
+    names = list(kb.pages())
+    page = kb.page(names[0].id)
+    assert (page.id, page.title) == names[0]
+    answer = kb.query("the river", 1)[0]
+    paragraphs = {one.number: one.text for one in kb.page(answer.page_id).paragraphs}
+    assert paragraphs[answer.paragraph] == answer.context
+    assert [one.id for one in kb.with_pages([answer.page_id]).pages()] == [answer.page_id]
+
+
+def test_queries_of_a_generator_are_asked_as_they_come(kb: KnowledgeBase) -> None:
+    read: list[str] = []
+
+    def texts() -> Iterator[str]:
+        for text in ["the river", "Paris", *["Marie [SEP] birth"] * 200, ""]:
+            read.append(text)
+            yield text
+
+    found = kb.query_stream(texts(), k=2)
+    assert next(found) == kb.query("the river", 2)
+    assert len(read) == kb.batch_size
+    with pytest.raises(QueryError, match="the query is empty"):
+        list(found)
+
+
+def test_what_others_change_is_opened_on_request(kb_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(kb_folder, tmp_path / "kb")
+    kb, other = (KnowledgeBase.open(folder, device="cpu") for _ in range(2))
+    before, gone = kb.query("the river", 1), next(iter(kb.pages()))
+    other.delete(gone.id)
+    assert not kb.is_current
+    assert kb.query("the river", 1) == before
+    assert kb.reload() is kb
+    assert kb.is_current
+    assert gone not in list(kb.pages())
+    shutil.rmtree(folder)
+    assert not kb.is_current
+    assert len(kb.query("Paris", 1)) == 1  # what is open stays
+    with pytest.raises(KnowledgeBaseError, match=r"kb does not exist|holds no"):
+        kb.reload()
+    assert len(kb.query("Paris", 1)) == 1
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda kb: pickle.loads(pickle.dumps(kb))])
+def test_a_copy_answers_alike_and_is_closed_alone(kb: KnowledgeBase, again: Callable[[KnowledgeBase], Any]) -> None:
+    some = kb.with_pages([kb.query("the river", 1)[0].page_id])
+    other = again(some)
+    assert other.query("the river", 2) == some.query("the river", 2)
+    other.close()
+    assert len(some.query("the river", 2)) > 0
+
+
+def test_a_lazy_one_opens_what_it_needs(kb_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(kb_folder, tmp_path / "kb")
+    lazy = KnowledgeBase.open(folder, "nowhere", lazy=True)
+    left = lazy.delete(next(iter(KnowledgeBase.open(folder, device="cpu").pages())).id)
+    assert left.counts.pages == lazy.counts.pages - 1
+    with pytest.raises(KbqError, match="model folder nowhere does not exist"):
+        left.query("Paris")
+    assert KnowledgeBase.open(folder, device="cpu", lazy=True).query("Paris", 1) != []
+
+
+def test_query_lists_its_options() -> None:
+    assert KnowledgeBase.query.__doc__
+    missing = [name for name in SearchWords.__annotations__ if f"`{name}`" not in KnowledgeBase.query.__doc__]
+    assert missing == []
+
+
+def test_messages_speak_as_the_reader_writes() -> None:
+    error = KbqError("leave --min-probability out, or see `kbq verify KB --repair`")
+    assert str(error) == "leave min_probability=… out, or see `kbq verify KB --repair`"
+    with for_commands():
+        assert str(error) == "leave --min-probability out, or see `kbq verify KB --repair`"
+
+
 Door: Any = KnowledgeBase  # mistakes are made here that a type checker would see
 AnyPage: Any = Page
 AnyParagraph: Any = Paragraph
@@ -101,7 +178,13 @@ read_corpus: Any = kbq.read_corpus
         (lambda kb: kb.query("river", unit="phrase", backend="bm25"), "BM25 finds no phrase: ask for paragraphs"),
         (lambda kb: kb.query("river", backend="sparta"), "has no learned impacts: add them with"),
         (lambda kb: kb.query("river", bm25_weight=-1), "bm25_weight is -1, must be a number from 0 to 1,000,000"),
-        (lambda kb: kb.query("river", sparta_weight=1), "--sparta-weight has no effect with the backend"),
+        (lambda kb: kb.query("river", sparta_weight=1), "sparta_weight=… has no effect with the backend"),
+        (lambda kb: kb.query("river", topk=3), "topk is unknown: did you mean k?"),
+        (lambda kb: kb.predict([], "trex", rerankk=3), "rerankk is unknown: did you mean rerank?"),
+        (lambda kb: kb.fill([], [], threshold=0.5), "threshold is unknown: "),
+        (lambda kb: kb.finetune("nowhere", "out", epoch=3), "epoch is unknown: did you mean epochs?"),
+        (lambda kb: kb.update([], append=True), "append is unknown: choose from"),
+        (lambda kb: kb.page("no such page"), "has no page 'no such page': `pages()` names all of them"),
         (lambda kb: kb.query("river", reader="nowhere"), "nowhere"),
         (lambda kb: kb.query("river", reader="nowhere", depth=0), "depth is 0, must be at least 1"),
         (lambda kb: kb.explain("river", backend="dense"), "backend 'dense' cannot be explained: choose bm25 or sparta"),

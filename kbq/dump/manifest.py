@@ -243,7 +243,7 @@ def refuse_other_model(folder: Path, manifest: Manifest, model: "Model") -> None
         )
     raise ModelError(
         f"{folder} was built with the model {manifest.model} ({then}), not {model.source} ({now}): "
-        f"use --model {manifest.model}"
+        f"use --model={manifest.model}"
     )
 
 

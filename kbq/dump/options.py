@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from kbq.answers import CorpusColumns, CorpusFormat, DocumentOptions, WantedKind
 from kbq.errors import KnowledgeBaseError
-from kbq.options import Option, check
+from kbq.options import Option, check, refuse_unknown_options
 from kbq.storage.files import as_path
 from kbq.storage.progress import Note, Report
 
@@ -78,11 +78,12 @@ class BuildWords(CorpusWords, total=False):
     append: bool
 
 
-def build_options(words: Mapping[str, Any]) -> tuple[BuildOptions, dict[str, Any]]:
-    """Split the words that a method was given into options and others; a SPARTA model may be a text.
+def build_options(words: Mapping[str, Any], known: type) -> tuple[BuildOptions, dict[str, Any]]:
+    """Split the words that a method was given, `known` all of them, into options and others; paths may be texts.
 
-    Raises KnowledgeBaseError for invalid values.
+    Raises KnowledgeBaseError for unknown options and invalid values.
     """
+    refuse_unknown_options(words, known.__annotations__, KnowledgeBaseError)
     names = {field.name for field in fields(BuildOptions)}
     given, others = ({name: words[name] for name in words if (name in names) == is_one} for is_one in (True, False))
     if given.get("sparta") is not None:

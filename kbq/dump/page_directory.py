@@ -50,6 +50,14 @@ class Pages:
         """Return the ids and titles of all pages, in the order of the corpus."""
         return ((page_id, shard.titles[page]) for shard in self._shards for page, page_id in shard.live_ids())
 
+    def shown(self) -> Iterator[tuple[str, str]]:
+        """Return the ids and titles of the pages that answers may come from; see `Shard.show_only`."""
+        for shard in self._shards:
+            pages = shard.live_pages()
+            if shard.shown is not None:
+                pages = np.bincount(shard.paragraph_pages, shard.shown, len(shard.ids)) > 0
+            yield from ((shard.ids[page], shard.titles[page]) for page in np.flatnonzero(pages).tolist())
+
     def metadata(self) -> Iterator[Mapping[str, Any]]:
         """Return the metadata of all pages, in the order of the corpus."""
         return (shard.metadata_of(page) for shard in self._shards for page, _ in shard.live_ids())

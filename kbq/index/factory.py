@@ -205,7 +205,7 @@ def _open_cells(shards: Sequence[Shard], entry: IndexEntry, folders: dict[int, P
         tiny = f"build one half as large (`kbq index vectors {shards[0].folder.parent} --kind tiny`), or "
         raise KnowledgeBaseError(
             f"the {entry.kind} index needs {size / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: "
-            f"{tiny if entry.kind == 'compact' else ''}use --index disk, which stays on the disk, or --index exact"
+            f"{tiny if entry.kind == 'compact' else ''}use --index=disk, which stays on the disk, or --index=exact"
         )
     cells: list[Cells | None] = [None] * len(shards)
     for number, folder in folders.items():
@@ -226,7 +226,7 @@ def _folders(shards: Sequence[Shard], entry: IndexEntry) -> dict[int, Path]:
 
 def _folder(shard: Shard, entry: IndexEntry) -> Path:
     folder, kind = shard.folder / entry.part, entry.kind
-    advice = f"build it with `kbq index vectors {shard.folder.parent} --kind {kind}`, or use --index exact"
+    advice = f"build it with `kbq index vectors {shard.folder.parent} --kind {kind}`, or use --index=exact"
     if not folder.is_dir():
         raise KnowledgeBaseError(f"shard {shard.folder} has no complete {kind} index: {advice}")
     try:

@@ -27,7 +27,7 @@ from kbq.storage.machine import cpu_has
 CPU = torch.device("cpu")
 WORKING = 2**31  # bytes that the products of a block take at most
 BATCH_NUMBERS = 640  # computed from a row, besides its float32 vector, for the 64 queries of a batch
-ADVICE = "use --device cpu, or build an index that fits with `kbq index vectors KB --kind compact`"
+ADVICE = "use --device=cpu, or build an index that fits with `kbq index vectors KB --kind compact`"
 LIMB = 128
 TILE = 32  # CUDA multiplies int8 matrices whose sizes are multiples of this
 BLOCK = 2560  # rows that a CPU multiplies at a time: they fit in its cache, and oneDNN prepares for their shape once

@@ -204,7 +204,7 @@ def _refuse_other_queries(first: Sequence[str], second: Sequence[str]) -> None:
     if first != second:
         raise EvaluationError(
             f"the systems were scored on {len(first):,} and {len(second):,} queries, {len(set(first) ^ set(second)):,} "
-            "of them in one only: a query that one of them lacks counts 0 with --missing zero"
+            "of them in one only: a query that one of them lacks counts 0 with --missing=zero"
         )
 
 

@@ -39,7 +39,7 @@ from kbq.kilt.rules import (
 from kbq.text.markers import slot_of
 
 NO_GROUP = "(none)"
-UNPREDICTED = "with --missing zero it counts as wrong"
+UNPREDICTED = "with --missing=zero it counts as wrong"
 GroupOf = Callable[[Gold], str]
 
 

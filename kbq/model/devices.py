@@ -33,11 +33,11 @@ def choose_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ModelError(
             f"device {name!r} does not exist, this machine has {torch.cuda.device_count()} CUDA devices: "
-            "use --device cpu or auto"
+            "use --device=cpu or auto"
         )
     problem = _why_not(device) if device.type == "cuda" else None
     if problem:
-        raise ModelError(f"device {name!r} cannot be used ({problem}): use --device cpu or auto")
+        raise ModelError(f"device {name!r} cannot be used ({problem}): use --device=cpu or auto")
     return device
 
 

@@ -221,8 +221,8 @@ def fitting(
     path = options.calibration
     if not mode.second_look:
         if path is not None or options.min_probability:
-            idle = "--calibration must be left out" if path is not None else "--min-probability must be 0"
-            raise QueryError(f"answers have no probability where {reranking.why_not(options)}, so {idle}")
+            idle = "leave --calibration out" if path is not None else "leave --min-probability out"
+            raise QueryError(f"answers have no probability where {reranking.why_not(options)}: {idle}")
         return None
     differing = "; ".join(found.mode.differences(mode)) if found else "missing"
     if not differing:

@@ -113,7 +113,7 @@ class Reranking:
             else f"{options.backend} finds no phrases" if options.backend in WORDS_ALONE
             else f"{options.chosen_unit}s are asked for" if options.chosen_unit not in ("phrase", "page")
             else f"the model {self.base} has no reader that judges phrases" if not self.reader_digest
-            else "nothing is reranked (--rerank 0)" if options.rerank == 0 else ""
+            else "nothing is reranked (--rerank=0)" if options.rerank == 0 else ""
         )  # fmt: skip
 
     def rerank_found(

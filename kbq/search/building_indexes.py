@@ -94,8 +94,8 @@ def build_indexes(
     new_kind = chosen_kind(manifest, spec.kind)
     if new_kind == "exact" and spec.filter is not None:
         raise KnowledgeBaseError(
-            f"exact search scores every row of {folder}, --filter {spec.filter:g} is for other indexes: "
-            "add --kind compact, tiny or disk",
+            f"exact search scores every row of {folder}, --filter={spec.filter:g} is for other indexes: "
+            "add --kind=compact, tiny or disk",
             is_usage=True,
         )
     shards = manifest.open_shards(folder)

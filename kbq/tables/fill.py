@@ -6,9 +6,8 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-import numpy as np
-
 from kbq.answers import LOOKS, SearchOptions
+from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError
 from kbq.storage.files import as_path
 from kbq.storage.progress import Note, unheard
@@ -109,15 +108,7 @@ def best_known(
 
 def every_page(kb: FillingKb, subject: str = "subject") -> list[Row]:
     """Return a row for each page that may be answered with: its id, and its title as the subject."""
-    rows: list[Row] = []
-    for shard in kb.shards:
-        found = (
-            shard.live_pages()
-            if shard.shown is None
-            else np.bincount(shard.paragraph_pages, shard.shown, len(shard.ids))
-        )
-        rows += [{"page_id": shard.ids[page], subject: shard.titles[page]} for page in np.flatnonzero(found).tolist()]
-    return rows
+    return [{"page_id": page_id, subject: title} for page_id, title in Pages(kb.shards).shown()]
 
 
 def _table(kb: FillingKb, table: str | Path | Iterable[Row] | None, subject: str) -> Table:

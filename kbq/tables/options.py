@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from kbq.answers import TOP, Askable, Backend, RankWords, SearchOptions
 from kbq.errors import KbqError, QueryError
-from kbq.options import Option, check, chosen
+from kbq.options import Option, check, chosen, refuse_unknown_options
 from kbq.storage.files import as_path
 from kbq.text.markers import EMPTY
 
@@ -120,6 +120,7 @@ def fill_options(words: FillWords) -> tuple[FillOptions, dict[str, Any]]:
 
     Raises KbqError if a value has no meaning, or two exclude each other.
     """
+    refuse_unknown_options(words, FillWords.__annotations__, QueryError)
     left: dict[str, Any] = dict(words)
     given = chosen(left, FillOptions)
     given |= {"empty": tuple(left.pop("empty"))} if "empty" in left else {}

@@ -85,7 +85,7 @@ def calibrate(
     if not 0 <= hidden <= 1:
         raise TrainingError(f"hidden is {hidden}, must be a share from 0 to 1")
     if not kb.plan(options).n_reranked:
-        raise TrainingError("probabilities rest on the reranker, and there is none: leave out --rerank 0")
+        raise TrainingError("probabilities rest on the reranker, and there is none: leave out --rerank=0")
     triples, out = Path(triples), Path(out)
     golds = read_triples(triples, unanswered=True)
     refuse_unreadable([gold.input or "" for gold in golds], kb.query_tokenizers(options), [gold.id for gold in golds])

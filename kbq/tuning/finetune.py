@@ -223,7 +223,7 @@ def _check_memory(settings: FinetuningSettings, queries: int, kb: TunableKb) -> 
     if kb.model.device.type == "cpu" and need > (free := available_memory()):
         raise TrainingError(
             f"{phrases:,} phrases for each of {batch:,} queries need {need / 1e9:.1f} GB of memory, "
-            f"{free / 1e9:.1f} are free: take a smaller -k or --batch"
+            f"{free / 1e9:.1f} are free: take a smaller k or --batch"
         )
 
 
@@ -239,10 +239,10 @@ def _check_positives(
     objective, no_pages = settings.objective, reach.no_page + reach.unnamed == reach.queries
     if objective == "page" and no_pages:
         raise TrainingError(
-            f"the knowledge base has no gold page of {triples}: use --objective phrase, or another --kb"
+            f"the knowledge base has no gold page of {triples}: use --objective=phrase, or another --kb"
         )
     if objective != "page" and not any(query.gold.answers for query in queries):
-        raise TrainingError(f"{triples} names pages, but no answer: use --objective page")
+        raise TrainingError(f"{triples} names pages, but no answer: use --objective=page")
     if objective != "page" and reach.nowhere == reach.queries:
         raise TrainingError(f"no answer of {triples} occurs in the knowledge base: use another --kb")
     if objective == "kilt" and no_pages:

@@ -43,7 +43,7 @@ def test_spacy_finds_entities(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_spacy_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(TrainingError, match=r"need spaCy: pip install spacy, or leave out --entities"):
+    with pytest.raises(TrainingError, match=r"need spaCy: pip install spacy, or leave out entities=…"):
         entity_finder("en_core_web_sm")
 
 

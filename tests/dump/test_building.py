@@ -240,7 +240,7 @@ def test_a_read_only_folder_is_said(pages: list[Page], model: Model, tmp_path: P
 
 def test_a_folder_in_use_is_refused(pages: list[Page], model: Model, tmp_path: Path) -> None:
     KnowledgeBase.build(pages[:2], tmp_path / "kb", model)
-    with pytest.raises(KnowledgeBaseError, match="already holds a knowledge base: add to it with --append"):
+    with pytest.raises(KnowledgeBaseError, match="already holds a knowledge base: add to it with append=…"):
         KnowledgeBase.build(pages, tmp_path / "kb", model)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("mine")
@@ -336,7 +336,7 @@ def test_append_needs_a_knowledge_base_of_the_same_model(
     with pytest.raises(KnowledgeBaseError, match="does not exist: make a knowledge base with"):
         KnowledgeBase.build(pages, tmp_path / "kb", model, append=True)
     KnowledgeBase.build(pages[:2], tmp_path / "kb", model)
-    with pytest.raises(ModelError, match=r"was built with the model .*/tiny .*, not .*/other .*: use --model .*/tiny"):
+    with pytest.raises(ModelError, match=r"was built with the model .*/tiny .*, not .*/other .*: use model=.*/tiny"):
         KnowledgeBase.build(pages[2:], tmp_path / "kb", Model.open(other_folder, "cpu"), append=True)
 
 

@@ -214,7 +214,7 @@ def test_every_file_of_a_shard_is_checked(name: str, damage: Damage, kb_folder: 
 
 
 def test_another_model_is_refused(kb_folder: Path, other_folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"was built with the model .*: use --model"):
+    with pytest.raises(ModelError, match=r"was built with the model .*: use model="):
         KnowledgeBase.open(kb_folder, str(other_folder))
 
 

@@ -121,7 +121,7 @@ def test_an_index_that_does_not_fit_in_memory_is_said(
     kind: BuiltKind, advice: str, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbq.index.factory.available_memory", lambda: 100.0)
-    message = rf"the {kind} index needs 0\.0 GB of memory, .* free: {advice}use --index disk"
+    message = rf"the {kind} index needs 0\.0 GB of memory, .* free: {advice}use index=disk"
     with pytest.raises(KnowledgeBaseError, match=message):
         opened(random_shard(30, 5), kind)
 

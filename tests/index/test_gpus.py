@@ -105,9 +105,7 @@ def test_too_little_memory_is_said_with_what_is_needed_and_what_is_there(
     monkeypatch.setattr(inner_products, "bytes_of", lambda shard: 35 * 10**9)
     two_gpus |= {ONE: 42 * 10**9, TWO: 32 * 10**9}
     shards = [random_shard(1), random_shard(1, seed=1)]
-    message = (
-        r"needs 74\.0 GB of GPU memory, free are 42\.0 GB on cuda:0, 32\.0 GB on cuda:1: use --device cpu, or build"
-    )
+    message = r"needs 74\.0 GB of GPU memory, free are 42\.0 GB on cuda:0, 32\.0 GB on cuda:1: use device=cpu, or build"
     with pytest.raises(KnowledgeBaseError, match=message):
         devices_for(shards, ONE)
 
@@ -158,7 +156,7 @@ def test_shards_on_several_devices_are_searched_as_if_on_one(random_shard: Calla
 
 
 def test_memory_that_others_have_taken_is_said() -> None:
-    message = r"cuda:0 ran out of memory, .*: use --device cpu, or build an index that fits"
+    message = r"cuda:0 ran out of memory, .*: use device=cpu, or build an index that fits"
     with pytest.raises(KnowledgeBaseError, match=message), out_of_memory_refused(ONE):
         raise torch.OutOfMemoryError("CUDA out of memory")
 

@@ -182,12 +182,12 @@ def test_plots_are_written(tmp_path: Path) -> None:
 def test_without_matplotlib_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(EvaluationError, match="which --plots needs: pip install matplotlib"):
+    with pytest.raises(EvaluationError, match="which plots=… needs: pip install matplotlib"):
         evaluate(FOUR, gold(4), calibration=True, plots=tmp_path)
 
 
 def test_plots_of_no_calibration_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(EvaluationError, match="--plots draws a calibration: add --calibration") as caught:
+    with pytest.raises(EvaluationError, match="plots=… draws a calibration: add calibration=…") as caught:
         evaluate(FOUR, gold(4), plots=tmp_path)
     assert caught.value.is_usage
 

@@ -219,9 +219,9 @@ def test_what_the_second_system_lacks_is_said_too(kbq: Kbq, write: Write) -> Non
     assert run.status == 0
     assert "4 gold records, 3 predictions" in run.err
     unequal = kbq("evaluate", first, gold, "--compare", second, "--missing", "skip")
-    assert "a query that one of them lacks counts 0 with --missing zero" in unequal.err
+    assert "a query that one of them lacks counts 0 with --missing=zero" in unequal.err
     refused = kbq("evaluate", first, gold, "--compare", second)
-    assert f"has no prediction in {second} (with --missing zero it counts as wrong)" in refused.err
+    assert f"has no prediction in {second} (with --missing=zero it counts as wrong)" in refused.err
 
 
 def test_several_systems_are_compared_at_once(kbq: Kbq, write: Write) -> None:
@@ -287,7 +287,7 @@ def test_files_that_neither_evaluation_takes_exit_with_1(kbq: Kbq, guess: Path, 
     fewer = write("fewer", record(0, "x0", 0))
     run = kbq("evaluate", fewer, gold, "--json")
     assert (run.status, run.json["downstream"], run.json["retrieval"]) == (1, None, None)
-    lacking = f"{gold}:4:3: has no prediction in {fewer} (with --missing zero it counts as wrong)"
+    lacking = f"{gold}:4:3: has no prediction in {fewer} (with --missing=zero it counts as wrong)"
     assert lacking in run.json["problems"]["retrieval"]
     assert run.err.count(f"{gold}:4:3: has no prediction") == 1
     assert kbq("evaluate", fewer, gold).out == ""

@@ -314,11 +314,11 @@ def test_a_run_that_is_refused_for_its_lines_changes_nothing(tmp_path: Path, pre
 def test_what_is_no_file_is_refused(tmp_path: Path, predict: Predict) -> None:
     write_inputs(tmp_path, *many(2))
     os.mkfifo(tmp_path / "out.jsonl")  # opening it would wait for a reader
-    with pytest.raises(KbqError, match=r"out\.jsonl is not a file: give --out the name of a file"):
+    with pytest.raises(KbqError, match=r"out\.jsonl is not a file: give out=… the name of a file"):
         predict()
     (tmp_path / "out.jsonl").unlink()
     (tmp_path / "out.jsonl").mkdir()
-    with pytest.raises(KbqError, match=r"out\.jsonl is a folder: give --out the name of a file"):
+    with pytest.raises(KbqError, match=r"out\.jsonl is a folder: give out=… the name of a file"):
         predict()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "manifest.json", "out.jsonl"]
 
@@ -452,5 +452,5 @@ def test_a_damaged_description_is_said(content: str, tmp_path: Path, predict: Pr
     write_inputs(tmp_path, *many(2))
     predict()
     (tmp_path / "out.jsonl.run.json").write_text(content)
-    with pytest.raises(KbqError, match=r"out\.jsonl\.run\.json is damaged .*: choose another --out, or delete it"):
+    with pytest.raises(KbqError, match=r"out\.jsonl\.run\.json is damaged .*: choose another out=…, or delete it"):
         predict()

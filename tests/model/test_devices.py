@@ -24,7 +24,7 @@ def test_devices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("cuda", "'cuda' does not exist, this machine has 0 CUDA devices: use --device cpu or auto"),
+        ("cuda", "'cuda' does not exist, this machine has 0 CUDA devices: use device=cpu or auto"),
         ("cuda:1", "'cuda:1' does not exist, this machine has 0 CUDA devices"),
         ("gpu", "'gpu' is unknown: choose auto, cpu, cuda"),
         ("", "'' is unknown: choose auto, cpu, cuda"),

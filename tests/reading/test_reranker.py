@@ -268,7 +268,7 @@ def test_a_query_that_the_reader_cannot_read_keeps_its_order(
 @pytest.mark.parametrize("unit", ["sentence", "paragraph"])
 def test_larger_units_are_those_of_the_search(judging_kb: KnowledgeBase, unit: Unit) -> None:
     assert judging_kb.query(QUERIES, 3, unit) == judging_kb.query(QUERIES, 3, unit, rerank=0)
-    with pytest.raises(QueryError, match=f"--rerank has no effect where {unit}s are asked for"):
+    with pytest.raises(QueryError, match=f"rerank=… has no effect where {unit}s are asked for"):
         judging_kb.query(QUERIES, 3, unit, rerank=5)
 
 

@@ -252,7 +252,7 @@ def test_until_another_filter_is_measured_the_index_answers_as_before(
 
 
 def test_exact_search_takes_no_filter(folder: Path) -> None:
-    message = r"exact search scores every row of .*, --filter 0\.5 is for other indexes: add --kind compact"
+    message = r"exact search scores every row of .*, filter=0\.5 is for other indexes: add kind=compact"
     with pytest.raises(KnowledgeBaseError, match=message):
         KnowledgeBase.open(folder, device="cpu").index_vectors("exact", filter=0.5)
 
@@ -274,12 +274,12 @@ def test_a_knowledge_base_without_any_token(kind: BuiltKind, model: Model, tmp_p
 
 @pytest.mark.parametrize("threshold", [float("nan"), float("inf")])
 def test_a_filter_is_a_number(threshold: float) -> None:
-    with pytest.raises(KnowledgeBaseError, match=rf"--filter is {threshold}, must be a number"):
+    with pytest.raises(KnowledgeBaseError, match=rf"filter=… is {threshold}, must be a number"):
         IndexSpec("compact", filter=threshold)
 
 
 def test_an_index_learns_from_the_model_of_the_knowledge_base(folder: Path, other_folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"was built with the model .*, not .*/other .*: use --model"):
+    with pytest.raises(ModelError, match=r"was built with the model .*, not .*/other .*: use model="):
         add_index(folder, Model.open(other_folder, "cpu"), IndexSpec("compact", 0.5))
     assert [entry.kind for entry in read_manifest(folder).entries] == ["exact"]
 

@@ -86,7 +86,7 @@ def test_claims_equal_the_answers_to_single_queries(sample: KnowledgeBase) -> No
 
 def test_values_that_are_there_are_overwritten_only_if_asked_for(sample: KnowledgeBase) -> None:
     rows = [{"subject": "Isaac Newton", "place of birth": "here", "x": None}]
-    with pytest.raises(KbqError, match="no row has a subject and an empty cell in 'place of birth': --overwrite asks"):
+    with pytest.raises(KbqError, match="no row has a subject and an empty cell in 'place of birth': overwrite=… asks"):
         sample.fill(rows, ["place of birth"])
     table = sample.fill(rows, ["place of birth"], overwrite=True)
     assert table.rows == [{"subject": "Isaac Newton", "place of birth": "Woolsthorpe", "x": None}]
@@ -299,7 +299,7 @@ def test_a_file_that_was_changed_by_hand_is_kept(many: Callable[..., Any], tmp_p
     out = tmp_path / "out.csv"
     many(out)
     out.write_text("mine")
-    with pytest.raises(KbqError, match=r"out\.csv was changed after kbq fill had written it: choose another --out, or"):
+    with pytest.raises(KbqError, match=r"out\.csv was changed after kbq fill had written it: choose another out=…, or"):
         many(out, top=1)
     assert out.read_text() == "mine"
     assert many(out, force=True).counts.asked == 0
@@ -307,7 +307,7 @@ def test_a_file_that_was_changed_by_hand_is_kept(many: Callable[..., Any], tmp_p
 
 
 def test_the_table_itself_is_not_overwritten(sample: KnowledgeBase, people: Path) -> None:
-    with pytest.raises(KbqError, match=r"people\.csv is the table itself: choose another --out"):
+    with pytest.raises(KbqError, match=r"people\.csv is the table itself: choose another out=…"):
         sample.fill(people, ["employer"], people, subject="name", force=True)
 
 
@@ -328,7 +328,7 @@ def test_damaged_files_of_a_run_are_named(many: Callable[..., Any], tmp_path: Pa
     with pytest.raises(KbqError, match=r"out\.answers\.jsonl:1 is damaged: delete the file to ask again"):
         many(out)
     (tmp_path / "out.run.json").write_text("[")
-    with pytest.raises(KbqError, match=r"out\.run\.json is damaged .*: choose another --out, or say --force"):
+    with pytest.raises(KbqError, match=r"out\.run\.json is damaged .*: choose another out=…, or say force=…"):
         many(out)
     assert many(out, force=True).counts.asked == 5 * BATCH // 2
 
@@ -369,7 +369,7 @@ def test_what_has_no_meaning_is_refused(
 
 def test_a_folder_is_no_table(many: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "out.csv").mkdir()
-    with pytest.raises(KbqError, match=r"out\.csv is a folder: give --out the name of a file"):
+    with pytest.raises(KbqError, match=r"out\.csv is a folder: give out=… the name of a file"):
         many(tmp_path / "out.csv")
     assert [path.name for path in tmp_path.rglob("*")] == ["out.csv"]
 

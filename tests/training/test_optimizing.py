@@ -108,7 +108,7 @@ def test_a_loss_that_is_no_number_moves_nothing(wrong: float) -> None:
     optimizer = Optimizer([parameter()], 0.1, 0.0, 9)
     slide(optimizer, 2)
     before = optimizer.parameters[0].tolist()
-    message = rf"the loss is {wrong} at step 2: delete the checkpoint .* --learning-rate below 0\.1"
+    message = rf"the loss is {wrong} at step 2: delete the checkpoint .* learning_rate=… below 0\.1"
     with pytest.raises(TrainingError, match=message):  # noqa: PT012
         optimizer.add((optimizer.parameters[0] ** 2).sum() * wrong)
         optimizer.step()

@@ -172,7 +172,7 @@ def test_from_a_file_to_a_model_folder_and_on_from_there(examples_file: Path, ch
     assert [path.name for path in tmp_path.glob("m*")] == ["m"]
     with pytest.raises(TrainingError, match="m already exists: choose another folder"):
         train_sparta(examples_file, tmp_path / "m", checkpoint, settings=settings)
-    with pytest.raises(TrainingError, match="m was trained without --marked: leave it out"):
+    with pytest.raises(TrainingError, match="m was trained without marked=…: leave it out"):
         train_sparta(examples_file, tmp_path / "other", tmp_path / "m", marked=True, settings=settings)
     still = replace(settings, learning_rate=0.0)
     train_sparta(str(examples_file), tmp_path / "n", str(tmp_path / "m"), settings=still)

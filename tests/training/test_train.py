@@ -155,7 +155,7 @@ def test_a_kbq_model_goes_on_learning(asked: Asked, tmp_path: Path) -> None:
     assert after.config.query_fingerprint == before.config.query_fingerprint
     assert after.config.window == before.config.window
     assert after.config.training["begun"] == before.config.training
-    with pytest.raises(TrainingError, match="one query encoder with two heads: leave out --two-query-encoders"):
+    with pytest.raises(TrainingError, match="one query encoder with two heads: leave out two_query_encoders=…"):
         train_encoders(
             **still | {"out": tmp_path / "two", "config": replace(asked["config"], shared_query_encoder=False)}
         )
@@ -174,5 +174,5 @@ def test_an_uncased_encoder_needs_no_capitals(asked: Asked, make_tokenizer: Call
     tokenizer = make_tokenizer()
     tokenizer.backend_tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
     tokenizer.save_pretrained(tmp_path / "uncased")
-    with pytest.raises(TrainingError, match="does not distinguish capital letters: leave out --truecase"):
+    with pytest.raises(TrainingError, match="does not distinguish capital letters: leave out truecase=…"):
         train_encoders(**asked | {"init": tmp_path / "uncased"}, truecase=True)

@@ -116,9 +116,9 @@ def test_a_prediction_may_be_withheld(judging_kb: KnowledgeBase, file: Path) -> 
         ({"rerank": 5}, r"was made for another search \(rerank 10, not 5\)"),
         (
             {"rerank": 0},
-            r"nothing is reranked \(--rerank 0\), so --calibration must be left out",
+            r"nothing is reranked \(rerank=0\): leave calibration=… out",
         ),
-        ({"unit": "sentence"}, r"where sentences are asked for, so --calibration must be left out"),
+        ({"unit": "sentence"}, r"where sentences are asked for: leave calibration=… out"),
         ({"bm25_weight": 3.0}, r"\(scores vectors \+ 8 BM25, not vectors \+ 3 BM25\): search like that"),
     ],
 )
@@ -206,10 +206,10 @@ def test_no_query_is_asked_for_a_file_that_cannot_be_written(
 def test_the_page_of_a_mention_has_no_probability(judging_kb: KnowledgeBase, file: Path) -> None:
     mention = "[START_ENT] Marie [END_ENT] was a physicist"
     assert judging_kb.query(mention, 1, calibration=file)[0].probability is None
-    with pytest.raises(QueryError, match="the page of a mention has no probability: leave --min-probability out"):
+    with pytest.raises(QueryError, match="the page of a mention has no probability: leave min_probability=… out"):
         judging_kb.query(mention, 1, calibration=file, min_probability=0.5)
     record = {"id": "1", "input": "a claim"}
-    with pytest.raises(QueryError, match="asks for pages alone, so --min-probability has no effect: leave it out"):
+    with pytest.raises(QueryError, match="asks for pages alone, so min_probability=… has no effect: leave it out"):
         judging_kb.predict([record], "fact_checking", calibration=file, min_probability=0.5)
 
 

@@ -387,12 +387,12 @@ def test_entity_linking_learns_pages(
 
 def test_out_that_exists_is_refused_before_anything_is_read(asked: Asked, own_kb: KnowledgeBase) -> None:
     asked["out"].mkdir()
-    with pytest.raises(TrainingError, match="out already exists: choose another folder for --out"):
+    with pytest.raises(TrainingError, match="out already exists: choose another folder for out=…"):
         run(asked | {"triples": asked["out"] / "nothing"}, own_kb)
 
 
 def test_out_that_cannot_be_written_is_refused(asked: Asked, own_kb: KnowledgeBase) -> None:
-    with pytest.raises(TrainingError, match=r"out cannot be written \(Not a directory\): choose another --out"):
+    with pytest.raises(TrainingError, match=r"out cannot be written \(Not a directory\): choose another out=…"):
         run(asked | {"out": asked["triples"] / "out"}, own_kb)
 
 

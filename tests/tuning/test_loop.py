@@ -241,7 +241,7 @@ def test_a_learning_rate_that_is_far_too_high_stops_the_run(
 ) -> None:
     settings = replace(SETTINGS)
     object.__setattr__(settings, "learning_rate", 1e30)  # more than is taken
-    with pytest.raises(TrainingError, match="--learning-rate below"):
+    with pytest.raises(TrainingError, match="learning_rate=… below"):
         tune(tuner_of(own_kb, golds, settings), tmp_path / "c.pt")
 
 
