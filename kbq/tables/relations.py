@@ -180,7 +180,7 @@ def read_relations(path: Path) -> list[Relation]:
     text = re.sub("\r\n?", "\n", read_text(str(path), LONGEST))
     try:
         with LimitedProcess() as process:
-            tables = process.call(tomllib.loads, text)
+            tables = process.call(tomllib.loads, text, seconds=10)
     except RecursionError:
         raise KbqError(f"{path}: its lists are nested too deeply: {WANTED}") from None
     except LimitExceeded as exceeded:
