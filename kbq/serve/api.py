@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -24,8 +25,8 @@ from kbq.serve.problems import DESCRIBED, RefusedError, document
 from kbq.serve.services import Services, WithServices
 from kbq.storage.records import json_line
 from kbq.tables.cells import subject_of
-from kbq.tables.options import FillOptions
-from kbq.tables.relations import Relation, relation_named
+from kbq.tables.options import FillOptions, Values
+from kbq.tables.relations import MARK, Relation, preset, relation_named
 from kbq.text.letters import without_surrogates
 
 LINES = "application/x-ndjson"
@@ -138,7 +139,7 @@ class WantedRelation(Given):
         """The same for `kbq fill`."""
         named = relation_named(self.name, self.values)
         query = tuple(self.query) or named.query
-        return replace(named, query=query, type=self.type, min_probability=self.min_probability)
+        return replace(named, query=query, type=self.type or named.type, min_probability=self.min_probability)
 
 
 FILLED: Any = http_fields(
@@ -168,15 +169,22 @@ async def fill(table: AskedTable, services: WithServices) -> StreamingResponse:
     return StreamingResponse(lines, media_type=LINES)
 
 
+def _relations(wanted: str | WantedRelation, values: Values) -> list[Relation]:
+    """Return what a client names: a relation, a known one (@spouse), or those of a preset (@people)."""
+    if not isinstance(wanted, str):
+        return [wanted.relation]
+    return preset(wanted) if wanted.startswith(MARK) else [relation_named(wanted, values)]
+
+
 async def filled(table: AskedTable, services: Services) -> AsyncIterator[dict[str, Any]]:
     """Return the lines of a table once the first is there, so that a bad table is refused before the answer begins."""
     if bool(table.subjects) == bool(table.rows):
         raise RefusedError(422, "the table has no subjects: give either subjects or rows", fields={"subjects": "none"})
     rows = table.rows or [{"subject": subject} for subject in dict.fromkeys(table.subjects)]
-    bounds.refuse_more("cells", len(rows) * len(table.relations), bounds.MOST_CELLS, 422)
     subject = table.subject if table.rows else "subject"
     options = FillOptions(subject, table.values, table.min_probability, top=table.top)
-    relations = [relation_named(one, table.values) if isinstance(one, str) else one.relation for one in table.relations]
+    relations = list(chain.from_iterable(_relations(one, table.values) for one in table.relations))
+    bounds.refuse_more("cells", len(rows) * len(relations), bounds.MOST_CELLS, 422)
     wordings = [words for one in relations for words in one.query]
     bounds.refuse_long([subject_of(row.get(subject)) for row in rows], wordings)
     lines = services.filler.lines(services.kbs.named(table.kb), rows, relations, options)

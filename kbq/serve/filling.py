@@ -7,19 +7,22 @@ import asyncio
 import dataclasses
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
+import kbq
 from kbq.answers import LOOKS, TOP, Answer, SearchOptions
 from kbq.search.search import BATCH
 from kbq.serve.batcher import Batcher
 from kbq.serve.knowledge_bases import ServedKb
 from kbq.serve.problems import OverloadedError
 from kbq.tables.cells import subject_of
-from kbq.tables.claims import Claim
+from kbq.tables.claims import Claim, Source
 from kbq.tables.deciding import Decider
 from kbq.tables.filling import Filling
 from kbq.tables.options import MIN_PROBABILITY, FillOptions
+from kbq.tables.outputs import views
 from kbq.tables.rdf import fact
 from kbq.tables.relations import Relation, Slot, relations_of
 from kbq.tables.run import AnswerCache
@@ -79,7 +82,7 @@ class TableFiller:
     async def lines(
         self, served: ServedKb, rows: Sequence[Row], wanted: Sequence[Relation], options: FillOptions
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield a line for each empty cell, with its claims and these as N-Triples, and in the end one with the table.
+        """Yield a line for each empty cell, with its claims, as they are final, and in the end one with the table.
 
         Cells of rows with one subject are one: its line has the numbers of the rows, and of the relation. Raises
         KbqError if nothing can be asked, OverloadedError if too many tables are being filled.
@@ -96,25 +99,28 @@ class TableFiller:
             filling = await self._batcher.call(
                 lambda: Filling(kb, Table.of(rows), relations_of(wanted), options, SEARCH, {})
             )
-            slots, batches = filling.slots, filling.batches(AnswerCache(kb.shards), TOGETHER)
+            batches = filling.batches(AnswerCache(kb.shards), TOGETHER)
             claims: list[Claim] = []
+            source = Source(kbq.__version__, "", "", "kbq serve", datetime.now(UTC).isoformat(timespec="seconds"))
             while (batch := await self._batcher.call(lambda: next(batches, None), costs=2 * TOGETHER)) is not None:
-                for found in batch:
-                    slot = next(slots)
+                for slot, found in batch:
                     claims += found
-                    place = {"rows": places[slot.subject], "column": columns[slot.relation.name]}
-                    yield _cell(slot, found) | place
+                    empty = [number for number in places[slot.subject] if filling.is_empty(rows[number], slot.relation)]
+                    place = {"rows": empty, "column": columns[slot.relation.name]}
+                    yield _cell(slot, found, source) | place
             yield _outcome(filling.finished(claims))
         finally:
             self._tables -= 1
 
 
-def _cell(slot: Slot, claims: Sequence[Claim]) -> dict[str, Any]:
+def _cell(slot: Slot, claims: Sequence[Claim], source: Source) -> dict[str, Any]:
     return {
         "subject": slot.subject,
         "relation": slot.relation.name,
+        "values": slot.relation.values,
         "claims": [claim.to_dict() for claim in claims],
         "triples": [f"{fact(claim, {}, {})} ." for claim in claims],
+        "views": [views(claim, source, slot.relation) for claim in claims],
     }
 
 

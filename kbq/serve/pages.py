@@ -2,6 +2,9 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -16,12 +19,26 @@ from kbq.serve.bounds import LONGEST, MOST_CELLS, MOST_RELATIONS, refuse_more
 from kbq.serve.knowledge_bases import ServedKb
 from kbq.serve.problems import RefusedError, status_of, title_of
 from kbq.serve.services import Services, WithServices
-from kbq.serve.views import asked_text, level_of, marked_paragraphs, rendered, rows_of, slot_of_text, web_address
+from kbq.serve.views import (
+    asked_text,
+    cards_of,
+    level_of,
+    marked_paragraphs,
+    rendered,
+    rows_of,
+    slot_of_text,
+    web_address,
+)
+from kbq.storage.rows import SUFFIXES
+from kbq.tables.cells import shown
+from kbq.tables.relations import MARK, known_relations, preset
+from kbq.tables.tables import read_table
 
 ANSWERS, MORE_ANSWERS = 5, 20
 LISTED = 50  # pages
 HEADINGS = {404: "This is not here", 413: "This is too much", 422: "This cannot be asked"}  # for people
 WITHOUT_SCRIPT = 100  # cells that are filled before a page is sent
+MOST_SHOWN = 200_000  # cells of a table in a file
 router = APIRouter(include_in_schema=False)
 Words = Annotated[str, Field(max_length=LONGEST)]
 Names = Annotated[list[str], Field(max_length=MOST_RELATIONS)]
@@ -55,10 +72,16 @@ async def ask(request: Request, services: WithServices, form: Annotated[QueryFor
         return _page("ask.html", request, services, served, view)
     request.state.queries = [text]  # for the log
     (found,) = await services.batcher.found(served, [text], SearchOptions(form.k))
-    levels = [level_of(answer.probability) for answer in found.answers]
+    cards = cards_of(found.answers)
+    levels = [level_of(places[0].probability) for places in cards]
     is_sure = bool(levels) and levels[0] not in ("unlikely", "unknown")
     shown = sum(level != "unlikely" for level in levels) if is_sure else len(levels)
-    view |= {"answers": found.answers, "shown": shown, "unknown_words": found.unknown_words}
+    view |= {
+        "answers": cards,
+        "is_all": len(found.answers) < form.k,
+        "shown": shown,
+        "unknown_words": found.unknown_words,
+    }
     return _page("ask.html", request, services, served, view)
 
 
@@ -126,7 +149,12 @@ async def table(request: Request, services: WithServices, form: Annotated[TableF
     """Fill a table: the script of the page asks; where there is none, the table is filled here."""
     served = services.kbs.named(form.kb)
     view: dict[str, Any] = {"subjects": form.names, "relations": form.relations, "filled": None, "most": MOST_CELLS}
-    view["suggested"] = list(dict.fromkeys([*served.relations, *form.relations]))
+    known = {relation.name for relation in known_relations()}
+    view["suggested"] = {f"{MARK}{name}" if name in known else name: name for name in served.relations}
+    view["suggested"] |= {
+        name: name for name in form.relations if f"{MARK}{name.removeprefix(MARK)}" not in view["suggested"]
+    }
+    view["presets"] = _presets()
     view["keeps"] = services.settings.decisions is not None
     view["examples"] = [one.title for one in served.titles.spread(3)]
     if form.fill:
@@ -135,6 +163,35 @@ async def table(request: Request, services: WithServices, form: Annotated[TableF
         cells, view["filled"] = await _filled(services, form)
         view["claims"] = {(cell["subject"], cell["relation"]): cell["claims"] for cell in cells}
     return _page("table.html", request, services, served, view)
+
+
+@cache
+def _presets() -> dict[str, list[str]]:
+    """Return the relations of each preset, and each known relation by itself, as they are asked for."""
+    groups = dict.fromkeys(group for groups in known_relations().values() for group in groups)
+    names = [*groups, *(relation.name for relation in known_relations())]
+    return {f"{MARK}{name}": [f"{MARK}{one.name}" for one in preset(name)] for name in names}
+
+
+@router.post("/table/read")
+async def read(request: Request, name: Annotated[str, Query(max_length=255)]) -> dict[str, Any]:
+    """Give the columns and rows of a table in a file, which `kbq fill` would read so, as texts."""
+    suffix = PurePath(name).suffix.lower().replace(".txt", ".csv")
+    if suffix not in SUFFIXES:
+        raise RefusedError(422, f"{name!r:.80} is no table: its name ends in {', '.join(SUFFIXES)}")
+    return await asyncio.to_thread(_read, await request.body(), suffix)
+
+
+def _read(content: bytes, suffix: str) -> dict[str, Any]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, f"table{suffix}")
+        path.write_bytes(content)
+        try:
+            table = read_table(path)
+        except KbqError as error:
+            raise RefusedError(422, str(error).replace(str(path), "the file")) from None
+    refuse_more("cells", len(table.rows) * len(table.columns), MOST_SHOWN)
+    return {"columns": table.columns, "rows": [[shown(row.get(name)) for name in table.columns] for row in table.rows]}
 
 
 async def _filled(services: Services, form: TableForm) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field
 
@@ -51,9 +51,14 @@ class Cell(BaseModel):
 
     subject: str
     relation: str
+    values: Literal["one", "many"]
     claims: list[Json] = Field(description="those that fill the cell, or the best guess: see OUT.claims.jsonl")
-    triples: list[str] = Field(description="the claims as N-Triples")
-    rows: list[int] = Field(description="the rows that have this subject, from 0")
+    triples: list[str] = Field(description="the claims as N-Triples, without properties of Wikidata")
+    views: list[list[Json]] = Field(
+        description="of each claim, and then of each of its alternatives, its `fact` (N-Triples), and its `command` "
+        "(QuickStatements) or what it `lacks` for one"
+    )
+    rows: list[int] = Field(description="the rows that have this subject and an empty cell, from 0")
     column: int = Field(description="the place of the relation among those asked for, from 0")
 
 

@@ -29,6 +29,7 @@ from kbq.serve.services import Services
 from kbq.serve.views import web_address
 from kbq.tables.cells import subject_of
 from kbq.tables.claims import Claim
+from kbq.tables.options import Values
 from kbq.tables.relations import Slot, relation_named
 
 MCP = "/mcp"  # the address
@@ -80,7 +81,7 @@ class Tools:
         self, subject: Subject, relation: Relation, limit: Annotated[int, Field(ge=1, le=10)] = 3
     ) -> FilledSlot:
         """Say what the pages say of one property of one thing, with evidence. No answers: the pages do not say it."""
-        ((claims,),) = await self._claims([subject], [relation])
+        ((claims,),) = await self._claims([subject], [relation], "many")
         answers = [Fact.of(claim) for claim in claims if claim.accepted][:limit]
         guess = Fact.of(claims[0]) if claims and not answers else None
         return FilledSlot(subject, relation, answers, guess, "" if answers else UNLIKELY if guess else NOTHING)
@@ -96,7 +97,7 @@ class Tools:
             raise ToolError(f"the table has {cells} cells, at most {MOST_CELLS} are filled at once: ask for fewer")
         rows = [
             FilledRow(subject, dict(zip(relations, map(Fact.best, claims), strict=True)))
-            for subject, claims in zip(subjects, await self._claims(subjects, relations), strict=True)
+            for subject, claims in zip(subjects, await self._claims(subjects, relations, "one"), strict=True)
         ]
         return FilledTable(rows, cells, sum(fact is not None for row in rows for fact in row.cells.values()))
 
@@ -106,11 +107,11 @@ class Tools:
             raise ResourceNotFoundError(f"{self._served.name} has no page {id!r:.80}")
         return _text(self._served.page(id))
 
-    async def _claims(self, subjects: list[str], relations: list[str]) -> list[list[list[Claim]]]:
+    async def _claims(self, subjects: list[str], relations: list[str], values: Values) -> list[list[list[Claim]]]:
         """Ask for the claims of every relation of every subject."""
         with _refusals(self._served):
             refuse_long(subjects, relations)
-            wanted = [relation_named(relation, "many") for relation in relations]
+            wanted = [relation_named(relation, values) for relation in relations]
             slots = [Slot(subject_of(subject), relation) for subject in subjects for relation in wanted]
             tokenizers = [self._served.kb.model.query_tokenizer]
             queries = [query for slot in slots for query in slot.queries]

@@ -1,6 +1,6 @@
 """Views: answers, pages and texts of forms become the parts of a page, which templates show."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ import kbq
 from kbq.answers import CONTEXT, Answer, percentage
 from kbq.corpus.metadata import SAFE
 from kbq.corpus.pages import Page
-from kbq.text.letters import without_surrogates
+from kbq.tables.outputs import BROWSER
+from kbq.text.letters import normalised, without_surrogates
 from kbq.text.markers import SEPARATOR
 
 SURE, LIKELY = 0.75, 0.5  # probabilities from which an answer has a colour
@@ -63,6 +64,14 @@ def level_of(probability: float | None) -> str:
     return "sure" if probability >= SURE else "likely" if probability >= LIKELY else "unlikely"
 
 
+def cards_of(answers: Sequence[Answer]) -> list[list[Answer]]:
+    """Put the places of the same answer together, best first: they are one card."""
+    cards: dict[str, list[Answer]] = {}
+    for answer in answers:
+        cards.setdefault(normalised(answer.text), []).append(answer)
+    return list(cards.values())
+
+
 def evidence(answer: Answer) -> tuple[str, str]:
     """Return the parts of its paragraph before and behind an answer."""
     first, last = answer.window(CONTEXT)
@@ -105,8 +114,8 @@ def rendered(template: str, view: Mapping[str, Any]) -> str:
 
 
 _templates = Environment(
-    loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-    lstrip_blocks=True,
+    loader=FileSystemLoader([HERE / "templates", BROWSER]), autoescape=True, undefined=StrictUndefined,
+    trim_blocks=True, lstrip_blocks=True,
 )  # fmt: skip
 _templates.filters |= {"evidence": evidence, "level": level_of, "percentage": percentage}
 _templates.globals |= {"address_of": address_of, "version": kbq.__version__}

@@ -1,7 +1,7 @@
 """Fill: a table and relations become a filled or checked table with its claims, in memory or in files. `kbq fill`."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,7 +19,7 @@ from kbq.tables.options import FillingKb, FillOptions
 from kbq.tables.outputs import table_format
 from kbq.tables.relations import Relation, relations_of
 from kbq.tables.run import AnswerCache, FillRun
-from kbq.tables.tables import Row, Table, read_table, refuse_unwritable, write_table
+from kbq.tables.tables import FillCounts, Row, Table, read_table, refuse_unwritable, write_table
 from kbq.text.letters import normalised
 
 VIEWS = {".nt": "rdf", ".qs": "quickstatements", ".html": "review"}  # how the names of exports end
@@ -42,7 +42,8 @@ def fill(
     report: FillReport = unheard,
 ) -> Table:
     """Fill, or check, the cells of a table; see `KnowledgeBase.fill`."""
-    wanted, before = relations_of(relations, options.values), _table(kb, table, options.subject)
+    asked = list(relations) if isinstance(relations, Iterable) and not isinstance(relations, str) else relations
+    wanted, before = relations_of(asked, options.values), _table(kb, table, options.subject)
     decided = {} if options.decisions is None else read_decisions(options.decisions)
     format, path = None, None if out is None else as_path(out, "out")
     if path is not None:
@@ -53,6 +54,7 @@ def fill(
         refuse_unwritable(before, format)
     filling = Filling(kb, before, wanted, options, search, decided)
     _note_mistyped(kb, before, wanted, note)
+    _note_known([one for one in wanted if one.name in asked and one.property], note)
     if filling.counts.markers:
         markers = ", ".join(filter(None, options.empty))
         note(f"{filling.counts.markers:,} cells were taken as empty, since they hold one of {markers}: see --empty")
@@ -86,15 +88,19 @@ def _refuse_view(path: Path) -> None:
 
 
 def best_known(
-    kb: FillingKb, relations: Sequence[Relation], pages: int, report: FillReport = unheard
-) -> list[tuple[Relation, float, int]]:
+    kb: FillingKb, relations: Sequence[Relation], pages: int, report: FillReport = unheard,
+    expect: Callable[[FillCounts], None] = unheard,
+) -> list[tuple[Relation, float, int]]:  # fmt: skip
     """Ask for relations of some pages from all over a knowledge base; those that are answered best come first.
 
-    Each comes with the share of the pages that have a likely value, and the number of pages asked for.
+    Each comes with the share of the pages that have a likely value, and the number of pages asked for. `expect` is
+    called before with the number of queries, and about how many seconds they take.
     """
-    rows = every_page(kb)
+    rows, search, options = every_page(kb), SearchOptions(LOOKS, "phrase"), FillOptions(top=0)
     chosen = rows[:: max(1, len(rows) // pages)][:pages]
-    table = fill(kb, chosen, relations, None, FillOptions(top=0), SearchOptions(LOOKS, "phrase"), report=report)
+    if expect is not unheard:
+        expect(fill(kb, chosen, relations, None, replace(options, dry_run=True), search).counts)
+    table = fill(kb, chosen, relations, None, options, search, report=report)
     likely: dict[str, set[str]] = defaultdict(set)
     chances: dict[str, list[float]] = defaultdict(list)
     for claim in table.claims:
@@ -132,6 +138,13 @@ def _note_mistyped(kb: FillingKb, table: Table, relations: Sequence[Relation], n
     untuned = kb.untuned_relations(f"x [SEP] {text}" for relation in relations for text in relation.query)
     if untuned:
         note(f"the query encoder was not tuned on {', '.join(map(repr, untuned))}")
+
+
+def _note_known(relations: Sequence[Relation], note: Note) -> None:
+    """Say which plain names are those of known relations: this gives them a type and a property."""
+    if relations:
+        facts = ", ".join(f"{one.name!r} is {one.property}, of type {one.type}" for one in relations)
+        note(f"{facts}, as `kbq relations` prints; a file relations.toml may say otherwise")
 
 
 def _note_disputes(disputes: Sequence[tuple[Decision, Decision]], note: Note) -> None:

@@ -87,7 +87,7 @@ class Filling:
             more = [
                 number
                 for number, relation in enumerate(relations)
-                if number not in known and (options.overwrite or self._is_empty(row, relation) != options.check)
+                if number not in known and (options.overwrite or self.is_empty(row, relation) != options.check)
             ]
             more = more[: options.limit - count] if options.limit else more
             queries = (query for number in more if name for query in Slot(name, relations[number]).queries)
@@ -109,7 +109,8 @@ class Filling:
             raise KbqError(f"no row has a subject and {cell} in {columns}: {instead}")
         return unasked
 
-    def _is_empty(self, row: Row, relation: Relation) -> bool:
+    def is_empty(self, row: Row, relation: Relation) -> bool:
+        """Whether a row has no value of a relation."""
         return is_empty(row.get(relation.name), self._markers)
 
     def claims(self, kept: AnswerCache, report: FillReport) -> list[Claim]:
@@ -118,25 +119,41 @@ class Filling:
         done = filled = 0
         report(done, self.counts.cells, filled)
         for batch in self.batches(kept):
-            claims += chain.from_iterable(batch)
+            claims += chain.from_iterable(found for _, found in batch)
             done += len(batch)
-            filled += sum(any(claim.accepted for claim in found) for found in batch)
+            filled += sum(any(claim.accepted for claim in found) for _, found in batch)
             report(done, self.counts.cells, filled)
         return claims
 
-    def batches(self, kept: AnswerCache, size: int | None = None) -> Iterator[list[list[Claim]]]:
-        """Yield the claims of some slots after another; about `size` queries without kept answers are asked at once."""
+    def batches(self, kept: AnswerCache, size: int | None = None) -> Iterator[list[tuple[Slot, list[Claim]]]]:
+        """Yield some slots after another with their claims, which are final; about `size` queries are asked at once.
+
+        What a row says of one relation may rule out what it says of another, so the slots of a subject come together,
+        once all of them have been asked. Kept answers are not asked for.
+        """
         size = size or self._kb.batch_size
         slots: list[Slot] = []
         missing: dict[str, None] = {}
+        waiting: list[tuple[Slot, list[Claim]]] = []  # of a subject that has more slots
+        left = self.counts.cells
         for slot in self.slots:
             slots.append(slot)
             missing |= dict.fromkeys(query for query in slot.queries if query not in kept)
-            if len(missing) >= size or len(slots) >= MOST_KEPT:
-                yield self._decided(slots, list(missing), kept)
-                slots, missing = [], {}
-        if slots:
-            yield self._decided(slots, list(missing), kept)
+            left -= 1
+            if left and len(missing) < size and len(slots) < MOST_KEPT:
+                continue
+            waiting += zip(slots, self._decided(slots, list(missing), kept), strict=True)
+            own = sum(one.subject == slot.subject for one, _ in waiting)
+            whole = len(waiting) - (own if own < len(self._asked_for[slot.subject]) else 0)
+            yield self._final(waiting[:whole])
+            slots, missing, waiting = [], {}, waiting[whole:]
+
+    def _final(self, cells: Sequence[tuple[Slot, list[Claim]]]) -> list[tuple[Slot, list[Claim]]]:
+        """Apply the rules of a row, and what people decided, to the cells of whole subjects."""
+        found = [(slot, self._decisions.get(slot.cell, {}), len(claims)) for slot, claims in cells]
+        kept = iter(self._decider.consistent([one for _, claims in cells for one in claims], self._relations))
+        final = [(slot, decided, list(islice(kept, count))) for slot, decided, count in found]
+        return [(slot, obeyed(claims, slot, decided, self._decider.normal)) for slot, decided, claims in final]
 
     def seconds(self) -> float:
         """Ask for some slots; return about how long it takes to ask for all."""
@@ -164,25 +181,22 @@ class Filling:
         return claims
 
     def finished(self, claims: Sequence[Claim]) -> Table:
-        """Return the table with the values that were accepted; of a check, the verdicts."""
+        """Return the table with the values that were accepted; of a check, the verdicts. `claims`: all, in order."""
         table, options = self._table, self._options
         by_slot: dict[tuple[str, str], list[Claim]] = defaultdict(list)
-        for claim in self._decider.consistent(claims, self._relations):
+        for claim in claims:
             by_slot[claim.subject, claim.relation].append(claim)
-        for slot in self.slots:
-            if slot.cell in self._decisions:
-                decided = self._decisions[slot.cell]
-                by_slot[slot.cell] = obeyed(by_slot[slot.cell], slot, decided, self._decider.normal)
-        every = tuple(claim for slot in self.slots for claim in by_slot[slot.cell])
         counts = replace(self.counts, asked=self._asked)
         if options.check:
             rows = list(self._verdicts(by_slot))
             counts = replace(counts, filled=sum(row["verdict"] == "agrees" for row in rows))
-            return Table(("subject", "relation", "present", "verdict", *EVIDENCE), rows, every, counts).all_filled()
+            return Table(
+                ("subject", "relation", "present", "verdict", *EVIDENCE), rows, tuple(claims), counts
+            ).all_filled()
         accepted = {cell: found for cell, found in by_slot.items() if found and found[0].accepted}
         new = [relation.name for relation in self._relations if relation.name not in table.columns]
         rows = [self._filled(row, accepted) for row in table.rows]
-        return Table((*table.columns, *new), rows, every, replace(counts, filled=len(accepted)), table)
+        return Table((*table.columns, *new), rows, tuple(claims), replace(counts, filled=len(accepted)), table)
 
     def _verdicts(self, claims: Mapping[tuple[str, str], Sequence[Claim]]) -> Iterator[Row]:
         """Yield a row for each value in the table: the verdict on it, and what the text says, with its place."""
@@ -224,7 +238,7 @@ class Filling:
         values: dict[str, Any] = {}
         for relation in self._relations:
             found = accepted.get((name, relation.name))
-            if found and (self._options.overwrite or self._is_empty(row, relation)):
+            if found and (self._options.overwrite or self.is_empty(row, relation)):
                 texts = [written(claim, self._options.dates) for claim in found]
                 values[relation.name] = texts if relation.values == "many" else texts[0]
         return dict(row) | values if values else row

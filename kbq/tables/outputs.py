@@ -24,11 +24,12 @@ from kbq.storage.parquet import NEEDS_PYARROW
 from kbq.storage.records import read_object
 from kbq.storage.rows import SUFFIXES, RowFormat
 from kbq.storage.writing import replacing, writing_to
-from kbq.tables.claims import CLAIMS, RUN, Claim, DateValue, QuantityValue, Source, write_lines
-from kbq.tables.quickstatements import write_quickstatements
-from kbq.tables.rdf import ntriples
+from kbq.tables.claims import CLAIMS, RUN, Alternative, Claim, DateValue, QuantityValue, Source, ValueType, write_lines
+from kbq.tables.quickstatements import command, write_quickstatements
+from kbq.tables.rdf import fact, ntriples
 from kbq.tables.relations import Relation, relations_of
 from kbq.tables.tables import Table, refuse_unwritable, write_table
+from kbq.tables.values import normal_form
 from kbq.tables.wikidata import read_ids
 from kbq.text.letters import without_surrogates
 
@@ -43,7 +44,7 @@ COLUMNS = {  # of the long table, with Arrow's types
     "paragraph": "int64", "start": "int64", "end": "int64", "sentence": "string", "says_the_same": "int64",
 }  # fmt: skip
 BROWSER = Path(__file__).with_name("browser")
-SHARED = ("decisions.js", "evidence.js")  # with the page of `kbq serve` on which tables are filled
+SCRIPTS = ("decisions.js", "evidence.js", "spreadsheet.js", "review.js")  # with the page of `kbq serve`
 _ENDS_A_SCRIPT = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 
 
@@ -200,9 +201,11 @@ def write_review(path: Path, claims: Iterable[Claim], source: Source, relations:
     The claims are data, not HTML, and the page's policy forbids every script but its own, so that no text of a corpus
     can do anything.
     """
-    page = (BROWSER / "review.html").read_text("utf-8")
-    script = "".join((BROWSER / name).read_text("utf-8") for name in (*SHARED, "review.js"))
-    for name, content in (("STYLE", (BROWSER / "review.css").read_text("utf-8")), ("SCRIPT", script)):
+    page, review, style, *scripts = (
+        (BROWSER / name).read_text("utf-8") for name in ("file.html", "review.html", "review.css", *SCRIPTS, "file.js")
+    )
+    page = page.replace("REVIEW", review)
+    for name, content in (("STYLE", style), ("SCRIPT", "".join(scripts))):
         digest = hashlib.sha256(content.encode()).digest()
         page = page.replace(f"{name}-HASH", f"sha256-{base64.b64encode(digest).decode()}")
         page = page.replace(f">{name}<", f">{content}<")
@@ -212,9 +215,36 @@ def write_review(path: Path, claims: Iterable[Claim], source: Source, relations:
 
 def described(claims: Iterable[Claim], source: Source, relations: Iterable[Relation] = ()) -> str:
     """Return the data of the page: JSON without any character that could end it in HTML."""
+    by_name, claims = {one.name: one for one in relations}, list(claims)
     content = {
         "source": dataclasses.asdict(source),
-        "relations": {one.name: {"values": one.values} for one in relations},
+        "relations": {one.name: {"values": one.values} for one in by_name.values()},
         "claims": [{"id": claim.digest} | claim.to_dict() for claim in claims],
+        "views": [views(claim, source, by_name.get(claim.relation)) for claim in claims],
     }
     return json.dumps(content, ensure_ascii=False).translate(_ENDS_A_SCRIPT)
+
+
+def views(claim: Claim, source: Source, relation: Relation | None) -> list[dict[str, Any]]:
+    """Return a claim, and each of its alternatives, as a `fact` in N-Triples and a `command` of QuickStatements.
+
+    One that has no command has what it `lacks`; an alternative has its `normal` form, too.
+    """
+    properties = {relation.name: relation.property} if relation and relation.property else {}
+    kind = relation.type if relation else None
+    found = []
+    for one in (claim, *(_instead_of(claim, other, kind) for other in claim.alternatives)):
+        view: dict[str, Any] = {"fact": f"{fact(one, properties, {})} ."}
+        try:
+            view["command"] = command(one, source, relation, {})
+        except KbqError as reason:
+            view["lacks"] = str(reason)
+        found.append(view | ({} if one is claim else {"normal": one.to_dict().get("normal")}))
+    return found
+
+
+def _instead_of(claim: Claim, other: Alternative, kind: ValueType | None) -> Claim:
+    """Return the claim that an alternative would be."""
+    normal = normal_form(other.value, kind) if kind in ("date", "quantity") else None
+    place = {name: getattr(other, name) for name in Alternative.__slots__}
+    return dataclasses.replace(claim, **place, normal=normal, alternatives=(), metadata={})

@@ -14,7 +14,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,7 @@ from kbq.tables.claims import ValueType
 from kbq.tables.options import Values
 from kbq.tables.wikidata import p_number, property_iri
 from kbq.text.letters import clean_text
-from kbq.text.markers import SEPARATOR
+from kbq.text.markers import SEPARATOR, relation_key
 
 KNOWN = Path(__file__).with_name("known.toml")
 MARK = "@"  # before the name of a preset, or of a known relation
@@ -112,10 +112,18 @@ def _are_several(name: str) -> bool:
 
 
 def relation_named(name: str, values: Values = "one") -> Relation:
-    """Return the relation of this name, with no type and no property. Raises KbqError if it cannot be asked."""
+    """Return the relation of this name; a known one has its type and its property.
+
+    Its wordings and its number of values are those of `@name` only. Raises KbqError if it cannot be asked.
+
+    >>> relation = relation_named("date_of_birth")
+    >>> relation.name, relation.query, relation.type, relation.property
+    ('date_of_birth', ('date of birth',), 'date', 'P569')
+    """
     relation = _from_table(clean_text(name).strip(), {"values": values})
     _refuse_unaskable(relation)
-    return relation
+    known = next((one for one in known_relations() if relation_key(one.name) == relation_key(relation.query[0])), None)
+    return relation if known is None else replace(relation, type=known.type, property=known.property)
 
 
 @cache

@@ -2,18 +2,20 @@
 
 With `--out filled.csv`, filled.answers.jsonl has the answers to every query (see `AnswerCache`), filled.run.json what
 decides them, and filled.claims.jsonl the claims of the latest table. A run that was killed at any moment resumes, and
-one with another threshold, row or column asks only for what is missing.
+one with another threshold, row or column asks only for what is missing. Another table in the same folder, such as one
+with decisions, begins with the answers that are there.
 """
 
 import json
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from kbq.answers import Answer
 from kbq.corpus.pages import Page
@@ -21,12 +23,15 @@ from kbq.dump.page_directory import Pages
 from kbq.dump.shards import Shard
 from kbq.errors import KbqError
 from kbq.storage.files import file_digest
+from kbq.storage.records import read_object
 from kbq.storage.resuming import resumed
 from kbq.storage.writing import whole_lines, write_json, writing_to
 from kbq.tables.claims import CLAIMS, RUN
 from kbq.tables.relations import Relation
 
 INSTEAD = "choose another --out, or say --force"
+ANSWERS = ".answers.jsonl"
+UNDECISIVE = ("begun", "tables", "command", "relations")  # facts that do not decide the answers
 UNFINISHED = ""  # instead of the digest of a table
 READ_AGAIN = ("text", "title", "context", "metadata")  # of an answer: they are on its page
 KEPT = tuple(one.name for one in fields(Answer) if one.name not in READ_AGAIN)
@@ -126,7 +131,7 @@ class FillRun:
         if out.exists() and not out.is_file():
             raise KbqError(f"{out} is {'a folder' if out.is_dir() else 'not a file'}: give --out the name of a file")
         self.out, self.claims = out, out.with_suffix(CLAIMS)
-        self._answers, self._facts = out.with_suffix(".answers.jsonl"), out.with_suffix(RUN)
+        self._answers, self._facts = out.with_suffix(ANSWERS), out.with_suffix(RUN)
         self._force = force
         self._for_exports = {"command": command, "relations": [asdict(one) for one in relations]}
         begun = datetime.now(UTC).isoformat(timespec="seconds")
@@ -143,15 +148,29 @@ class FillRun:
         for path in (self.claims, self.out):
             if path.exists() and path.stat().st_size and not self._facts.exists() and not self._force:
                 raise KbqError(f"{path} already exists and was not made by kbq: {INSTEAD}")
-        undecisive = ("begun", "tables", "command", "relations")
-        with resumed(self._answers, self._facts, self._written, INSTEAD, undecisive, anew=self._force) as (
+        with resumed(self._answers, self._facts, self._written, INSTEAD, UNDECISIVE, anew=self._force) as (
             file,
             self._written,
         ):
             self._refuse_others()
+            if not self._answers.stat().st_size:
+                self._take_over(file)
             self._written |= self._for_exports
             write_json(self._facts, self._written)
             yield AnswerCache(shards, file, str(self._answers))
+
+    def _take_over(self, file: BinaryIO) -> None:
+        """Begin with the answers of another run in this folder that the same facts decide."""
+        others = []
+        for facts in self.out.parent.glob(f"*{RUN}"):
+            answers = facts.with_name(facts.name.removesuffix(RUN) + ANSWERS)
+            with suppress(OSError, ValueError):  # of whatever else has such a name
+                if facts != self._facts and _decisive(read_object(facts)) == _decisive(self._written):
+                    others.append((answers.stat().st_size, answers))
+        if others:
+            with max(others)[1].open("rb") as known:
+                shutil.copyfileobj(known, file)
+            file.flush()
 
     def _refuse_others(self) -> None:
         """Raise KbqError if `out` is not as this run has written it: people edit tables."""
@@ -174,3 +193,7 @@ class FillRun:
         self._written["tables"][self.out.name] = digest
         with writing_to(self._facts, KbqError, goes_on=True):
             write_json(self._facts, self._written)
+
+
+def _decisive(facts: Mapping[str, object]) -> dict[str, object]:
+    return {name: fact for name, fact in facts.items() if name not in UNDECISIVE}

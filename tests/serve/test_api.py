@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import kbq
 from kbq.__main__ import main
 from kbq.kb import KnowledgeBase
+from kbq.tables.wikidata import WIKIDATA
 
 from .conftest import Running, Serve
 
@@ -61,6 +62,20 @@ def test_a_filled_table_is_that_of_the_library(service: Running, sample: Knowled
     assert cells[0]["triples"] == [
         "<urn:kbq:thing:Marie%20Curie> <urn:kbq:relation:place%20of%20birth> <urn:kbq:thing:Warsaw> ."
     ]
+    fact = cells[0]["triples"][0].replace("urn:kbq:relation:place%20of%20birth", f"{WIKIDATA}/prop/direct/P19")
+    assert (cells[0]["values"], cells[0]["views"][0][0]["fact"]) == ("many", fact)
+
+
+def test_presets_and_known_relations_are_asked_for_by_their_names(service: Running) -> None:
+    def columns(*relations: str) -> list[str]:
+        answer = service.client.post("/v1/fill", json={"subjects": ["Kilimanjaro"], "relations": relations})
+        return list(json.loads(answer.text.splitlines()[-1])["columns"])
+
+    assert columns("@species", "@spouse", "height")[-2:] == ["spouse", "height"]
+    answer = service.client.post("/v1/fill", json={"subjects": ["x"], "relations": ["@spose"]})
+    assert (answer.status_code, "did you mean @spouse?" in answer.text) == (422, True)
+    answer = service.client.post("/v1/fill", json={"subjects": ["x"], "relations": ["relations.toml"]})
+    assert json.loads(answer.text.splitlines()[-1])["columns"] == ["subject", "relations.toml"]  # no file of the server
 
 
 def test_subjects_that_cannot_be_asked_are_named(service: Running) -> None:

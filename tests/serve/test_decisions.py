@@ -190,14 +190,14 @@ def test_two_people_see_what_the_other_decides(
         tab.get_by_text("2 of 2 cells filled").wait_for()
         tab.get_by_label("Your name").fill(name)
         tab.get_by_label("Your name").press("Escape")
-        tab.locator("#cells a.cell").nth(len(tabs)).click()
+        tab.locator("#rows .value button").nth(len(tabs)).click()
         with tab.expect_response("**/v1/decisions"):
             tab.keyboard.press("r")
         tabs.append(tab)
-    assert tabs[1].locator("a.cell.rejected").count() == 2
+    tabs[1].get_by_text("2 of 2 reviewed").wait_for()
     tabs[0].evaluate("dispatchEvent(new Event('focus'))")
-    tabs[0].locator("a.cell.rejected").nth(1).wait_for()
-    tabs[0].locator("#cells a.cell").nth(1).click()
+    tabs[0].get_by_text("2 of 2 reviewed").wait_for()
+    tabs[0].locator("#rows .value button").nth(1).click()
     assert "rejected “Woolsthorpe”: Bob" in tabs[0].locator("#evidence").inner_text()
     found = read_decisions(tmp_path / "kept" / "sample.decisions.jsonl")
     assert [(one.reviewer, one.choice) for values in found.values() for one in values.values()] == [
@@ -239,7 +239,7 @@ def correct(tab: Any, value: str) -> None:
 
 
 def open_first(tab: Any) -> None:
-    tab.locator("#cells a.cell").first.click()
+    tab.locator("#rows .value button").first.click()
 
 
 def kept_in(tmp_path: Path) -> list[tuple[str, str]]:
@@ -277,8 +277,8 @@ def test_opening_the_page_again_turns_nothing_back(people: Callable[..., Any], s
     alice.close()
     for tab in (again, bob):
         tab.evaluate("dispatchEvent(new Event('focus'))")
-        tab.locator("a.cell.accepted", has_text="Bob's").wait_for()
-        assert tab.locator("a.cell.accepted").count() == 1
+        tab.locator(".instead", has_text="Bob's").wait_for()
+        assert tab.locator(".instead").count() == 1
     assert kept_in(tmp_path) == before
     found = read_decisions(tmp_path / "sample.decisions.jsonl")[("Marie Curie", "place of birth")]
     assert [one.value for one in found.values() if one.choice == "accept"] == ["Bob's"]
@@ -303,7 +303,7 @@ def test_decisions_of_a_browser_that_was_offline_are_sent_once(people: Callable[
     before = kept_in(tmp_path)
     for tab in (alice, bob):
         tab.reload()
-        tab.locator("a.cell.accepted", has_text="Bob's").wait_for()
+        tab.locator(".instead", has_text="Bob's").wait_for()
     assert kept_in(tmp_path) == before
 
 
@@ -312,16 +312,16 @@ def test_two_tabs_of_one_browser_decide_on_one_cell(people: Callable[..., Any], 
     other = people(beside=one)
     one.context.set_offline(True)
     correct(one, "first")
-    other.locator("a.cell.accepted", has_text="first").wait_for()
+    other.locator(".instead", has_text="first").wait_for()
     correct(other, "second")
-    one.locator("a.cell.accepted", has_text="second").wait_for()
+    one.locator(".instead", has_text="second").wait_for()
     one.context.set_offline(False)
     for tab in (one, other):
         tab.evaluate("dispatchEvent(new Event('focus'))")
     when_kept(other, tmp_path, "second")
     assert len(kept_in(tmp_path)) == len(set(kept_in(tmp_path)))
     one.reload()
-    one.locator("a.cell.accepted", has_text="second").wait_for()
+    one.locator(".instead", has_text="second").wait_for()
 
 
 def test_a_decision_whose_answer_was_lost_is_kept_once(people: Callable[..., Any], tmp_path: Path) -> None:
@@ -359,10 +359,10 @@ def test_a_decision_stays_where_the_page_is_loaded_again_amid_the_answer(
     tab = browser.new_page()
     subjects = "%0A".join(f"Marie+Curie{'+' * number}{number or ''}" for number in range(40))
     tab.goto(f"{keeping.address}/table?subjects={subjects}&relation=place+of+birth&relation=spouse")
-    tab.locator("#cells a.cell").first.wait_for()
+    tab.locator("#rows .value button").first.wait_for()
     correct(tab, "mine")
     tab.reload()
-    tab.locator("a.cell.accepted", has_text="mine").wait_for()
+    tab.locator(".instead", has_text="mine").wait_for()
     when_kept(tab, tmp_path, "mine")
     assert [one for one in kept_in(tmp_path) if one[1] == "accept"] == [("mine", "accept")]
     tab.close()

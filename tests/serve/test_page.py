@@ -1,6 +1,5 @@
 """The page in a browser: people ask, read the evidence, fill tables, and no text of a corpus is ever run."""
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,8 @@ import pytest
 from kbq.corpus.pages import Page
 from kbq.kb import KnowledgeBase
 from kbq.tables.decisions import read_decisions
+from kbq.tables.rdf import XSD
+from kbq.tables.tables import read_table
 
 from .conftest import Running, running
 
@@ -112,127 +113,208 @@ def fill(tab: Any, service: Running) -> None:
     tab.get_by_text("4 of 6 cells filled").wait_for()
 
 
+def listed(tab: Any) -> list[str]:
+    """The values of the list."""
+    found: list[str] = tab.locator("#rows .value").all_inner_texts()
+    return found
+
+
+def saved(tab: Any, name: str, tmp_path: Path) -> Path:
+    """The file behind a button."""
+    with tab.expect_download() as download:
+        tab.get_by_role("button", name=name, exact=True).click()
+    path = tmp_path / str(download.value.suggested_filename)
+    download.value.save_as(path)
+    return path
+
+
 def test_a_table_is_filled_reviewed_and_downloaded(tab: Any, service: Running, chance: str, tmp_path: Path) -> None:
     fill(tab, service)
-    assert tab.locator("#cells tbody th").all_text_contents() == SUBJECTS.split("\n")
-    assert tab.locator("a.cell.sure").first.inner_text() == f"Warsaw {chance}"
-    assert tab.locator("a.cell.guess").count() == 2
-    tab.get_by_role("link", name=f"Warsaw, {chance}").click()
+    subjects = tab.locator("#rows .subject").evaluate_all("all => all.map(one => one.firstChild.textContent)")
+    assert subjects == [name for name in SUBJECTS.split("\n") for _ in range(2)]
+    assert (listed(tab)[0], tab.locator("#rows .level.sure").first.inner_text()) == ("Warsaw", chance)
+    assert tab.locator("#rows .left-empty").count() == 2
+    tab.get_by_role("button", name="Warsaw", exact=True).click()
     evidence = tab.get_by_role("region", name="Evidence")
     assert evidence.locator("mark").text_content() == "Warsaw"
     assert evidence.locator("li").first.inner_text().startswith("Paris")
     evidence.get_by_role("button", name="Reject").click()
-    assert tab.locator("a.cell.rejected").inner_text() == f"Warsaw {chance}"
-    tab.locator("a.cell.guess").first.click()
+    assert tab.locator("#rows .struck").all_inner_texts() == ["Warsaw"]
+    tab.locator("#rows .left-empty .value button").first.click()
     guess = evidence.locator("h2").text_content()
-    evidence.get_by_role("button", name="Accept", exact=False).first.click()
-
-    def saved(name: str) -> str:
-        with tab.expect_download() as download:
-            tab.get_by_role("button", name=name).click()
-        path = tmp_path / str(download.value.suggested_filename)
-        download.value.save_as(path)
-        return path.read_text("utf-8")
-
-    header, marie, newton, zork = saved("CSV").splitlines()
+    evidence.get_by_role("button", name="Accept").click()
+    header, marie, newton, zork = saved(tab, "CSV", tmp_path).read_text("utf-8").splitlines()
     assert (header, marie) == ("subject,place of birth,date_of_birth", "Marie Curie,,7 November 1867")
     assert newton.startswith("Isaac Newton,Woolsthorpe")
     assert zork == f"Zork Blah,{guess},"
     tab.get_by_label("dates as").check()
-    assert saved("CSV").splitlines()[1] == "Marie Curie,,1867-11-07"
-    claims = [json.loads(line) for line in saved("JSON lines").splitlines()]
-    decided = [(claim["value"], claim["decision"]) for claim in claims if "decision" in claim]
-    assert decided == [("Warsaw", "reject"), (guess, "accept")]
-    triples = saved("N-Triples").splitlines()
+    assert saved(tab, "CSV", tmp_path).read_text("utf-8").splitlines()[1] == "Marie Curie,,1867-11-07"
+    table = read_table(saved(tab, "XLSX", tmp_path))
+    assert table.rows[0] == {"subject": "Marie Curie", "place of birth": None, "date_of_birth": "1867-11-07"}
+    triples = saved(tab, "RDF", tmp_path).read_text("utf-8").splitlines()
     assert len(triples) == 4
-    assert '<urn:kbq:thing:Marie%20Curie> <urn:kbq:relation:date_of_birth> "1867-11-07"' in triples[0]
+    birth = "<http://www.wikidata.org/prop/direct/P569>"
+    assert triples[0] == f'<urn:kbq:thing:Marie%20Curie> {birth} "1867-11-07"^^<{XSD}date> .'
+    assert saved(tab, "QuickStatements", tmp_path).read_text("utf-8") == ""
+    assert (
+        "4 of 4 values are not in commands.quickstatements: subject 'Marie Curie'" in tab.locator("#said").inner_text()
+    )
 
 
-def test_a_table_by_keyboard_alone(tab: Any, service: Running, chance: str) -> None:
+def test_a_table_by_keyboard_alone(tab: Any, service: Running) -> None:
     fill(tab, service)
-    tab.get_by_role("link", name=f"Warsaw, {chance}").focus()
-    tab.keyboard.press("Enter")
-    assert tab.evaluate("document.activeElement.id") == "evidence"
+    tab.get_by_role("button", name="Warsaw", exact=True).focus()
     tab.keyboard.press("r")
-    assert tab.get_by_role("link", name=f"Warsaw, {chance}, rejected").count() == 1
-    tab.keyboard.press("k")  # a decision goes on to the next cell
-    tab.keyboard.press("a")
-    assert tab.get_by_role("link", name=f"Warsaw, {chance}, accepted").count() == 1
+    chosen = "document.activeElement.innerText + ' ' + document.activeElement.className"
+    assert tab.evaluate(chosen).startswith("7 November 1867")  # a decision goes on to the next value
     tab.keyboard.press("k")
+    assert tab.evaluate(chosen) == "Warsaw struck"
+    tab.keyboard.press("a")
+    assert tab.locator("#rows [aria-pressed=true]").evaluate_all("all => all.map(one => one.ariaLabel)") == [
+        "Accept Warsaw"
+    ]
     tab.keyboard.press("Escape")
-    assert tab.evaluate("document.activeElement.ariaLabel") == f"Warsaw, {chance}, accepted"
     assert tab.locator("#evidence").is_hidden()
+    tab.keyboard.press("j")
+    assert tab.locator("#evidence").is_visible()
+    tab.keyboard.press("/")
+    tab.keyboard.type("woolsthorpe")
+    assert listed(tab) == ["Woolsthorpe"]
+    tab.keyboard.press("Escape")
+    for key in "ua":  # what was done last is undone wherever it is
+        tab.keyboard.press(key)
+    assert tab.locator("#done").inner_text() == "2 of 6 reviewed: 1 accepted, 1 rejected, 0 corrected"
 
 
 def test_values_are_corrected_and_decisions_and_cells_stay(tab: Any, service: Running, tmp_path: Path) -> None:
     asked: list[str] = []
     tab.on("request", lambda request: asked.append(request.url) if request.url.endswith("/v1/fill") else None)
     fill(tab, service)
-    tab.locator("#cells a.cell").first.click()
+    tab.locator("#rows .value button").first.click()
     tab.keyboard.press("c")
     tab.keyboard.type(EVIL)
     tab.keyboard.press("Enter")
     tab.keyboard.press("n")  # the date of birth
-    assert tab.locator("a.cell.accepted").first.inner_text().strip() == EVIL
+    corrected = [f"Warsaw {EVIL}", "7 November 1867 left empty"]
+    assert listed(tab)[:2] == corrected
+    assert tab.locator("#done").inner_text() == "2 of 6 reviewed: 0 accepted, 0 rejected, 2 corrected"
     tab.reload()
     tab.get_by_text("4 of 6 cells filled").wait_for()
     assert (len(asked), tab.locator("#asking").get_attribute("open")) == (1, None)
-    assert tab.locator("a.cell.accepted").first.inner_text().strip() == EVIL
-    assert tab.locator("a.cell.rejected").all_inner_texts()[1].startswith("7 November 1867")
-    with tab.expect_download() as download:
-        tab.get_by_role("button", name="Decisions").click()
-    download.value.save_as(tmp_path / "d.jsonl")
-    found = read_decisions(tmp_path / "d.jsonl")
+    assert listed(tab)[:2] == corrected
+    tab.locator("#state").select_option("corrected")
+    assert listed(tab) == corrected
+    found = read_decisions(saved(tab, "Decisions", tmp_path))
     assert [[(one.value, one.choice) for one in values.values()] for values in found.values()] == [
         [("Warsaw", "reject"), (EVIL, "accept")],
         [("", "accept")],
     ]
-    tab.get_by_role("button", name="Undo").click()  # also what was done before the page was loaded
-    tab.get_by_role("button", name="Undo").click()
-    assert tab.locator("a.cell.accepted, a.cell.rejected").count() == 0
+    assert saved(tab, "CSV", tmp_path).read_text("utf-8").splitlines()[1].startswith('Marie Curie,"<script>')
+    for _ in range(2):
+        tab.get_by_role("button", name="Undo").click()  # also what was done before the page was loaded
+    assert tab.locator("#done").inner_text() == "0 of 6 reviewed: 0 accepted, 0 rejected, 0 corrected"
+    assert tab.get_by_role("button", name="Undo").is_disabled()
 
 
 @pytest.mark.parametrize(
     ("text", "header", "waiting"),
     [
-        ("Marie  Curie\nIsaac\u00a0Newton\nMarie Curie", ["subject", "place of birth"], 2),
-        (
-            'name\tnote\tborn\nMarie Curie\ta "b", =1\t1867\nIsaac Newton\tx\t',
-            ["name", "note", "born", "place of birth"],
-            3,
-        ),
+        ("Marie  Curie\nIsaac\u00a0Newton\nMarie Curie", "subject,place of birth", 2),
+        ('name\tnote\tborn\nMarie Curie\ta "b", =1\t\nIsaac Newton\tx\t', "name,note,born,place of birth", 2),
     ],
 )  # fmt: skip
-def test_what_is_pasted_becomes_a_table(text: str, header: list[str], waiting: int, tab: Any, service: Running) -> None:
+def test_what_is_pasted_becomes_a_table_and_only_named_relations_are_filled(
+    text: str, header: str, waiting: int, tab: Any, service: Running, tmp_path: Path
+) -> None:
     tab.goto(f"{service.address}/table")
     tab.get_by_label("Subjects, one a line").fill(text)
     tab.get_by_text("place of birth", exact=True).click()
     tab.get_by_role("button", name="Fill").click()
-    tab.get_by_text(f"of {waiting} cells filled").wait_for()
-    assert tab.locator("#cells thead th").all_text_contents() == header
-    with tab.expect_download() as download:
-        tab.get_by_role("button", name="CSV").click()
-    marie = Path(download.value.path()).read_text("utf-8").splitlines()[1]
-    assert marie == ("Marie Curie,Warsaw" if len(header) == 2 else 'Marie Curie,"a ""b"", =1",1867,Warsaw')
+    tab.get_by_text(f"{waiting} of {waiting} cells filled").wait_for()
+    first, marie, *_ = saved(tab, "CSV", tmp_path).read_text("utf-8").splitlines()
+    assert (first, marie) == (header, "Marie Curie,Warsaw" if waiting == 2 and "," not in text else
+                              'Marie Curie,"a ""b"", =1",,Warsaw')  # fmt: skip
 
 
-def test_a_csv_file_is_read_and_too_many_cells_are_refused_before_they_are_drawn(tab: Any, service: Running) -> None:
+def test_columns_are_chosen(tab: Any, service: Running, tmp_path: Path) -> None:
     tab.goto(f"{service.address}/table")
-    upload = tab.locator("#upload")
-    upload.set_input_files(
-        {"name": "t.csv", "mimeType": "text/csv", "buffer": b'\xef\xbb\xbfname;"b;c"\r\n"Marie\nCurie";"x ""y"""\r\n'}
+    tab.get_by_label("Subjects, one a line").fill(
+        "n\tplace of birth\tnote\twho\n1\t\t\tMarie Curie\n2\tx\t\tIsaac Newton"
     )
-    pytest.importorskip("playwright.sync_api").expect(tab.locator("#subjects")).not_to_have_value("")
-    assert tab.locator("#subjects").input_value() == 'name\tb;c\nMarie Curie\tx "y"'
-    tab.locator("#subjects").fill("\n".join(f"s{number}" for number in range(600)))
+    tab.get_by_label("Column of subjects").select_option("who")
+    tab.locator("#offered").get_by_text("place of birth", exact=True).click()
+    tab.get_by_label("Others").fill("@date of birth")
+    tab.get_by_role("button", name="Fill").click()
+    tab.get_by_text("3 of 3 cells filled").wait_for()
+    assert saved(tab, "CSV", tmp_path).read_text("utf-8").splitlines() == [
+        "n,place of birth,note,who,date of birth", "1,Warsaw,,Marie Curie,7 November 1867", "2,x,,Isaac Newton,1642"
+    ]  # fmt: skip
+
+
+CSV = 'name;"b;c"\r\nJos\u00e9;"x ""y"""\r\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "shown"),
+    [
+        ("t.csv", CSV.encode("utf-8-sig"), 'name\tb;c\nJosé\tx "y"'),
+        ("t.csv", CSV.encode("utf-16"), 'name\tb;c\nJosé\tx "y"'),
+        ("t.txt", b"name\r\nMarie Curie\r\nundefined\r\n", "Marie Curie\nundefined"),
+        ("t.jsonl", b'{"name": "Newton", "born": null}\n', "name\tborn\nNewton\t"),
+        ("t.xlsx", None, "name\tborn\nNewton\t"),
+    ],
+)  # fmt: skip
+def test_a_file_is_read_as_the_command_reads_it(
+    name: str, content: bytes | None, shown: str, tab: Any, service: Running, tmp_path: Path
+) -> None:
+    if content is None:
+        openpyxl = pytest.importorskip("openpyxl")
+        book = openpyxl.Workbook()
+        for row in (["name", "born"], ["Newton", None]):
+            book.active.append(row)
+        book.active["A2"].comment = openpyxl.comments.Comment("a note", "Eve")
+        book.save(tmp_path / name)
+        content = (tmp_path / name).read_bytes()
+    tab.goto(f"{service.address}/table")
+    tab.locator("#upload").set_input_files({"name": name, "mimeType": "text/csv", "buffer": content})
+    tab.get_by_text(f"{name}: ").wait_for()
+    assert tab.locator("#subjects").input_value() == shown
+
+
+def test_what_cannot_be_filled_is_said(tab: Any, service: Running) -> None:
+    tab.goto(f"{service.address}/table")
+    progress = tab.locator("#progress")
+    tab.locator("#upload").set_input_files({"name": "t.xlsx", "mimeType": "", "buffer": b"no spreadsheet"})
+    tab.get_by_text("t.xlsx cannot be read: the file").wait_for()
+    tab.locator("#subjects").fill("\n".join(f"s{number}" for number in range(12_000)))
     tab.get_by_label("Others").fill("a, b")
     tab.get_by_role("button", name="Fill").click()
-    assert tab.locator("#progress").inner_text() == "The table has 1,200 cells: ask for 1,000 at most."
-    assert tab.locator("#cells tr").count() == 0
+    assert progress.inner_text() == "The table has 24,000 cells: fill it with kbq fill, or ask for 20,000 at most."
+    tab.locator("#subjects").fill("Marie Curie")
+    tab.get_by_label("Others").fill("@spose")
+    tab.get_by_role("button", name="Fill").click()
+    tab.get_by_text("did you mean @spouse?").wait_for()
+    tab.locator("#asking").evaluate("one => { one.open = true }")
     tab.locator("#subjects").fill(" ")
     tab.get_by_role("button", name="Fill").click()
-    assert tab.locator("#progress").inner_text() == "Write subjects, one a line."
+    assert progress.inner_text() == "Write subjects, one a line."
     assert tab.evaluate("document.activeElement.id") == "subjects"
+
+
+@pytest.mark.slow
+def test_a_table_of_1400_cells_is_filled_in_requests_of_rows(tab: Any, service: Running, tmp_path: Path) -> None:
+    bodies: list[Any] = []
+    tab.on("request", lambda one: bodies.append(one.post_data_json) if one.url.endswith("/v1/fill") else None)
+    tab.goto(f"{service.address}/table")
+    names = [f"{number}\tMarie Curie" for number in range(1400)]  # one question, many cells
+    tab.get_by_label("Subjects, one a line").fill("\n".join(["n\tname", *names]))
+    tab.get_by_label("Column of subjects").select_option("name")
+    tab.get_by_text("place of birth", exact=True).click()
+    tab.get_by_role("button", name="Fill").click()
+    tab.get_by_text("2 of 2 cells filled").wait_for()
+    assert [len(body["rows"]) for body in bodies] == [1000, 400]
+    lines = saved(tab, "CSV", tmp_path).read_text("utf-8").splitlines()
+    assert lines[1:] == [f"{number},Marie Curie,Warsaw" for number in range(1400)]
 
 
 def test_the_page_is_walked_with_the_tabulator(tab: Any, service: Running) -> None:
@@ -249,7 +331,7 @@ def test_the_page_is_walked_with_the_tabulator(tab: Any, service: Running) -> No
 def test_an_address_that_was_shared_fills_the_table(tab: Any, service: Running, chance: str) -> None:
     tab.goto(f"{service.address}/table?subjects=Marie+Curie&relation=place+of+birth")
     tab.get_by_text("1 of 1 cells filled").wait_for()
-    assert tab.locator("#cells a.cell").inner_text() == f"Warsaw {chance}"
+    assert (listed(tab), tab.locator("#rows .level").inner_text()) == (["Warsaw"], chance)
 
 
 def test_a_table_without_scripts(bare_tab: Any, service: Running, chance: str) -> None:
@@ -289,34 +371,18 @@ def test_no_text_of_a_table_is_run(tab: Any, hostile: Running) -> None:
     tab.get_by_label("Others").fill(EVIL)
     tab.get_by_role("button", name="Fill").click()
     tab.get_by_text("cells filled").wait_for()
-    for cell in tab.locator("#cells a.cell").all():
-        cell.click()
-        assert tab.locator("#evidence mark").text_content() in cell.inner_text()
+    for value in tab.locator("#rows .value button").all():
+        value.click()
+        assert tab.locator("#evidence mark").text_content() in value.inner_text()
         assert is_harmless(tab)
 
 
 def test_places_beyond_the_basic_plane_are_marked(tab: Any, hostile: Running) -> None:
     tab.goto(f"{hostile.address}/table?subjects=Zo%C3%AB&relation=place+of+birth")
     tab.get_by_text("cells filled").wait_for()
-    tab.locator("#cells a.cell").click()
     value = tab.locator("#evidence mark").text_content()
     assert tab.locator("#evidence blockquote").text_content() == "👩‍🔬 Zoë was born in Zürich."
     assert value in ("Zürich", "Zoë", "born in Zürich")
-
-
-@pytest.mark.parametrize(
-    ("content", "shown"),
-    [
-        ("name\r\nMarie Curie\r\nundefined\r\n", "Marie Curie\nundefined"),
-        ('name|born\nMarie Curie|\n"a|b"|1900', "name\tborn\nMarie Curie\t\na|b\t1900"),
-        ("name,born\nNewton,", "name\tborn\nNewton\t"),
-    ],
-)
-def test_a_csv_file_may_have_one_column_and_any_separator(content: str, shown: str, tab: Any, service: Running) -> None:
-    tab.goto(f"{service.address}/table")
-    tab.locator("#upload").set_input_files({"name": "t.csv", "mimeType": "text/csv", "buffer": content.encode()})
-    pytest.importorskip("playwright.sync_api").expect(tab.locator("#subjects")).not_to_have_value("")
-    assert tab.locator("#subjects").input_value() == shown
 
 
 def test_pages_are_looked_through(tab: Any, service: Running) -> None:
@@ -345,7 +411,7 @@ def test_pages_are_small(tab: Any, service: Running) -> None:
     tab.on("response", lambda response: sizes.append(int(response.headers["content-length"])))
     for path in ("/?q=Marie+Curie+[SEP]+spouse", "/table"):
         tab.goto(service.address + path)
-    assert 10_000 < sum(sizes) < 100_000
+    assert 10_000 < sum(sizes) < 130_000
 
 
 @pytest.mark.slow
@@ -367,7 +433,9 @@ def test_axe_finds_nothing(browser: Any, service: Running, scheme: str) -> None:
         tab.goto(service.address + path)
         assert axe(tab) == [], path
     fill(tab, service)
-    tab.locator("#cells a.cell").first.click()
+    tab.locator("#rows .value button").first.click()
+    for key in "1rc":
+        tab.keyboard.press(key)
     assert axe(tab) == []
     context.close()
 

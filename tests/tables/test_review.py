@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from kbq.tables.claims import Alternative, Claim, DateValue, Source
 from kbq.tables.decisions import read_decisions
 from kbq.tables.outputs import described, write_review
+from kbq.tables.tables import read_table
 from kbq.text.letters import normalised
 from kbq.tuning.triples import read_triples
 
@@ -77,6 +78,7 @@ def test_claims_are_data_and_nothing_is_loaded(page: Path, tmp_path: Path) -> No
     assert json.loads(data)["claims"] == [
         {"id": claim.digest} | json.loads(json.dumps(claim.to_dict())) for claim in CLAIMS
     ]
+    assert [len(views) for views in json.loads(data)["views"]] == [2, 1, 2, 1]
     assert script == without.scripts[1]
     assert not re.search(r"src=|https?://", text.replace(data, "").replace(script, ""))
     assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|fetch|import\(", script)
@@ -116,22 +118,22 @@ def opened(browser: Any, page: Path) -> Iterator[Any]:
 
 
 def values(tab: Any) -> list[str]:
-    return list(tab.locator("td.value button").all_text_contents())
+    return list(tab.locator("#rows .value button").all_text_contents())
 
 
 def test_a_value_shows_its_evidence(opened: Any) -> None:
-    opened.get_by_role("button", name="7 November 1867").click()
+    opened.get_by_role("button", name="7 November 1867", exact=True).click()
     evidence = opened.locator("#evidence")
     assert evidence.locator("mark").all_text_contents() == ["7 November 1867"]
     assert evidence.locator("blockquote").text_content() == BIRTH.sentence
     assert evidence.locator("a").get_attribute("href") == "https://example.org/c"
     assert "page S1, paragraph 2, characters 122–137" in evidence.text_content()
-    assert "93 % · 3 places say the same · filled by kbq · read as the date 1867-11-07" in evidence.text_content()
+    assert "93 % · 3 places say the same · filled by kbq · date 1867-11-07" in evidence.text_content()
     assert evidence.locator("li").all_text_contents() == ["1867 40 % · Pierre CurieIn 1867."]
 
 
 def test_no_text_is_run(opened: Any) -> None:
-    opened.locator("td.value button").nth(2).click()
+    opened.locator("#rows .value button").nth(2).click()
     assert opened.locator("#evidence mark").text_content() == EVIL
     assert opened.locator("#evidence a, img").count() == 0
     assert opened.locator("script").count() == 2
@@ -140,7 +142,7 @@ def test_no_text_is_run(opened: Any) -> None:
 def test_filters_and_order(opened: Any) -> None:
     place, paris = CLAIMS[1].value, CLAIMS[3].value
     assert values(opened) == [claim.value for claim in CLAIMS]
-    opened.get_by_label("Relation").select_option("place of birth")
+    opened.locator("#relation").select_option("place of birth")
     assert values(opened) == [place, paris]
     opened.locator("#state").select_option("empty")
     assert values(opened) == [paris]
@@ -149,15 +151,17 @@ def test_filters_and_order(opened: Any) -> None:
     assert values(opened) == [BIRTH.value, place]
     opened.locator("#to").fill("0.8")
     assert values(opened) == [place]
+    opened.locator("#to").fill("80")  # per cent
+    assert values(opened) == [place]
     opened.get_by_role("button", name="Show all").click()
     opened.get_by_label("Search").fill("PIERRE")
     assert values(opened) == [paris]
     opened.get_by_label("Search").fill("nobody")
-    assert opened.locator("#rows").text_content() == "No claim is like this."
+    assert opened.locator("#rows").text_content() == "No claims match the filters."
     opened.get_by_role("button", name="Show all").click()
-    opened.get_by_role("button", name="Probability").click()
+    opened.locator("[data-sort=probability]").click()
     assert values(opened) == [BIRTH.value, place, paris, EVIL]
-    opened.get_by_role("button", name="Probability").click()
+    opened.locator("[data-sort=probability]").click()
     assert values(opened) == [EVIL, paris, place, BIRTH.value]
     assert opened.locator("[aria-sort]").get_attribute("aria-sort") == "ascending"
 
@@ -165,7 +169,7 @@ def test_filters_and_order(opened: Any) -> None:
 def downloaded(tab: Any, path: Path) -> list[dict[str, Any]]:
     """What is downloaded, without times and ids."""
     with tab.expect_download() as download:
-        tab.get_by_role("button", name="Download").click()
+        tab.get_by_role("button", name="Decisions").click()
     assert download.value.suggested_filename == "decisions.jsonl"
     download.value.save_as(path)
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
@@ -178,7 +182,7 @@ def downloaded(tab: Any, path: Path) -> list[dict[str, Any]]:
 def test_decisions_by_keyboard_are_downloaded_and_read_by_kbq(opened: Any, tmp_path: Path) -> None:
     for key in "araru":  # Marie's two, then Eve's accepted, Paris rejected, which is undone
         opened.keyboard.press(key)
-    assert opened.locator("#done").text_content() == "3 reviewed: 2 accepted, 1 rejected"
+    assert opened.locator("#done").text_content() == "3 of 4 reviewed: 2 accepted, 1 rejected, 0 corrected"
     opened.keyboard.press("r")
     lines = downloaded(opened, tmp_path / "d.jsonl")
     assert lines == [
@@ -211,27 +215,59 @@ def test_another_value_is_accepted_typed_or_none_is(opened: Any, tmp_path: Path)
     opened.keyboard.press("Enter")
     opened.keyboard.press("j")
     opened.keyboard.press("n")
-    assert opened.locator("#done").text_content() == "3 reviewed: 0 accepted, 1 rejected, 2 corrected"
-    assert opened.locator(".instead").all_text_contents() == ["1867", "(empty)"]
+    assert opened.locator("#done").text_content() == "3 of 4 reviewed: 0 accepted, 0 rejected, 3 corrected"
+    assert opened.locator("#rows .instead").all_text_contents() == ["1867", f"War {EVIL}", "left empty"]
     assert [(line["value"], line["decision"], line.get("page_id"), line["reviewer"]) for line in
             downloaded(opened, tmp_path / "d.jsonl")] == [
         ("1867", "accept", "S2", "Eve"), ("Warsaw", "reject", "S1", "Eve"), (f"War {EVIL}", "accept", None, "Eve"),
         ("", "accept", None, "Eve"),
     ]  # fmt: skip
     opened.reload()
-    assert opened.locator("#done").text_content() == "3 reviewed: 0 accepted, 1 rejected, 2 corrected"
+    assert opened.locator("#done").text_content() == "3 of 4 reviewed: 0 accepted, 0 rejected, 3 corrected"
     assert "accepted “1867”: Eve, " in opened.locator("#evidence").text_content()
     opened.locator("#evidence li button").click()  # once more: taken back
-    assert opened.locator("#done").text_content() == "2 reviewed: 0 accepted, 1 rejected, 1 corrected"
+    assert opened.locator("#done").text_content() == "2 of 4 reviewed: 0 accepted, 0 rejected, 2 corrected"
 
 
-def test_all_in_view_are_accepted_and_undone_at_once(opened: Any) -> None:
+def test_all_that_are_filled_are_accepted_and_undone_at_once_also_after_a_reload(opened: Any) -> None:
     opened.keyboard.press("r")
-    opened.get_by_label("Probability from").fill("0.5")
-    opened.get_by_role("button", name="Accept all 2 in view").click()
-    assert opened.locator("#done").text_content() == "2 reviewed: 1 accepted, 1 rejected"
+    opened.get_by_role("button", name="Accept the 1 filled").click()
+    accepted = "2 of 4 reviewed: 1 accepted, 1 rejected, 0 corrected"
+    assert opened.locator("#done").text_content() == accepted
+    asked: list[str] = []
+    opened.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+    opened.get_by_role("button", name="Accept 2 guesses…").click()
+    assert asked == ["2 values are below the threshold: kbq left their cells empty. Accept all of them?"]
+    assert opened.locator("#done").text_content() == accepted
+    opened.reload()
     opened.get_by_role("button", name="Undo").click()
-    assert opened.locator("#done").text_content() == "1 reviewed: 0 accepted, 1 rejected"
+    assert opened.locator("#done").text_content() == "1 of 4 reviewed: 0 accepted, 1 rejected, 0 corrected"
+    assert opened.get_by_role("button", name="Undo").is_enabled()  # the rejection
+
+
+def test_the_files_are_those_of_the_page_of_the_service(opened: Any, tmp_path: Path) -> None:
+    opened.keyboard.press("1")
+
+    def saved(name: str) -> Path:
+        with opened.expect_download() as download:
+            opened.get_by_role("button", name=name, exact=True).click()
+        path = tmp_path / str(download.value.suggested_filename)
+        download.value.save_as(path)
+        return path
+
+    quoted = EVIL.replace('"', '""')
+    assert saved("CSV").read_text("utf-8").splitlines() == [
+        f'subject,date of birth,place of birth,"{quoted}"', "Marie Curie,1867,Warsaw,", f'"{quoted}",,,',
+        "Pierre Curie,,,",
+    ]  # fmt: skip
+    rows = read_table(saved("XLSX")).rows
+    assert (len(rows), rows[0]["date of birth"], rows[1]["subject"]) == (3, "1867", EVIL)
+    facts = saved("RDF").read_text("utf-8").splitlines()
+    relation = "<urn:kbq:relation:place%20of%20birth>"
+    assert facts[1:] == [f'<urn:kbq:thing:Marie%20Curie> {relation} "Warsaw" .']
+    assert '"1867"' in facts[0]  # the alternative that was accepted
+    assert saved("QuickStatements").read_text("utf-8") == ""
+    assert opened.locator("#said").inner_text().startswith("2 of 2 values are not in commands.quickstatements: subject")
 
 
 def test_decisions_by_mouse_stay(opened: Any) -> None:
@@ -242,7 +278,7 @@ def test_decisions_by_mouse_stay(opened: Any) -> None:
     accept.nth(0).click()  # taken back
     accept.nth(3).click()
     opened.reload()
-    assert opened.locator("#done").text_content() == "2 reviewed: 1 accepted, 1 rejected"
+    assert opened.locator("#done").text_content() == "2 of 4 reviewed: 1 accepted, 1 rejected, 0 corrected"
     pressed = opened.locator("#rows [aria-pressed=true]")
     assert pressed.evaluate_all("all => all.map(one => one.dataset.choice)") == ["reject", "accept"]
     opened.locator("#state").select_option("open")
@@ -258,7 +294,7 @@ def test_two_tabs_keep_the_decisions_of_both(browser: Any, page: Path) -> None:
     other.keyboard.press("j")
     other.keyboard.press("r")
     for tab in (one, other):
-        tab.get_by_text("2 reviewed: 1 accepted, 1 rejected").wait_for()
+        tab.get_by_text("2 of 4 reviewed: 1 accepted, 1 rejected, 0 corrected").wait_for()
     context.close()
 
 
@@ -266,7 +302,7 @@ def test_keys_in_a_field_are_letters(opened: Any) -> None:
     opened.keyboard.press("/")
     opened.keyboard.type("arj")
     assert opened.get_by_label("Search").input_value() == "arj"
-    assert opened.locator("#done").text_content() == "0 reviewed: 0 accepted, 0 rejected"
+    assert opened.locator("#done").text_content() == "0 of 4 reviewed: 0 accepted, 0 rejected, 0 corrected"
 
 
 def test_a_browser_that_keeps_nothing_says_so(browser: Any, page: Path) -> None:
@@ -276,7 +312,6 @@ def test_a_browser_that_keeps_nothing_says_so(browser: Any, page: Path) -> None:
     tab.keyboard.press("a")
     tab.locator("#done.warning").wait_for()
     assert tab.locator("#done").text_content().startswith("This browser keeps no decisions: download them")
-    assert tab.locator("#download").is_enabled()
     tab.close()
 
 
@@ -322,7 +357,7 @@ def test_ten_thousand_claims_stay_quick(browser: Any, tmp_path: Path) -> None:
         document.querySelector("[data-sort=value]").click();
         return performance.now() - start; }"""
     )
-    assert tab.locator("#done").text_content() == "20 reviewed: 10 accepted, 10 rejected"
+    assert tab.locator("#done").text_content() == "20 of 10,000 reviewed: 10 accepted, 10 rejected, 0 corrected"
     assert values(tab)[:3] == ["value 0", "value 1", "value 2"]
     assert milliseconds < 3000  # some 100 on an idle machine
     tab.get_by_role("button", name="Next").click()

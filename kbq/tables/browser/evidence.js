@@ -17,35 +17,44 @@ const percent = ({probability}) => probability == null ? "" : probability < .005
 
 class Evidence {
   // decisions: `Decisions`; page: gives the address of a value's page, or ""; suggest: promises titles for a beginning;
-  // next: called after a decision; close: called by the button that closes the panel, if there is one.
-  constructor(root, {decisions, page, suggest, next, close = null}) {
-    Object.assign(this, {root, decisions, page, suggest, next, close, cell: null, claim: null});
+  // next: called after a decision; close: called by the button that closes the panel.
+  constructor(root, {decisions, page, suggest, next, close}) {
+    Object.assign(this, {root, decisions, page, suggest, next, close, said: element("div")});
+    this.clear();
   }
 
   // cell: {subject, relation, many, claims}; claim: that of its claims that is shown.
   show(cell, claim) {
-    Object.assign(this, {cell, claim});
+    if (claim !== this.claim) {  // what somebody is typing for the same claim stays
+      Object.assign(this, {cell, claim});
+      this.root.replaceChildren(this.said, this.#correction());
+      this.root.scrollTop = 0;
+    }
     this.alternatives = cell.claims[0]?.alternatives ?? [];
     const {decisions} = this, found = [claim, ...this.alternatives].map(({value}) => oneLine(value));
     const others = (decisions.accepted(cell) ?? []).filter(value => !found.includes(value));
     const by = decisions.of(cell).filter(one => one.reviewer)
       .map(one => `${one.decision}ed ${one.value ? `“${one.value}”` : "as empty"}: ${one.reviewer}, ${new Date(one.time).toLocaleString()}`);
-    this.root.replaceChildren(
-      ...this.close ? [element("button", {className: "close", type: "button", ariaLabel: "Close", onclick: this.close}, "×")] : [],
+    this.said.replaceChildren(
+      element("button", {className: "close", type: "button", ariaLabel: "Close", onclick: this.close}, "×"),
       element("p", {className: "over", dir: "auto"}, `${cell.subject} — ${cell.relation}`),
-      element("h2", {dir: "auto"}, claim.value),
-      ...others.map(value => element("p", {className: "corrected", dir: "auto"}, "✓ ", value, element("small", {}, " by hand"))),
+      element("h2", {dir: "auto"}, claim.value || "Nothing was found"),
+      ...others.map(value => element("p", {className: "corrected", dir: "auto"}, "✓ ", value, element("small", {}, " typed"))),
       this.#choices(),
-      ...claim.by_hand ? [element("p", {className: "source"}, "written by hand")] : this.#sentence(claim),
+      ...claim.is_nothing ? [] : claim.by_hand ? [element("p", {className: "source"}, "typed by a person")] : this.#sentence(claim),
       ...by.map(text => element("p", {className: "source", dir: "auto"}, text)),
       ...this.alternatives.length ? [element("h3", {}, "Other values that were found"), this.#others()] : [],
-      this.#correction(),
     );
   }
 
-  accept() { this.#decide(this.claim.value, "accept"); }
+  clear() {
+    Object.assign(this, {cell: null, claim: null});
+    this.root.replaceChildren(element("p", {className: "source"}, "Choose a value to see its evidence."));
+  }
 
-  reject() { this.#decide(this.claim.value, "reject"); }
+  accept() { if (!this.claim.is_nothing) this.#decide(this.claim.value, "accept"); }
+
+  reject() { if (!this.claim.is_nothing) this.#decide(this.claim.value, "reject"); }
 
   leaveEmpty() { this.#decide("", "accept"); }
 
@@ -64,18 +73,18 @@ class Evidence {
     const of = value => this.decisions.on(this.cell, value)?.decision;
     const choice = (name, label, pressed, action) => element("button",
       {type: "button", className: `choice ${name}`, ariaPressed: String(pressed), onclick: action}, label);
-    return element("p", {className: "do"},
+    const empty = choice("none", "Leave empty", of("") === "accept", () => this.leaveEmpty());
+    return element("p", {className: "do"}, ...this.claim.is_nothing ? [empty] : [
       choice("yes", "✓ Accept", of(this.claim.value) === "accept", () => this.accept()), " ",
-      choice("no", "✗ Reject", of(this.claim.value) === "reject", () => this.reject()), " ",
-      choice("none", "Leave empty", of("") === "accept", () => this.leaveEmpty()));
+      choice("no", "✗ Reject", of(this.claim.value) === "reject" && !this.decisions.accepted(this.cell), () => this.reject()), " ", empty]);
   }
 
   #sentence(claim) {
     // Places count characters as Python does: a letter outside the basic plane is one, and two in a string of JavaScript.
     const letters = [...claim.sentence], [start, end] = [claim.start - claim.sentence_start, claim.end - claim.sentence_start];
     const title = claim.title || "untitled page", address = this.page(claim), normal = claim.normal;
-    const meaning = normal && {page: () => `the page ${normal.title} (${normal.page_id})`, date: () => `the date ${normal.edtf}`,
-      quantity: () => `the quantity ${normal.number} ${normal.unit}`.trim()}[normal.type]();
+    const meaning = normal && {page: () => `page ${normal.title} (${normal.page_id})`, date: () => `date ${normal.edtf}`,
+      quantity: () => `quantity ${normal.number} ${normal.unit}`.trim()}[normal.type]();
     return [
       element("blockquote", {dir: "auto"}, letters.slice(0, start).join(""),
         element("mark", {}, letters.slice(start, end).join("")), letters.slice(end).join("")),
@@ -84,7 +93,7 @@ class Evidence {
         ` · page ${claim.page_id}, paragraph ${claim.paragraph}, characters ${claim.start}–${claim.end}`),
       element("p", {className: "source"}, [percent(claim) || "probability unknown",
         claim.says_the_same > 1 ? `${claim.says_the_same} places say the same` : "",
-        claim.accepted ? "filled by kbq" : "not likely enough to fill the cell", meaning ? `read as ${meaning}` : ""].filter(Boolean).join(" · ")),
+        claim.accepted ? "filled by kbq" : "below the threshold: a guess", meaning ?? ""].filter(Boolean).join(" · ")),
     ];
   }
 
@@ -112,14 +121,16 @@ class Evidence {
     return element("form", {className: "correct", onsubmit: event => {
       event.preventDefault();
       if (!oneLine(input.value)) return;
+      const typed = input.value;
+      input.value = "";
       input.blur();
-      this.decisions.correct(this.cell, this.claim.by_hand ? "" : this.claim.value, input.value);
+      this.decisions.correct(this.cell, this.claim.by_hand || this.claim.is_nothing ? "" : this.claim.value, typed);
       this.next();
     }}, element("label", {}, "Correct to ", input), titles, element("button", {}, "Save"));
   }
 }
 
-// One set of keys for both views; `view` has next(steps), undo() and, if it can, search() and close().
+// The keys; `view` has next(steps), undo(), search() and close().
 function listen(evidence, view) {
   document.addEventListener("keydown", event => {
     const inField = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && !/^(checkbox|button)$/.test(event.target.type);
@@ -127,7 +138,7 @@ function listen(evidence, view) {
       if (event.key === "Escape") event.target.blur();
       return;
     }
-    const one = evidence.claim && !evidence.root.hidden;
+    const one = evidence.claim;
     const action = {
       j: () => view.next(1), k: () => view.next(-1), u: () => view.undo(), "/": view.search, Escape: one && view.close,
       a: one && (() => evidence.accept()), r: one && (() => evidence.reject()), n: one && (() => evidence.leaveEmpty()),
@@ -138,10 +149,4 @@ function listen(evidence, view) {
     event.preventDefault();
     action();
   });
-}
-
-function save(name, lines) {
-  const url = URL.createObjectURL(new Blob(lines.map(line => `${line}\n`), {type: "text/plain;charset=utf-8"}));
-  element("a", {href: url, download: name}).click();
-  setTimeout(() => URL.revokeObjectURL(url), 60000);
 }

@@ -1,0 +1,22 @@
+"use strict";
+// File: the claims in a file become cells to review; decisions on them are kept in this browser, and downloaded.
+
+const {claims, views, source, relations} = JSON.parse(byId("data").textContent);
+const titles = [...new Set(claims.flatMap(claim => [claim.title, claim.value, ...claim.alternatives?.map(({value}) => value) ?? []]))]
+  .filter(Boolean).sort(collator.compare);
+const review = new Review({
+  keep: `kbq review of ${source.knowledge_base}`,
+  page: ({metadata}) => /^https?:\/\//i.test(metadata?.url) ? metadata.url : "",
+  suggest: async prefix => titles.filter(title => title.toLowerCase().startsWith(prefix.toLowerCase())).slice(0, 8),
+});
+const cells = new Map();
+claims.forEach((claim, place) => {
+  const {subject, relation} = claim, key = Decisions.key(subject, relation);
+  if (!cells.has(key)) cells.set(key, {subject, relation, many: relations[relation]?.values === "many", claims: [], views: []});
+  cells.get(key).claims.push(claim);
+  cells.get(key).views.push(views[place]);
+});
+review.add([...cells.values()]);
+byId("counts").textContent = `${number(claims.length)} claims about ${number(new Set(claims.map(({subject}) => subject)).size)} subjects`;
+byId("source").textContent = `kbq ${source.kbq_version}, ${source.time}, knowledge base ${source.knowledge_base}, `
+  + `model ${source.model}: ${source.command}`;
