@@ -1,6 +1,7 @@
 """Ask: `kbq build`, `query`, `explain` and `info`."""
 
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kbq.answers import Result
     from kbq.kb import KnowledgeBase
 
+PREVIEWED = 200  # characters of a document
 app = typer.Typer()
 BUILD, COLUMNS, DOCUMENTS, SEARCH, KB = BuildOptions(), CorpusColumns(), DocumentOptions(), SearchOptions(), AskedKb()
 Evidence = Annotated[
@@ -35,7 +37,9 @@ Evidence = Annotated[
 def build(
     context: typer.Context,
     corpus: Annotated[str, typer.Argument(help="A file or folder, or - for standard input.")],
-    kb: Annotated[Path, typer.Argument(callback=output_path, help="Folder of the new knowledge base.")],
+    kb: Annotated[
+        Path | None, typer.Argument(callback=output_path, help="Folder of the new knowledge base.", show_default=False)
+    ] = None,
     columns: CorpusColumns = COLUMNS,
     documents: DocumentOptions = DOCUMENTS,
     model: Annotated[
@@ -45,11 +49,20 @@ def build(
         ),
     ] = None,
     options: BuildOptions = BUILD,
+    preview: Annotated[
+        int | None,
+        typer.Option(min=1, help="Only show what will be read of N documents of each kind.", metavar="N"),
+    ] = None,
     ray: Ray = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Make a knowledge base from a corpus. A killed build resumes."""
+    if preview is not None:
+        _preview(corpus, preview, options, columns, documents, as_json)
+        return
+    if kb is None:
+        raise typer.BadParameter("name the folder of the new knowledge base", param_hint="KB")
     if options.sparta is None:
         refuse_given(context, "without --sparta", ("terms",))
     if options.append:
@@ -72,6 +85,23 @@ def build(
         f"{kb}: {counts.pages:,} pages, {counts.paragraphs:,} paragraphs, {counts.tokens:,} tokens",
         f"kept {counts.rows:,} token vectors ({kept:.0%}), {printing.size(size)} on disk",
     )
+
+
+def _preview(
+    corpus: str, most: int, options: BuildOptions, columns: CorpusColumns, documents: DocumentOptions, as_json: bool
+) -> None:
+    from kbq.corpus.readers import preview
+
+    for one in preview(corpus, most, options.format, columns, note, documents):
+        left_out = ", ".join(f"{reason} ({count:,})" for reason, count in one.left_out.items())
+        words = textwrap.shorten(one.words, PREVIEWED, placeholder=" …")
+        tell(
+            one._asdict(),
+            as_json,
+            f"{one.id}: {one.title}",
+            f"  {words}",
+            *([f"  left out: {left_out}"] if left_out else []),
+        )
 
 
 @app.command(rich_help_panel=ASK)

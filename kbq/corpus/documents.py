@@ -18,6 +18,7 @@ from kbq.answers import DocumentOptions
 from kbq.corpus.metadata import clean_metadata
 from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.reading import (
+    HTML,
     INSTALL,
     LARGEST,
     LIBRARIES,
@@ -154,7 +155,7 @@ def read_documents(
     if not options.strict and (is_folder(source) or is_archive(source)):
         on_bad_line = said.leave_out
     files = list(_found(source, on_bad_line, note))
-    sites = shared_ends(file.start() for file in files if file.suffix in (".html", ".htm", ".xhtml"))
+    sites = shared_ends(file.start() for file in files if file.suffix in HTML)
     with LimitedProcess() as child:
         for file in files:
             if most is not None and kinds[file.suffix] >= most:
@@ -237,15 +238,18 @@ def _found(source: str, on_bad_line: BadLine, note: Note) -> Iterator[_File]:
         raise CorpusError(f"{source_name(source)} contains no {KINDS} file: choose another folder")
     for path in paths:
         page_id = path.name if path == root else path.relative_to(root).as_posix()
-        yield _File(source_name(str(path)), normal_form("NFC", page_id), partial(_content, path), partial(_start, path))
+        yield _File(
+            source_name(str(path)), normal_form("NFC", page_id), partial(_content, path), partial(first_bytes, path)
+        )
 
 
-def _start(path: Path) -> bytes:
+def first_bytes(path: Path) -> bytes:
+    """Return how a file begins; nothing where it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(4096)
     except OSError:
-        return b""  # where it is read, it is said what is wrong
+        return b""
 
 
 def _content(path: Path) -> bytes:

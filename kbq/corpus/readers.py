@@ -22,7 +22,7 @@ import csv
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from pathlib import Path, PurePath
 from typing import NamedTuple, TypeAlias, TypeVar, get_args
 
@@ -30,15 +30,17 @@ from kbq.answers import CorpusColumns, CorpusFormat, DocumentOptions
 from kbq.corpus.documents import (
     blocks,
     document_pages,
+    first_bytes,
     is_archive,
     is_document,
     is_folder,
+    read_documents,
     refuse_other_kinds,
     without_compression,
 )
 from kbq.corpus.metadata import clean_metadata, jsonable
 from kbq.corpus.pages import Page, PageIds, Paragraph, refuse_long_names
-from kbq.corpus.reading import LIBRARIES
+from kbq.corpus.reading import LIBRARIES, PLAIN
 from kbq.errors import CorpusError
 from kbq.storage.files import as_path
 from kbq.storage.lines import WHOLE, BadLine, Line, parse_json_lines, read_lines, refuse, source_name, whole_text
@@ -62,6 +64,9 @@ _FIRST_LINES: tuple[tuple[CorpusFormat, str], ...] = (
 )
 # `_id` repeats `wikipedia_id`; anchors and categories are Wikipedia's links, and longer than the text.
 _KILT_FIELDS = frozenset({"wikipedia_id", "wikipedia_title", "text", "_id", "anchors", "categories"})
+_HEAD = re.compile(
+    rb"(\xef\xbb\xbf)?\s*([{\[]\s*[\"{]|id\ttext|\x1f\x8b|\xfd7zXZ|BZh|\x28\xb5\x2f\xfd)"
+)  # JSON, DPR, compressed
 _NOT_IN_AN_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _WRITE: dict[type, str] = {str: "text in quotes", list: "a list", dict: "an object {…}"}
 
@@ -117,6 +122,37 @@ def read_corpus(
         raise CorpusError(f"{source_name(source)} contains no pages: check that it is the right file")
 
 
+class Preview(NamedTuple):
+    """What will be read of a document, or a page."""
+
+    id: str
+    title: str
+    words: str  # the first ones
+    left_out: dict[str, int]  # how often for each reason
+
+
+def preview(
+    source: str | Path,
+    most: int,
+    format: CorpusFormat = "auto",
+    columns: CorpusColumns | None = None,
+    note: Note = unheard,
+    documents: DocumentOptions | None = None,
+) -> Iterator[Preview]:
+    """Yield what will be read of some documents of each kind or, of another corpus, of the first pages.
+
+    Raises CorpusError as `read_corpus` does.
+    """
+    source = str(as_path(source, "a corpus"))
+    if format == "text" or (format == "auto" and _format_of_path(source) == "text"):
+        refuse_other_kinds(source)
+        for _, one in read_documents(source, refuse, note, documents or DocumentOptions(), most):
+            yield Preview(one.id, one.title, one.reading.pages[0][1][0], one.reading.left_out)
+        return
+    for page in islice(read_corpus(source, format, columns=columns, note=note), most):
+        yield Preview(page.id, page.title, page.paragraphs[0].text if page.paragraphs else "", {})
+
+
 def _pages(
     source: str,
     format: CorpusFormat,
@@ -154,7 +190,7 @@ def _format_of_path(source: str) -> CorpusFormat:
         return "text"
     if SUFFIXES.get(path.suffix.lower()) in ("csv", "parquet", "xlsx"):
         return "table"
-    if path.suffix.lower() in LIBRARIES and not Path(source).is_dir():
+    if path.suffix.lower() in (*LIBRARIES, *PLAIN) and not _HEAD.match(first_bytes(Path(source))):
         return "text"
     return "auto"
 

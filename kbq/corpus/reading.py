@@ -32,13 +32,14 @@ LARGEST = 2**28  # bytes of a document, and of one that is unpacked
 DEEPEST_MATTER = 64 * 1024  # characters of front matter
 # What pandoc calls the formats that only it reads.
 PANDOC = {
-    ".docx": "docx", ".odt": "odt", ".rtf": "rtf", ".epub": "epub", ".pptx": "pptx", ".mediawiki": "mediawiki",
+    ".docx": "docx", ".rtf": "rtf", ".epub": "epub", ".pptx": "pptx", ".mediawiki": "mediawiki",
     ".wiki": "mediawiki", ".tex": "latex", ".latex": "latex", ".rst": "rst", ".org": "org", ".ipynb": "ipynb",
     ".fb2": "fb2", ".textile": "textile",
 }  # fmt: skip
 ZIPPED = (".docx", ".odt", ".epub", ".pptx")
 LIBRARIES = dict.fromkeys(PANDOC, "pypandoc") | {".pdf": "pypdfium2"}
-PLAIN = {".txt", ".text", ".md", ".markdown", ".html", ".htm", ".xhtml"}
+HTML = (".html", ".htm", ".xhtml")
+PLAIN = (".txt", ".text", ".md", ".markdown", ".odt", *HTML)
 _NO_TITLE = re.compile(
     r"[\W\d_]*|\W*(anonymous|unspecified|no title|unbenannt|unknown|title|titel|none)\W*"
     r"|(microsoft|ms)? ?(word|powerpoint|excel|publisher) [-–] .*"
@@ -50,6 +51,11 @@ _NO_TITLE = re.compile(
 )
 _FIRST_LINE = re.compile(r"\S.{0,98}[^\s.!?:;,]")
 _LISTED = re.compile(r"\s*(?:[-*•–]\s|\d{1,2}[.)]\s|[^\s:][^:.]{0,30}:\s)")
+_ODT = {
+    "text": "main", "p": "p", "list": "ul", "list-item": "li", "table": "table", "table-row": "tr", "table-cell": "td",
+    "line-break": "br", "note-citation": "rp", "title": "rp", "desc": "rp",
+}  # fmt: skip
+_TITLE_BLOCK = re.compile(r'<header id="title-block-header">\s*<h1 class="title">(.*?)</h1>.*?</header>', re.DOTALL)
 _PARTS = re.compile(r" (?:[|\-–—·•»:]|::) ")
 _WIKI_SITE = re.compile(r" [-–—] (Wiki(pedia|source|quote|voyage|news)|Wiktionary)\b.*")
 _WIKI = r"!?\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]"
@@ -107,13 +113,17 @@ def read_document(content: bytes, suffix: str, encoding: str = "") -> Reading:
 
 
 def _document(content: bytes, suffix: str, encoding: str) -> tuple[Contents, str]:
+    if not content.strip():
+        raise CorpusError("it is empty")
     if content.startswith(COMPOUND):
         raise CorpusError("it is encrypted, or of an old version of Word: save it as .docx without a password")
     if suffix == ".pdf":
         return pdf_contents(content), ""
+    if suffix == ".odt":
+        return _odt_contents(content), ""
     if suffix in ZIPPED:
         return _by_pandoc(content, suffix), ""
-    if suffix in (".html", ".htm", ".xhtml"):
+    if suffix in HTML:
         text, guess = decode(content, _declared(content[:4096]), encoding)
         return html_contents(text), guess
     if suffix == ".rtf":
@@ -219,14 +229,22 @@ def _by_pandoc(content: bytes, suffix: str) -> Contents:
     if done.returncode:
         reason = done.stderr.decode("utf-8", "replace").strip().split("\n")[0][:200]
         raise CorpusError(f"it cannot be read ({reason}): check that it is a {suffix} file")
-    document = html_contents(done.stdout.decode("utf-8", "replace"), is_whole=True)
-    document.window_title = ""
-    if facts.get("title"):
-        document.title = facts["title"]
+    written = done.stdout.decode("utf-8", "replace")
+    block = _TITLE_BLOCK.search(written) if suffix in (".rtf", ".epub") else None
+    if block:  # of metadata that the document does not show
+        written = written.replace(block[0], "")
+        facts.setdefault("title", html.unescape(block[1]))
+    document = html_contents(written, is_whole=True)
+    return _with_facts(document, facts)
+
+
+def _with_facts(document: Contents, facts: dict[str, str]) -> Contents:
+    """Add what the metadata of an Office file state."""
+    document.title, document.window_title = facts.get("title", ""), ""
     urls = [facts.get(name, "") for name in ("source", "identifier", "subject", "description")]
     document.metadata |= {
-        "author": facts.get("creator") or document.metadata["author"],
-        "date": facts.get("modified", facts.get("date", ""))[:10] or document.metadata["date"],
+        "author": facts.get("creator", ""),
+        "date": (facts.get("modified") or facts.get("date", ""))[:10],
         "url": next((url for url in urls if re.fullmatch(r"https?://\S+", url)), ""),
     }
     return document
@@ -236,8 +254,7 @@ def _prepared(content: bytes, suffix: str) -> tuple[bytes, dict[str, str]]:
     """Return a file of Office with what pandoc does not read made plain, and the facts in its metadata."""
     from lxml import etree
 
-    parser = etree.XMLParser(resolve_entities=False, no_network=True)
-    written = io.BytesIO()
+    parser, written = _xml_parser(), io.BytesIO()
     facts: dict[str, str] = {}
     with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(written, "w") as changed:
         for size, most in zip(unpacked_sizes(archive), (LARGEST, LONGEST), strict=True):
@@ -262,11 +279,55 @@ def _prepared(content: bytes, suffix: str) -> tuple[bytes, dict[str, str]]:
     return written.getvalue(), facts
 
 
+def _odt_contents(content: bytes) -> Contents:
+    """Read a text of LibreOffice; pandoc refuses many that other programs wrote."""
+    from lxml import etree
+
+    prepared, facts = _prepared(content, ".odt")
+    with zipfile.ZipFile(io.BytesIO(prepared)) as archive:
+        names = [name for name in ("styles.xml", "content.xml") if name in archive.namelist()]
+        roots = [etree.fromstring(archive.read(name), _xml_parser()) for name in names]
+    parents, bold = dict[str, str](), set[str]()
+    for style in (style for root in roots for style in root.iter("{*}style")):
+        facts_of = {etree.QName(name).localname: value for name, value in style.attrib.items()}
+        parents[facts_of.get("name", "")] = facts_of.get("parent-style-name", "")
+        if any(value == "bold" for one in style for name, value in one.attrib.items() if name.endswith("}font-weight")):
+            bold.add(facts_of.get("name", ""))
+    for element in roots[-1].iter("{*}*"):
+        given = {etree.QName(name).localname: value for name, value in element.attrib.items()}
+        tag, style = etree.QName(element).localname, given.get("style-name", "")
+        element.tag = _ODT.get(tag, "span")
+        element.attrib.clear()
+        if tag == "h":
+            element.tag = f"h{min(6, int(given.get('outline-level') or 1))}"
+        elif tag == "p" and ("Title" in (style, parents.get(style))):
+            element.tag = "h1"
+        elif tag in ("p", "span") and style in bold and element.tag != "h1":
+            inner = etree.Element("b")
+            inner.text, element.text = element.text, None
+            inner.extend(list(element))
+            element.append(inner)
+        elif tag == "table-cell":
+            element.set("rowspan", given.get("number-rows-spanned", "1"))
+        elif tag in ("s", "tab"):
+            element.text = " "
+    body = roots[-1].find(".//main")
+    if body is None:
+        raise CorpusError("it is not a .odt file: check what it is, and rename it or save it anew")
+    return _with_facts(html_contents(etree.tostring(body, encoding="unicode"), is_whole=True), facts)
+
+
+def _xml_parser() -> Any:
+    from lxml import etree
+
+    return etree.XMLParser(resolve_entities=False, no_network=True)
+
+
 def _made_plain(root: Any) -> None:
     """Unwrap results of fields and text boxes of a DOCX, and remove hidden text and comments."""
     from lxml import etree
 
-    gone = ("instrText", "fldChar", "Fallback", "tracked-changes", "annotation", "annotation-end", "proofErr")
+    gone = ("instrText", "fldChar", "Fallback", "tracked-changes", "annotation", "annotation-end")
     for element in list(root.iter(*(f"{{*}}{name}" for name in gone))):
         _drop(element)
     for hidden in list(root.iter("{*}vanish")):

@@ -161,11 +161,11 @@ def test_what_is_left_out_of_folders_and_archives_is_said(tmp_path: Path) -> Non
     kinds = "5 files left out: .doc (2), without a suffix (1), .png (1), lock files of Office (1)"
     assert notes == [
         kinds,
-        f"left out: {folder}/f.txt: it has no text",
+        f"left out: {folder}/f.txt: it is empty",
         kinds,
-        f"left out: {folder}.zip/in/f.txt: it has no text",
+        f"left out: {folder}.zip/in/f.txt: it is empty",
     ]
-    with pytest.raises(CorpusError, match=r"f\.txt: it has no text"):
+    with pytest.raises(CorpusError, match=r"f\.txt: it is empty"):
         list(read_corpus(folder, documents=DocumentOptions(strict=True)))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kbq.answers import DocumentOptions
 from kbq.corpus.pages import Page
-from kbq.corpus.readers import read_corpus
+from kbq.corpus.readers import preview, read_corpus
 from kbq.corpus.reading import Reading, Titles, chosen_title, read_document, shared_ends
 from kbq.errors import CorpusError, KbqError
 
@@ -176,12 +176,12 @@ def test_what_pandoc_reads(suffix: str, content: bytes, expected: list[str]) -> 
     [
         ("a.pdf", pdf([], []), "its 2 pages have no text: they may be scanned, so have their text"),
         ("a.pdf", pdf(column(["x"]))[:200], "it cannot be read ("),
-        ("a.pdf", b"", "it cannot be read ("),
+        ("a.pdf", b"", "it is empty"),
         ("a.docx", b"\x07owner", "it is not a .docx file: check what it is, and rename it or save it anew"),
         ("a.docx", b"PK\x03\x04", "it cannot be read (File is not a zip file): check that it is a .docx file"),
         ("a.docx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "it is encrypted, or of an old version of Word"),
         ("a.html", b"<div>" * 100_000, "its elements are nested too deep: save it anew, from a browser"),
-        ("a.txt", b" \n", "it has no text"),
+        ("a.html", b"<script>x</script>", "it has no text"),
     ],
 )  # fmt: skip
 def test_a_bad_document_is_left_out_with_its_reason(name: str, content: bytes, said: str, tmp_path: Path) -> None:
@@ -247,3 +247,16 @@ def test_encodings(name: str, content: bytes, guess: str, tmp_path: Path) -> Non
         assert page.paragraphs[0].text == "Cafй Mьller"
     with pytest.raises(KbqError, match="the encoding 'ansi' is unknown: write one such as utf-8, windows-1252 or"):
         DocumentOptions(encoding="ansi")
+
+
+def test_a_preview_shows_some_documents_of_each_kind(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.md").write_text(f"# Title {number}\nText.")
+    (tmp_path / "x.html").write_text("<nav>Home</nav><h1>Ann</h1><p>She lived.")
+    assert [tuple(one) for one in preview(tmp_path, 2)] == [
+        ("0.md", "Title 0", "Title 0. Text.", {}),
+        ("1.md", "Title 1", "Title 1. Text.", {}),
+        ("x.html", "Ann", "Ann. She lived.", {"navigation": 1}),
+    ]
+    (tmp_path / "c.jsonl").write_text('{"id": 1, "title": "Ann", "text": "She lived."}\n' * 2)
+    assert [tuple(one) for one in preview(tmp_path / "c.jsonl", 1)] == [("1", "Ann", "She lived.", {})]
