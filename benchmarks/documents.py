@@ -1,7 +1,7 @@
 """How well documents are read: forty of twenty kinds, each with the text that a person sees beside it.
 
-    python benchmarks/documents.py            # kbq, and those of trafilatura, mammoth, docx2python that are installed
-    python benchmarks/documents.py FOLDER     # only write them: FOLDER/texts/NAME, FOLDER/shown/NAME.txt, titles.tsv
+    python benchmarks/documents.py            # kbq, and those of trafilatura and mammoth that are installed
+    python benchmarks/documents.py FOLDER     # only write them: FOLDER/texts/NAME, FOLDER/shown/NAME.txt
 
 Words are counted as bags: `read` is the share of the words that a person sees, `right` the share of what is read that
 is one of these. A document that is not read counts as 0 in both.
@@ -15,6 +15,7 @@ import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -24,10 +25,6 @@ from kbq.corpus.documents import name_of
 from kbq.corpus.reading import PANDOC, chosen_title, read_document
 from kbq.errors import KbqError
 
-WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-OFFICE = "urn:oasis:names:tc:opendocument:xmlns:"
-KIND = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-RELATIONS = '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">{}</Relationships>'
 Text = list[tuple[int, Any]]  # the level of a heading and its text; 0 and a paragraph; -1 and the cells of a row
 
 
@@ -49,10 +46,7 @@ class Person(NamedTuple):
             (2, f"{self.born}, {self.place} – {self.died}"),
             (0, f"{self.name} was an architect, born in {self.place} and known for well-known buildings of the time."),
             (2, "Life"),
-            (
-                0,
-                f"In 1925 the architect married {self.spouse}, with whom there were 3 children; they had 40 m2 to live.",
-            ),
+            (0, f"In 1925 the architect married {self.spouse}, with whom there were 3 children; they had 40 m2."),
             (0, "They moved to the capital, where they kept an office, and afterwards to the coast, to stay for good."),
             (2, "Works"),
             *[(-1, row) for row in (("Building", "Begun", "Finished"), *self.works)],
@@ -72,6 +66,10 @@ def line(what: Any) -> str:
     return what if isinstance(what, str) else " ".join(what)
 
 
+def shown(one: Person) -> str:
+    return "\n".join(line(what) for _, what in one.text)
+
+
 def tagged(text: Text, mark: str = "") -> str:
     """HTML of a text; `mark`: at the end of each paragraph."""
     body = []
@@ -85,39 +83,37 @@ def tagged(text: Text, mark: str = "") -> str:
     return re.sub(r"((?:<tr>.*?</tr>\n?)+)", r"<table>\1</table>", whole, flags=re.DOTALL)
 
 
-def wiki(one: Person) -> str:
-    mark = '<sup class="reference"><a href="#cite_note-1">[1]</a></sup><span style="display:none">70031300</span>'
-    return f"""<!DOCTYPE html><html lang=en><head><title>{one.name} - Wikipedia</title><link rel=canonical href=https://w.org/a>
-<style>.mw-x{{display:none}}</style></head><body><a class=mw-jump-link href=#c>Jump to content</a><header><nav><ul><li><a href=/m>Main
-page</a></ul></nav></header><div id=vector-toc><h2>Contents</h2><ul><li><a href=#1>1 Life</a></ul></div><main>{tagged(one.text, mark)}
-<span class=mw-x>secret</span><h2>References</h2><ol class=references><li>Roe, <i>Lives</i>.</ol><div class=navbox><a
-href=#>Architects</a></div></main><footer>Last edited on 2 May 2024.</footer><div class=cookie-banner>We use cookies.</div>"""
+# NAME and TEXT stand for those of the person; in the first, paragraphs have a mark of a note and a hidden number.
+SITES = {
+    "wiki.html": """<!DOCTYPE html><html lang=en><head><title>NAME - Wikipedia</title>
+<style>.mw-x {display: none}</style></head><body><a class=mw-jump-link href=#c>Jump to content</a><header><nav><ul><li>
+<a href=/m>Main page</a></ul></nav></header><div id=vector-toc><h2>Contents</h2><ul><li><a href=#1>1 Life</a></ul></div>
+<main>TEXT<span class=mw-x>secret</span><h2>References</h2><ol class=references><li>Roe, <i>Lives</i>.</ol>
+<div class=navbox><a href=#>Architects</a></div></main><footer>Last edited on 2 May 2024.</footer>
+<div class=cookie-banner>We use cookies.</div>""",
+    "museum.html": """<title>NAME | Lives | City Museum</title><div class=topbar><a href=/>Home</a> |
+<a href=/v>Visit us</a></div>TEXT<div class=teasers><div class=teaser><h3><a href=x>Otto Lang</a></h3><p>Painter of
+hills.</p></div><div
+class=teaser><h3><a href=y>Ida Berg</a></h3><p>Poet of the sea.</p></div></div><div class=footer>Open 10 to 6.</div>""",
+    "blog.html": """<title>My old houses » NAME</title><div id=masthead><h1 class=site>My old houses</h1><ul class=menu>
+<li><a href=/>Home</a><li><a href=/about>About me</a></ul></div><article>TEXT<div class="sharing-box">Share:
+<a href=t>Mail</a></div></article><aside class=sidebar><h3>Archives</h3>
+<ul><li><a href=1>May</a><li><a href=2>June</a></ul></aside>
+<section id=comments><h3>2 comments</h3><p>Very nice, thanks.</p></section>""",
+    "unnamed.htm": """<title>NAME</title><ul><li><a href=/>Start</a></li><li><a href=/b>Books</a></li><li><a href=/c>
+Contact</a></li></ul><div hidden>not yet</div>TEXT<p aria-hidden=true>***</p><div>
+<div class=c7><h4><a href=1>Xy</a></h4><p>More</p></div><div class=c7><h4><a href=2>Zw</a></h4><p>And
+more.</p></div></div>""",
+    "utf16.html": "<title>NAME</title>TEXT",
+    "word.htm": "<meta charset=windows-1252><title>draft 3.htm</title>TEXT",
+}
+MARK = '<sup class="reference"><a href="#cite_note-1">[1]</a></sup><span style="display:none">70031300</span>'
 
 
-def museum(one: Person) -> str:
-    return f"""<html><head><title>{one.name} | Lives | City Museum</title></head><body><div class=topbar><a href=/>Home</a> | <a
-href=/v>Visit us</a></div>{tagged(one.text)}<div class=teasers><div class=teaser><h3><a href=x>Otto Lang</a></h3><p>Painter of hills.
-</p></div><div class=teaser><h3><a href=y>Ida Berg</a></h3><p>Poet of the sea.</p></div></div><div class=footer>Open 10 to 6.</div>"""
-
-
-def blog(one: Person) -> str:
-    return f"""<html><head><title>My old houses » {one.name}</title></head><body><div id=masthead><h1 class=site>My old houses</h1><ul
-class=menu><li><a href=/>Home</a><li><a href=/about>About me</a></ul></div><article>{tagged(one.text)}<div class="sharing-box">Share
-this: <a href=t>Mail</a></div></article><aside class=sidebar><h3>Archives</h3><ul><li><a href=1>May</a><li><a href=2>June</a></ul></aside>
-<section id=comments><h3>2 comments</h3><p>Very nice, thanks.</p></section>"""
-
-
-def unnamed(one: Person) -> str:
-    teasers = "".join(
-        f"<div class=c7><h4><a href={name}>{name}</a></h4><p>More of it.</p></div>" for name in ("Xy", "Zw")
-    )
-    return f"""<html><head><title>{one.name}</title></head><body><ul><li><a href=/>Start</a></li><li><a href=/b>Books</a></li><li><a
-href=/c>Contact</a></li></ul><div hidden>not yet</div>{tagged(one.text)}<p aria-hidden=true>***</p><div>{teasers}</div>"""
-
-
-def from_word(one: Person) -> bytes:
-    page = f"<html><head><meta charset=windows-1252><title>draft 3.htm</title></head><body>{tagged(one.text)}"
-    return page.replace("</p>", "<a href='#_ftn1'><span>[1]</span></a></p>").encode("cp1252")
+def site(one: Person, name: str) -> bytes:
+    text = tagged(one.text, MARK if name == "wiki.html" else "")
+    encoding = {"utf16.html": "utf-16", "word.htm": "cp1252"}.get(name, "utf-8")
+    return SITES[name].replace("NAME", one.name).replace("TEXT", text).encode(encoding)
 
 
 def markdown(one: Person, is_plain: bool) -> str:
@@ -143,104 +139,41 @@ def plain(one: Person) -> str:
     return "\n\n".join(textwrap.fill(line(what), 60) for _, what in one.text)
 
 
-def packed(parts: dict[str, str]) -> bytes:
-    buffer = BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, text in parts.items():
-            archive.writestr(name, text)
-    return buffer.getvalue()
+def converted(one: Person, format: str, change: Callable[[str, str], str] = lambda name, part: part) -> bytes:
+    """A document that pandoc writes; `change`: called with the name and the text of each part of an Office file."""
+    import pypandoc
 
-
-def docx(one: Person, run: Callable[[str], str], has_styles: bool = True, title: str = "") -> bytes:
-    body = ""
-    for level, what in one.text:
-        cells = [cell.replace("&", "&amp;") for cell in ([what] if isinstance(what, str) else what)]
-        bold = "<w:rPr><w:b/></w:rPr>" if level > 0 and not has_styles else ""
-        runs = [f"<w:r>{bold}{'' if bold else ''}<w:t>{cell}</w:t></w:r>" if level else run(cell) for cell in cells]
-        style = f'<w:pPr><w:pStyle w:val="H{level}"/></w:pPr>' if level > 0 and has_styles else ""
-        rows = "".join(f"<w:tc><w:p>{one_run}</w:p></w:tc>" for one_run in runs)
-        body += f"<w:tbl><w:tr>{rows}</w:tr></w:tbl>" if level < 0 else f"<w:p>{style}{runs[0]}</w:p>"
-    styles = "".join(
-        f'<w:style w:type="paragraph" w:styleId="H{level}"><w:name w:val="heading {level}"/></w:style>'
-        for level in (1, 2)
-    )
-    core = (
-        '<c xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>{}</dc:title><dc:creator>Eve</dc:creator></c>'.format(
-            title
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "made"
+        pypandoc.convert_text(
+            tagged(one.text), format, "html", outputfile=str(path), extra_args=["--standalone", "--quiet"]
         )
+        if not zipfile.is_zipfile(path):
+            return path.read_bytes()
+        buffer = BytesIO()
+        with zipfile.ZipFile(path) as before, zipfile.ZipFile(buffer, "w") as after:
+            for name in before.namelist():
+                part = before.read(name)
+                after.writestr(name, change(name, part.decode()) if name.endswith(".xml") else part)
+        return buffer.getvalue()
+
+
+def from_template(name: str, part: str) -> str:
+    return re.sub("(?s)<dc:title>.*?</dc:title>", "<dc:title>Microsoft Word - draft.docx</dc:title>", part)
+
+
+def tracked(name: str, part: str) -> str:
+    by = 'w:id="1" w:author="x" w:date="2024-01-01T00:00:00Z"'
+    inserted = rf"<w:ins {by}>\1</w:ins><w:del {by}><w:r><w:delText>not </w:delText></w:r></w:del>"
+    part = re.sub(r"(?s)(<w:r>(?:(?!</w:r>).)*architect.*?</w:r>)", inserted, part)
+    return re.sub(r"(?s)(<w:r>(?:(?!</w:r>).)*coast.*?</w:r>)", r'<w:fldSimple w:instr="TITLE">\1</w:fldSimple>', part)
+
+
+def in_bold(name: str, part: str) -> str:
+    bold = r"\1\2<w:r><w:rPr><w:b/></w:rPr>"
+    return re.sub(
+        r'(?s)(<w:p>)<w:pPr><w:pStyle w:val="Heading\d" ?/></w:pPr>((?:<w:bookmarkStart[^>]*>)?)<w:r>', bold, part
     )
-    return packed({
-        "[Content_Types].xml": '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Default '
-        'Extension="xml" ContentType="application/xml"/><Default Extension="rels" ContentType='
-        '"application/vnd.openxmlformats-package.relationships+xml"/><Override PartName="/word/document.xml" ContentType='
-        '"application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>',
-        "_rels/.rels": RELATIONS.format(f'<Relationship Id="a" Target="word/document.xml" Type="{KIND}/officeDocument"/>'),
-        "word/_rels/document.xml.rels": RELATIONS.format(f'<Relationship Id="a" Target="styles.xml" Type="{KIND}/styles"/>'),
-        "word/styles.xml": f'<w:styles xmlns:w="{WORD}">{styles}</w:styles>', "docProps/core.xml": core,
-        "word/document.xml": f'<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>',
-    })  # fmt: skip
-
-
-def usual(text: str) -> str:
-    return f'<w:r><w:t xml:space="preserve">{text}</w:t></w:r>'
-
-
-def tracked(text: str) -> str:
-    by, (first, second, rest) = 'w:id="1" w:author="x" w:date="2024-01-01T00:00:00Z"', text.split(" ", 2)
-    return (
-        f"<w:ins {by}>{usual(first + ' ')}</w:ins><w:del {by}><w:r><w:delText>not </w:delText></w:r></w:del><w:sdt><w:sdtContent>"
-        f'{usual(second)}</w:sdtContent></w:sdt><w:fldSimple w:instr=" TITLE ">{usual(" " + rest)}</w:fldSimple>'
-    )
-
-
-def odt(one: Person) -> bytes:
-    body = ""
-    for level, what in one.text:
-        cells = [cell.replace("&", "&amp;") for cell in ([what] if isinstance(what, str) else what)]
-        rows = "".join(f"<table:table-cell><text:p>{cell}</text:p></table:table-cell>" for cell in cells)
-        body += (
-            f"<table:table><table:table-row>{rows}</table:table-row></table:table>" if level < 0
-            else f'<text:h text:outline-level="{level}">{cells[0]}</text:h>' if level else f"<text:p>{cells[0]}</text:p>"
-        )  # fmt: skip
-    spaces = " ".join(f'xmlns:{name}="{OFFICE}{name}:1.0"' for name in ("office", "text", "table"))
-    content = f"<office:document-content {spaces}><office:body><office:text>{body}</office:text></office:body>"
-    return packed({
-        "mimetype": "application/vnd.oasis.opendocument.text", "content.xml": f"{content}</office:document-content>",
-        "styles.xml": f"<office:document-styles {spaces}><office:styles/></office:document-styles>",
-    })  # fmt: skip
-
-
-def epub(one: Person) -> bytes:
-    page = f'<html xmlns="http://www.w3.org/1999/xhtml"><head><title/></head><body>{tagged(one.text)}</body></html>'
-    return packed({
-        "mimetype": "application/epub+zip",
-        "META-INF/container.xml": '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles><rootfile '
-        'full-path="a.opf" media-type="application/oebps-package+xml"/></rootfiles></container>',
-        "a.opf": '<package xmlns="http://www.idpf.org/2007/opf" version="3.0"><metadata xmlns:dc="http://purl.org/dc/elements/1.1/">'
-        f"<dc:title>{one.name}</dc:title></metadata><manifest><item id='a' href='a.xhtml' media-type='application/xhtml+xml'/>"
-        "</manifest><spine><itemref idref='a'/></spine></package>",
-        "a.xhtml": page,
-    })  # fmt: skip
-
-
-def rtf(one: Person) -> str:
-    escaped = [
-        re.sub("[^\x00-\x7f]", lambda found: rf"\'{found[0].encode('cp1252').hex()}", line(what))
-        for _, what in one.text
-    ]
-    return (
-        r"{\rtf1\ansi\ansicpg1252{\info{\title untitled}}{\b "
-        + escaped[0]
-        + r"}\par "
-        + r"\par ".join(escaped[1:])
-        + r"\par}"
-    )
-
-
-def wikitext(one: Person) -> str:
-    marks = {-1: ("", ""), 0: ("", "<ref>Roe</ref>"), 1: ("= ", " ="), 2: ("== ", " ==")}
-    text = "\n\n".join(line(what).join(marks[level]) for level, what in one.text)
-    return text.replace("an office", "an '''[[Office (room)|office]]'''")
 
 
 def pdf(one: Person, columns: int, title: str, hyphens: bool = False, per_page: int = 40) -> bytes:
@@ -268,25 +201,27 @@ def pdf(one: Person, columns: int, title: str, hyphens: bool = False, per_page: 
     objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", f"<< /Title ({title}) >>",
                "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"]  # fmt: skip
     for stream in streams:
-        objects += ["<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Resources << /Font << /F1 4 0 R >> >> "
-                    f"/Contents {len(objects) + 2} 0 R >>", f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream"]  # fmt: skip
+        page = "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Resources << /Font << /F1 4 0 R >> >> /Contents"
+        objects.append(f"{page} {len(objects) + 2} 0 R >>")
+        objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
     kids = " ".join(f"{5 + 2 * number} 0 R" for number in range(len(streams)))
     objects[1] = f"<< /Type /Pages /Kids [{kids}] /Count {len(streams)} >>"
     body = "".join(f"{number} 0 obj\n{text}\nendobj\n" for number, text in enumerate(objects, 1))
-    return f"%PDF-1.4\n{body}trailer << /Root 1 0 R /Info 3 0 R >>\n%%EOF".encode("cp1252")
+    return f"%PDF-1.4\n{body}trailer << /Root 1 0 R /Info 3 0 R >>\nstartxref\n0\n%%EOF".encode("cp1252")
 
 
 MAKERS: dict[str, Callable[[Person], str | bytes]] = {
-    "wiki.html": wiki, "museum.html": museum, "blog.html": blog, "unnamed.htm": unnamed, "word.htm": from_word,
-    "utf16.html": lambda one: f"<title>{one.name}</title>{tagged(one.text)}".encode("utf-16"),
     "matter.md": lambda one: markdown(one, False), "underlined.md": lambda one: markdown(one, True),
     "wrapped.txt": plain, "windows.txt": lambda one: plain(one).encode("cp1252"),
-    "styles.docx": lambda one: docx(one, usual, title="Microsoft Word - draft.docx"),
-    "tracked.docx": lambda one: docx(one, tracked), "bold.docx": lambda one: docx(one, usual, has_styles=False),
+    "styles.docx": lambda one: converted(one, "docx", from_template),
+    "tracked.docx": lambda one: converted(one, "docx", tracked),
+    "bold.docx": lambda one: converted(one, "docx", in_bold),
     "columns.pdf": lambda one: pdf(one, 2, "untitled"), "pages.pdf": lambda one: pdf(one, 1, one.name, per_page=12),
     "hyphens.pdf": lambda one: pdf(one, 1, "x-fm.indd", hyphens=True),
-    "text.odt": odt, "text.rtf": rtf, "book.epub": epub, "text.mediawiki": wikitext,
+    "text.odt": lambda one: converted(one, "odt"), "text.rtf": lambda one: converted(one, "rtf"),
+    "book.epub": lambda one: converted(one, "epub"), "text.mediawiki": lambda one: converted(one, "mediawiki"),
 }  # fmt: skip
+MAKERS |= {name: partial(site, name=name) for name in SITES}
 
 
 def words(text: str) -> Counter[str]:
@@ -315,12 +250,6 @@ def mammoth(path: Path) -> tuple[str, str]:
     return "", mammoth.extract_raw_text(BytesIO(path.read_bytes())).value
 
 
-def docx2python(path: Path) -> tuple[str, str]:
-    from docx2python import docx2python
-
-    return "", docx2python(path).text
-
-
 def pandoc(path: Path) -> tuple[str, str]:
     import pypandoc
 
@@ -336,7 +265,7 @@ def pdfium(path: Path) -> tuple[str, str]:
 
 READERS: tuple[tuple[Callable[[Path], tuple[str, str]], tuple[str, ...], str], ...] = (
     (kbq, ("",), "kbq"), (trafilatura, (".html", ".htm"), "trafilatura"), (mammoth, (".docx",), "mammoth"),
-    (docx2python, (".docx",), "docx2python"), (pandoc, tuple(PANDOC), "pypandoc"), (pdfium, (".pdf",), "pypdfium2"),
+    (pandoc, tuple(PANDOC), "pypandoc"), (pdfium, (".pdf",), "pypdfium2"),
 )  # fmt: skip
 
 
@@ -344,33 +273,21 @@ def measure(folder: Path) -> None:
     print("| reader | kinds | documents | read | right | titles | seconds each |\n|---|---|---|---|---|---|---|")
     for read, kinds, package in READERS:
         chosen = [path for path in sorted((folder / "texts").iterdir()) if path.name.endswith(kinds)]
-        if not find_spec(package):
-            continue
-        for suffixes in sorted({path.suffix for path in chosen}) + [""]:
+        for suffix in sorted({path.suffix for path in chosen if find_spec(package)}) + ["all"] * (read is kbq):
             rows = []
-            for path in (one for one in chosen if one.name.endswith(suffixes)):
-                seen, begin = words((folder / "shown" / f"{path.name}.txt").read_text("utf-8")), time.perf_counter()
+            for path in (one for one in chosen if suffix in (one.suffix, "all")):
+                person, begin = PEOPLE[int(path.name[0])], time.perf_counter()
                 try:
                     title, text = read(path)
                 except (KbqError, RuntimeError, ValueError, KeyError, AttributeError):
                     title, text = "", ""
-                found = words(text)
-                name = next(
-                    one.name for one in PEOPLE if one.name in (folder / "shown" / f"{path.name}.txt").read_text()
-                )
+                seconds, found, seen = time.perf_counter() - begin, words(text), words(shown(person))
                 rows.append(
-                    (
-                        share(seen, found),
-                        share(found, seen),
-                        title.casefold() == name.casefold(),
-                        time.perf_counter() - begin,
-                    )
+                    (share(seen, found), share(found, seen), title.casefold() == person.name.casefold(), seconds)
                 )
-            read_, right, titles, seconds = (sum(column) for column in zip(*rows, strict=True))
-            count = len(rows)
-            print(
-                f"| {read.__name__} | {suffixes or 'all'} | {count} | {read_ / count:.1%} | {right / count:.1%} | {titles} | {seconds / count:.3f} |"
-            )
+            all_read, right, titles, seconds = (sum(column) / len(rows) for column in zip(*rows, strict=True))
+            shares = f"{all_read:.1%} | {right:.1%} | {titles:.0%} | {seconds:.3f}"
+            print(f"| {read.__name__} | {suffix} | {len(rows)} | {shares} |")
 
 
 def main() -> None:
@@ -382,7 +299,7 @@ def main() -> None:
             for name, make in MAKERS.items():
                 made, whole = make(one), f"{number}-{name}"
                 (folder / "texts" / whole).write_bytes(made if isinstance(made, bytes) else made.encode())
-                (folder / "shown" / f"{whole}.txt").write_text("\n".join(line(what) for _, what in one.text), "utf-8")
+                (folder / "shown" / f"{whole}.txt").write_text(shown(one), "utf-8")
         if not sys.argv[1:]:
             measure(folder)
 

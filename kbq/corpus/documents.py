@@ -20,7 +20,6 @@ from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.reading import (
     HTML,
     INSTALL,
-    LARGEST,
     LIBRARIES,
     PLAIN,
     ZIPPED,
@@ -31,8 +30,9 @@ from kbq.corpus.reading import (
     shared_ends,
 )
 from kbq.errors import CorpusError, KbqError, first_line
+from kbq.storage.files import refuse_large
 from kbq.storage.limited import LimitedProcess, LimitExceeded
-from kbq.storage.lines import COMPRESSED, LONGEST, BadLine, is_member, read_bytes, source_name
+from kbq.storage.lines import COMPRESSED, BadLine, is_member, read_bytes, source_name
 from kbq.storage.progress import Note
 from kbq.text.letters import clean_text, normal_form, normalised, without_surrogates
 
@@ -46,8 +46,8 @@ OTHERS = {
     ".dot": "is of an old version of Word: save it as .docx",
     ".ppt": "is of an old version of PowerPoint: save it as .pptx",
     ".pages": "is of Apple Pages: export it as .docx",
-    ".xls": "is of an old version of Excel: save it as .xlsx, or as CSV in UTF-8",
-    ".ods": "is a spreadsheet: save it as .xlsx, or as CSV in UTF-8",
+    ".xls": "is of an old version of Excel: save it as .xlsx, or as CSV",
+    ".ods": "is a spreadsheet: save it as .xlsx, or as CSV",
     ".feather": "is an Arrow file: save it as Parquet",
     ".arrow": "is an Arrow file: save it as Parquet",
     ".tar": "is an archive: unpack it, or make a zip",
@@ -260,8 +260,7 @@ def _content(path: Path) -> bytes:
     if path.suffix.lower() not in (*ZIPPED, ".pdf"):
         return read_bytes(str(path), CorpusError)
     try:
-        if (size := path.stat().st_size) > LARGEST:
-            raise CorpusError(f"it has {size:,} bytes, {LARGEST:,} at most are read: divide it")
+        refuse_large("it", path.stat().st_size, CorpusError)
         return path.read_bytes()
     except OSError as reason:
         raise _unreadable(path, reason) from None
@@ -311,9 +310,7 @@ def _members(path: Path, note: Note) -> Iterator[_File]:
 
 
 def _unpacked(path: Path, member: zipfile.ZipInfo) -> bytes:
-    most = LARGEST if PurePath(member.filename).suffix.lower() in (*ZIPPED, ".pdf") else LONGEST
-    if member.file_size > most:
-        raise CorpusError(f"it has {member.file_size:,} bytes, {most:,} at most are read: divide it")
+    refuse_large("it", member.file_size, CorpusError)
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.read(member)

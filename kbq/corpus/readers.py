@@ -171,7 +171,7 @@ def _pages(
     if format == "text":
         return document_pages(source, on_bad_line, note, documents or DocumentOptions())
     if format == "table":
-        return _table_pages(source, on_bad_line, columns)
+        return _table_pages(source, on_bad_line, columns, note)
     if format == "squad":
         return _squad_pages(lines, name)
     if format == "dpr":
@@ -242,8 +242,8 @@ def _jsonl_page(columns: CorpusColumns, fields: Fields) -> Page:
     return Page(page_id, title, _paragraphs(texts), metadata=_others(fields, known))
 
 
-def _table_pages(source: str, on_bad_line: BadLine, columns: CorpusColumns) -> Iterator[Source]:
-    rows = read_rows(source, CorpusError, on_bad_line)
+def _table_pages(source: str, on_bad_line: BadLine, columns: CorpusColumns, note: Note) -> Iterator[Source]:
+    rows = read_rows(source, CorpusError, on_bad_line, note=note)
     first = next(rows.numbered, (0, {}))
     present = rows.columns or tuple(first[1])
     for option, column in (("title", columns.title), ("text", columns.text)):

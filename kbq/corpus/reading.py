@@ -22,13 +22,12 @@ from kbq.corpus.html_blocks import html_contents
 from kbq.corpus.metadata import jsonable
 from kbq.corpus.pdf import joined, pdf_contents
 from kbq.errors import CorpusError, KbqError, first_line
-from kbq.storage.lines import LONGEST
-from kbq.storage.spreadsheet import COMPOUND, unpacked_sizes
+from kbq.storage.files import refuse_large
+from kbq.storage.spreadsheet import COMPOUND
 from kbq.text.encodings import decode
 from kbq.text.letters import clean_text, normalised
 
 INSTALL = "pip install '.[documents]' in the checkout of kbq"
-LARGEST = 2**28  # bytes of a document, and of one that is unpacked
 DEEPEST_MATTER = 64 * 1024  # characters of front matter
 # What pandoc calls the formats that only it reads.
 PANDOC = {
@@ -257,9 +256,7 @@ def _prepared(content: bytes, suffix: str) -> tuple[bytes, dict[str, str]]:
     parser, written = _xml_parser(), io.BytesIO()
     facts: dict[str, str] = {}
     with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(written, "w") as changed:
-        for size, most in zip(unpacked_sizes(archive), (LARGEST, LONGEST), strict=True):
-            if size > most:
-                raise CorpusError(f"it unpacks to {size:,} bytes, {most:,} at most are read: divide it")
+        refuse_large("its content", sum(one.file_size for one in archive.infolist()), CorpusError)
         names = archive.namelist()
         if suffix == ".docx" and "word/document.xml" not in names:
             raise CorpusError("it is not a .docx file: check what it is, and rename it or save it anew")

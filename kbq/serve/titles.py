@@ -24,6 +24,7 @@ from kbq.dump.shards import Shard
 from kbq.text.letters import normalised
 
 IDENTICAL, SAME_TITLE, SAME_WORDS, SIMILAR = 1.0, 0.99, 0.95, 0.9  # likeness; SIMILAR: at most, with other words
+ABBREVIATED = 0.92  # of the only page whose title the name abbreviates: "L. Meitner"
 BY_NUMBER = 0.94  # likeness of a page whose id, a plain number, is the name: it may as well be a year, or a film
 MISTYPED = 0.9  # of the weight of a word that is one typing error away
 MOST_WORDS, MOST_MISTYPED = 32, 8  # of a name that are looked up, and also with typing errors
@@ -110,6 +111,9 @@ class TitleWords:
         words = words_of(name)
         for place, shared in self._table.most_alike(with_bare(words), max(limit, COMPARED)):
             found[place] = max(found.get(place, 0.0), self._likeness(name, words, place, shared))
+        fitting = [place for place in found if _is_abbreviated(words, words_of(self._title(place)))]
+        if len(fitting) == 1 and max(found.values()) < SAME_WORDS:
+            found[fitting[0]] = ABBREVIATED
         ranked = sorted(found.items(), key=lambda one: -one[1])[:limit]
         return [
             NamedPage(self._shards[place.shard].ids[place.page], self._title(place), round(likeness, 4))
@@ -211,6 +215,17 @@ def edits(word: str) -> set[str]:
         found |= {f"{before}{letter}{rest}" for letter in letters for rest in (after, after[1:])}
         found |= {before + after[1:], f"{before}{after[1:2]}{after[:1]}{after[2:]}"}
     return found - {word}
+
+
+def _is_abbreviated(words: Sequence[str], title: Sequence[str]) -> bool:
+    """Whether words are those of a title, some of the first ones by their initials.
+
+    >>> _is_abbreviated(["l", "meitner"], ["lise", "meitner"]), _is_abbreviated(["l", "m"], ["lise", "meitner"])
+    (True, False)
+    """
+    pairs = list(zip(words, title, strict=False))
+    fits = all(word == full or (len(word) == 1 and full.startswith(word)) for word, full in pairs)
+    return len(words) == len(title) > 1 and fits and words[-1] == title[-1] and len(words[-1]) > 1
 
 
 def with_bare(words: Sequence[str]) -> list[str]:

@@ -24,7 +24,9 @@ from typing import IO, Any, TypeAlias, cast
 
 from kbq.errors import KbqError
 from kbq.storage.files import LARGEST, refuse_large
+from kbq.storage.progress import Note, unheard
 from kbq.storage.records import TOO_DEEP, is_too_deep, parsed_json
+from kbq.text.encodings import decode, guessed
 from kbq.text.letters import clean_text
 
 Line: TypeAlias = tuple[int, str]  # its number, from 1, and its text without the line end
@@ -116,6 +118,30 @@ def decoded(
             on_bad_line(error(f"{name}:{number}: not UTF-8 ({byte}): convert the file to UTF-8"))
         else:
             yield number, text
+
+
+def read_any_lines(source: str, error: type[KbqError] = KbqError, note: Note = unheard) -> Iterator[Line]:
+    """Stream the lines of a file with their ends; one that is not UTF-8 is read by a guess, which `note` is told.
+
+    A text that begins like UTF-8 and goes on otherwise is refused: it is damaged. Raises KbqError as `read_lines`.
+    """
+    name, lines, guess, is_ascii = source_name(source), _byte_lines(source, error), "", True
+    for number, line in lines:
+        if number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            text, _ = decode(b"".join([line, *(other for _, other in lines)]))
+            yield from enumerate(io.StringIO(text, newline=""), start=1)
+            return
+        if not guess and is_ascii and not line.isascii():
+            try:
+                line.decode("utf-8")
+                is_ascii = False
+            except UnicodeDecodeError:
+                guess = guessed(line)
+                note(f"{name}:{number} is not UTF-8: the file is read as {guess}, which is a guess")
+        if guess:
+            yield number, line.decode(guess, "replace")
+        else:
+            yield from decoded([(number, line)], name, error)
 
 
 def ended(lines: Iterable[bytes]) -> Iterator[bytes]:

@@ -22,11 +22,13 @@ from kbq.storage.lines import (
     MARK,
     BadLine,
     parse_json_lines,
+    read_any_lines,
     read_whole_lines,
     refuse,
     source_name,
 )
 from kbq.storage.parquet import read_parquet, refuse_repeated
+from kbq.storage.progress import Note, unheard
 from kbq.storage.spreadsheet import path_and_sheet, read_xlsx
 from kbq.text.markers import EMPTY
 
@@ -73,6 +75,7 @@ def read_rows(
     error: type[KbqError] = KbqError,
     on_bad_row: BadLine | None = None,
     has_header: bool = True,
+    note: Note = unheard,
 ) -> Rows:
     """Read the rows of a file, plain or compressed, - for standard input; see `lines`.
 
@@ -85,13 +88,14 @@ def read_rows(
         on_bad_row: called for a row with more values than columns, or a line that is not JSON; without it, these rows
             are named together at the end.
         has_header: else the columns are called 0, 1, …
+        note: told if a text is not UTF-8, so that its encoding is guessed.
 
     Raises:
         KbqError: the file cannot be read, is empty, has two columns of one name, or bad rows.
     """
     name, suffix = source_name(source), _suffix(source)
     if suffix in SPREADSHEETS:
-        raise error(f"{name} is a spreadsheet, which kbq does not read: save it as .xlsx, or as CSV in UTF-8")
+        raise error(f"{name} is a spreadsheet, which kbq does not read: save it as .xlsx, or as CSV")
     try:
         if _suffix(str(path_and_sheet(source)[0])) == ".xlsx":
             return _xlsx(source, error, on_bad_row, has_header)
@@ -100,17 +104,19 @@ def read_rows(
             return Rows(source, tuple(arrow.column_names), enumerate(cells, start=1), Dialect("parquet"), arrow)
     except KbqError as problem:
         raise error(str(problem)) from None
-    lines, has_mark = read_whole_lines(source, error), False
+    is_json = SUFFIXES.get(suffix) == "jsonl"  # which is UTF-8
+    lines = read_whole_lines(source, error) if is_json else read_any_lines(source, error, note)
+    has_mark = False
     for first in lines:
         has_mark = has_mark or first[1].startswith(MARK)
         if first[1].lstrip(MARK).strip():
             break
     else:
-        if SUFFIXES.get(suffix) == "jsonl":
+        if is_json:
             return Rows(name, (), iter(()), Dialect("jsonl"))
         raise error(f"{name} is empty: {NOTHING}")
     text = first[1].removeprefix(MARK)
-    if SUFFIXES.get(suffix) == "jsonl" or re.match(r"\s*(\{|\[\s*(\{|\]|$))", text):
+    if is_json or re.match(r"\s*(\{|\[\s*(\{|\]|$))", text):
         stripped = ((number, line.rstrip("\r\n")) for number, line in chain([(first[0], text)], lines))
         numbered = parse_json_lines(stripped, source, error, on_bad_row or refuse)
         return Rows(name, (), numbered, Dialect("jsonl", has_mark=has_mark))

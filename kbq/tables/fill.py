@@ -43,7 +43,7 @@ def fill(
 ) -> Table:
     """Fill, or check, the cells of a table; see `KnowledgeBase.fill`."""
     asked = list(relations) if isinstance(relations, Iterable) and not isinstance(relations, str) else relations
-    wanted, before = relations_of(asked, options.values), _table(kb, table, options.subject)
+    wanted, before = relations_of(asked, options.values), _table(kb, table, options.subject, note)
     decided = {} if options.decisions is None else read_decisions(options.decisions)
     format, path = None, None if out is None else as_path(out, "out")
     if path is not None:
@@ -117,10 +117,10 @@ def every_page(kb: FillingKb, subject: str = "subject") -> list[Row]:
     return [{"page_id": page_id, subject: title} for page_id, title in Pages(kb.shards).shown()]
 
 
-def _table(kb: FillingKb, table: str | Path | Iterable[Row] | None, subject: str) -> Table:
+def _table(kb: FillingKb, table: str | Path | Iterable[Row] | None, subject: str, note: Note) -> Table:
     """Read a table, or take the rows of a list or data frame; without one, take every page's title and id."""
     if isinstance(table, str | Path):
-        return read_table(as_path(table, "the table"))
+        return read_table(as_path(table, "the table"), note)
     if table is None:
         return Table(("page_id", subject), every_page(kb, subject)).all_filled()
     return table if isinstance(table, Table) else Table.of_frame(table, subject) or Table.of(table)

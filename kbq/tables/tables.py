@@ -18,6 +18,7 @@ from kbq.errors import KbqError
 from kbq.storage.files import as_path, given
 from kbq.storage.lines import MARK
 from kbq.storage.parquet import NEEDS_PYARROW
+from kbq.storage.progress import Note, unheard
 from kbq.storage.records import json_line
 from kbq.storage.rows import NOTHING, SUFFIXES, Dialect, RowFormat, read_rows, text_of
 from kbq.storage.spreadsheet import MOST_CHARACTERS, MOST_ROWS, NEEDS_OPENPYXL, write_xlsx
@@ -184,12 +185,12 @@ class Table:
         return f"Table({len(self.rows):,} rows, {len(self.columns):,} columns, {len(self.claims):,} claims)"
 
 
-def read_table(path: str | Path) -> Table:
+def read_table(path: str | Path, note: Note = unheard) -> Table:
     """Read a table in any form that `read_rows` reads.
 
     Raises KbqError if the file cannot be read, is empty, has two columns of one name, or rows that do not fit.
     """
-    rows = read_rows(str(path))
+    rows = read_rows(str(path), note=note)
     table = Table.of(row for _, row in rows.numbered)
     if not rows.columns and not table.columns:
         raise KbqError(f"{rows.name} is empty: {NOTHING}")

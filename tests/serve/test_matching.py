@@ -137,6 +137,12 @@ def test_an_id_that_is_a_plain_number_is_a_candidate_and_no_match(model: Model, 
 WORDS = st.text(string.ascii_lowercase, min_size=5, max_size=8)
 
 
+def test_a_name_with_initials_finds_the_only_page_that_it_abbreviates(shards_of: Callable[..., list[Shard]]) -> None:
+    people = words_in(shards_of(["Lise Meitner", "Marie Jahoda", "Max Jahoda", "Vienna"]))
+    assert people.pages("L. Meitner", 2)[0].likeness == 0.92
+    assert people.pages("M. Jahoda", 2)[0].likeness < 0.9  # it may be either
+
+
 @given(WORDS, WORDS)
 def test_a_slip_can_be_undone_by_a_slip(word: str, other: str) -> None:
     assert (other in edits(word)) == (word in edits(other))

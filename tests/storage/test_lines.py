@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.errors import CorpusError, KbqError
-from kbq.storage.lines import read_json_lines, read_lines
+from kbq.storage.lines import read_any_lines, read_json_lines, read_lines
 from kbq.text.letters import clean_text
 
 LINES = "first\nzwölf\n\n第三\n"
@@ -158,3 +158,25 @@ def test_clean_text_is_stable_nfc_of_the_same_length(text: str) -> None:
     assert unicodedata.is_normalized("NFC", clean)
     assert clean_text(clean) == clean
     assert clean.encode().decode() == clean
+
+
+@pytest.mark.parametrize(
+    ("content", "expected", "said"),
+    [
+        ("Name;Müller\n".encode("cp1252"), ["Name;Müller\n"], ["t:1 is not UTF-8: the file is read as cp1252"]),
+        ("a;b\n\nÄ;ö\n".encode("cp1252"), ["a;b\n", "\n", "Ä;ö\n"], ["t:3 is not UTF-8: the file is read as cp1252"]),
+        ("a\tMüller\r\nb".encode("utf-16"), ["a\tMüller\r\n", "b"], []),
+        ("Müller\n".encode(), ["Müller\n"], []),
+    ],
+)
+def test_lines_of_any_encoding(content: bytes, expected: list[str], said: list[str], tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes(content)
+    notes: list[str] = []
+    assert [text for _, text in read_any_lines(str(tmp_path / "t"), KbqError, notes.append)] == expected
+    assert [one.split("/")[-1].split(",")[0] for one in notes] == said
+
+
+def test_a_text_that_is_half_utf8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes("Müller\n".encode() + b"M\xfcller\n")
+    with pytest.raises(KbqError, match=r"t:2: not UTF-8 \(byte 2 is 0xfc\): convert the file to UTF-8"):
+        list(read_any_lines(str(tmp_path / "t")))

@@ -84,12 +84,10 @@ def test_a_thousand_columns_and_a_compressed_file(file: Callable[..., Path]) -> 
         ("t.tsv", b"a\tb\n1\t2\t\n", "t.tsv has 1 rows that cannot be used"),
         ("t.json", b'[{"a": 1}, 2]', "t.json:1: 2 is not a JSON object: write an array"),
         ("t.json", b'[{"a": 1}\n{"a": 2}]', "t.json:1: not JSON (',' or ']' is missing)"),
-        ("t.csv", "a,b\n".encode("utf-16"), "t.csv:1: not UTF-8 (it is UTF-16): convert the file to UTF-8"),
         ("t.csv", b'a,b\n1,"2\n', "t.csv:2: unexpected end of data: is it a CSV or TSV file, and all its quotation"),
-        ("t.csv", b"a\n\xff\n", "t.csv:2: not UTF-8 (byte 1 is 0xff): convert the file to UTF-8"),
         ("t.jsonl", b'{"a": 1}\nx\n', "t.jsonl:2: not JSON"),
         ("t.parquet", b"no", "t.parquet cannot be read"),
-        ("t.xls", b"PK", "t.xls is a spreadsheet, which kbq does not read: save it as .xlsx, or as CSV in UTF-8"),
+        ("t.xls", b"PK", "t.xls is a spreadsheet, which kbq does not read: save it as .xlsx, or as CSV"),
     ],
 )
 def test_a_bad_table_is_one_sentence(name: str, content: bytes, said: str, file: Callable[..., Path]) -> None:
