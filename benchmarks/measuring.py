@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kbq.kilt.analysis import bootstrap_interval
-from kbq.kilt.rules import Rules
 from kbq.kilt.scores import Scores, score
 from kbq.storage.lines import read_json_lines
 
@@ -156,7 +155,7 @@ def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> Path:
 
 def predicted(kb: "KnowledgeBase", records: Records, task: str = "slot_filling", **options: Any) -> Scores:
     """Predict records, and score that as KILT does."""
-    return score(kb.predict(records, task, **options), records, rules=Rules(rouge=False))
+    return score(kb.predict(records, task, **options), records)
 
 
 def intervals(scores: Scores, names: Sequence[str] = SCORES) -> dict[str, Any]:

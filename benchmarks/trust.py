@@ -17,7 +17,7 @@ from kbq.answers import LOOKS, SearchOptions
 from kbq.array_types import Bools, Doubles
 from kbq.dump.page_directory import Pages
 from kbq.kb import KnowledgeBase
-from kbq.kilt.confidence import augrc, aurc, auroc, brier, coverage_at, macro_ce, reliability
+from kbq.kilt.confidence import auroc, brier, coverage_at, reliability
 from kbq.kilt.records import Gold
 from kbq.reading.probability import FEATURES, features
 from kbq.search.search import BATCH
@@ -94,8 +94,6 @@ def figures_of(chances: Doubles, right: Bools) -> dict[str, object]:
     """Return all scores of probabilities."""
     calibrated = reliability(chances, right)
     return signal(chances, right) | {
-        "AURC": rounded(aurc(chances, right)),
-        "AUGRC": rounded(augrc(chances, right)),
         "coverage at 95 %": coverage(chances, right, 0.95),
         "Brier": rounded(brier(chances, right)),
         "ECE": rounded(calibrated and calibrated.ece),
@@ -103,7 +101,6 @@ def figures_of(chances: Doubles, right: Bools) -> dict[str, object]:
             rounded(calibrated and calibrated.floor),
             rounded(calibrated and calibrated.floor_high),
         ],
-        "MacroCE": rounded(macro_ce(chances, right)),
     }
 
 

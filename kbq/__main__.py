@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from kbq.commands.application import instead
+from kbq.commands.application import explained
 from kbq.commands.terminal import note, print_error
 from kbq.errors import KbqError, first_line, for_commands
 from kbq.storage.files import own
@@ -63,8 +63,7 @@ def _status_of(app: Callable[..., int | None]) -> int:
     try:
         status = app(standalone_mode=False) or 0
     except UsageError as error:
-        hint = instead(error.message, error.ctx)
-        error.message = visible(f"{error.message.rstrip('.')}: {hint}" if hint else error.message)
+        error.message = visible(explained(error.message, error.ctx))
         error.show()
         return 2
     except KbqError as error:

@@ -29,6 +29,15 @@ GONE = {  # what takes the place of an option or a command of the last version
     "fill --format": "the ending of --out is the format; `kbq export` writes others",
     "cluster place": "put the knowledge base into a shared folder, or copy it to the same path on each node",
     "fill --ids": "give it to `kbq export`",
+    "evaluate --diagnosis": "`kbq errors` counts right answers on wrong pages, and the reverse",
+    "evaluate --rank-keys": "pages are ranked, as on the leaderboard",
+    "evaluate --empty-provenance": "it counts, as on the leaderboard",
+    "evaluate --coupled": "use KILT-accuracy, the leaderboard's",
+    "evaluate --top-1": "precision@1 is among the retrieval scores",
+    "evaluate --no-rouge": "leave it out; ROUGE-L is always scored",
+    "evaluate --measures": "write --trec-run and --trec-qrels, and give both files to ir_measures",
+    "validate --fix": "`kbq submit` cleans the files that it packages",
+    "merge": "join the files by id with a script, the answer of one and the provenance of the other",
 }
 
 
@@ -60,17 +69,18 @@ def summary(text: str, room: int) -> str:
     return sentence[: max((end for end in ends if end <= room), default=ends[0])]
 
 
-def instead(message: str, context: Any) -> str:
-    """Say what to type instead of a command line that is wrong, if that is known."""
+def explained(message: str, context: Any) -> str:
+    """Add to a message about a command line that is wrong what to type instead, if that is known."""
     if context is None:
-        return ""
-    if message.startswith("Got unexpected extra argument"):
-        return EXTRA.get(_name(context), "")
-    unknown = re.match(r"No such (?:option|command):? '?([^\s']+?)'?\.?(?:\s|$)", message)
-    if unknown and (advice := GONE.get(f"{_name(context)} {unknown[1]}".strip())):
-        return advice
-    is_of_group = context.parent is not None and message.startswith("No such command")
-    return f"choose from {', '.join(context.command.commands)}" if is_of_group and "Did you mean" not in message else ""
+        return message
+    told, _, similar = message.rstrip(".").partition(" Did you mean")
+    missing = re.match("No such (?:option|command):? '?([^ ']+)", told)
+    if gone := GONE.get(f"{_name(context)} {missing[1].rstrip('.')}".strip() if missing else ""):
+        return f"{told.rstrip('.')}: {gone}"
+    if message.startswith("Got unexpected extra argument") and (advice := EXTRA.get(_name(context))):
+        return f"{told}: {advice}"
+    is_of_group = context.parent is not None and message.startswith("No such command") and not similar
+    return f"{told}: choose from {', '.join(context.command.commands)}" if is_of_group else message
 
 
 def _name(context: Any) -> str:

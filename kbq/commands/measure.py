@@ -1,4 +1,4 @@
-"""Measure: `kbq predict`, and the commands that score, explain, check, merge and package predictions of any system."""
+"""Measure: `kbq predict`, and the commands that score, explain, check and package predictions of any system."""
 
 import dataclasses
 from pathlib import Path
@@ -76,34 +76,19 @@ def evaluate(
     compare: Annotated[
         list[Path] | None, typer.Option(help="Predictions of a second system, for paired tests; repeat it for more.")
     ] = None,
-    diagnosis: Annotated[
-        bool, typer.Option("--diagnosis", help="Say how often answers and pages are right, and the best possible.")
-    ] = False,
     calibration: Annotated[
         bool, typer.Option("--calibration", help="Say how well probabilities tell right from wrong answers.")
     ] = False,
     plots: Annotated[
-        Path | None, typer.Option(callback=output_path, help="Draw the calibration in this folder.")
+        Path | None, typer.Option(callback=output_path, help="Draw the calibration in this folder, as two pictures.")
     ] = None,
     per_item: Annotated[
         Path | None, typer.Option(callback=output_path, help="Write each query's scores to this file, as JSON lines.")
     ] = None,
     ks: Annotated[str, typer.Option(help="Depths of the retrieval scores.")] = "1,5,10,20,100",
-    rank_keys: Annotated[
-        str, typer.Option(help="What counts as one page in retrieval: page, section, paragraph, title, or keys k1,k2.")
-    ] = "page",
     missing: Annotated[
-        Literal["error", "zero", "skip"], typer.Option(help="How a query without a prediction counts; official: error.")
+        Literal["error", "zero"], typer.Option(help="How a query without a prediction counts; official: error.")
     ] = "error",
-    empty_provenance: Annotated[
-        Literal["count", "ignore"], typer.Option(help="How empty gold provenance counts; official: count.")
-    ] = "count",
-    coupled: Annotated[
-        bool, typer.Option("--coupled", help="Add KILT-accuracy-coupled: the pages must be those of the given answer.")
-    ] = False,
-    top_1: Annotated[bool, typer.Option("--top-1", help="Add recall@1 and success_rate@1.")] = False,
-    no_rouge: Annotated[bool, typer.Option("--no-rouge", help="Leave out ROUGE-L, the slowest score.")] = False,
-    measures: Annotated[str, typer.Option(help='Measures of ir-measures, if installed, such as "RR nDCG@10".')] = "",
     trec_run: Annotated[
         Path | None, typer.Option(callback=output_path, help="Write the predicted pages to this file, as a TREC run.")
     ] = None,
@@ -114,7 +99,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score KILT predictions exactly as the leaderboard does. `kbq evaluate-table` scores tables."""
-    from kbq.kilt.evaluation import PartlyScoredError
+    from kbq.kilt.evaluation import EvaluationFiles, PartlyScoredError
     from kbq.kilt.evaluation import evaluate as evaluate_predictions
 
     if as_csv and as_json:
@@ -122,10 +107,8 @@ def evaluate(
     refusal = None
     try:
         evaluation = evaluate_predictions(
-            file, gold, task, by=by, ci=ci, compare=compare, diagnosis=diagnosis, calibration=calibration, plots=plots,
-            per_item=per_item, ks=_numbers(ks, "--ks"), rank_keys=rank_keys, missing=missing,
-            empty_provenance=empty_provenance, coupled=coupled, top_1=top_1, rouge=not no_rouge, measures=measures,
-            trec_run=trec_run, trec_qrels=trec_qrels,
+            file, gold, task, by=by, ci=ci, compare=compare, calibration=calibration, ks=_numbers(ks, "--ks"),
+            missing=missing, files=EvaluationFiles(per_item, trec_run, trec_qrels, plots),
         )  # fmt: skip
     except PartlyScoredError as error:  # the scores that there are get printed
         evaluation, refusal = error.evaluation, error
@@ -158,9 +141,7 @@ def errors(
     """
     from kbq.kilt.error_kinds import find_errors
 
-    pages = None if kb is None else _pages(kb)
-    known, texts = (pages.is_known, pages.text_of) if pages else (None, None)
-    survey = find_errors(file, gold, _task(task), kind, sample, is_known_page=known, evidence_of=texts)
+    survey = find_errors(file, gold, _task(task), kind, sample, None if kb is None else _pages(kb).text_of)
     for line in survey.notes:
         note(line)
     tell(survey.to_dict(), as_json, *survey.table().markdown().split("\n"))
@@ -175,19 +156,17 @@ def validate(
     task: TaskName = None,
     kb: PagesOf = None,
     strict: Strict = False,
-    fix: Annotated[
-        Path | None, typer.Option(callback=output_path, help="Repair the format, write the file here, and check that.")
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check KILT predictions without gold. Exit status 1: the leaderboard would refuse or misread them.
 
     Page ids must be integers with --strict, or if those in the inputs are; otherwise, others only give a warning.
     """
-    from kbq.kilt.validation import check
+    from kbq.kilt.checks import expect
+    from kbq.kilt.validation import validate as validate_file
 
     known = None if kb is None else _pages(kb).is_known
-    validation = check(file, inputs, _task(task), fixed=fix, is_strict=strict, is_known_page=known)
+    validation = validate_file(file, inputs, expect(_task(task), inputs, strict, known))
     errors, warnings = validation.errors, validation.first_warnings()
     tell(
         validation.to_dict(),
@@ -200,20 +179,6 @@ def validate(
     )
     if errors:
         raise typer.Exit(1)
-
-
-@app.command(rich_help_panel=MEASURE)
-def merge(
-    answers: Annotated[Path, typer.Option(help="Predictions to take the answers from.")],
-    provenance: Annotated[Path, typer.Option(help="Predictions to take the pages from.")],
-    out: Annotated[Path, typer.Option(callback=output_path, help="The new prediction file.")],
-    as_json: Json = False,
-) -> None:
-    """Combine one system's answers with another's pages."""
-    from kbq.kilt.submission import merge as merge_files
-
-    count = merge_files(answers, provenance, out)
-    tell({"lines": count, "out": str(out)}, as_json, f"{out}: {count:,} predictions")
 
 
 @app.command(rich_help_panel=MEASURE)

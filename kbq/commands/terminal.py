@@ -86,8 +86,9 @@ def note(text: str) -> None:
 
 
 def print_error(error: KbqError) -> None:
-    """Print an error with its problems, on standard error."""
-    for problem in error.problems[:MOST_PROBLEMS]:
+    """Print an error with its problems, on standard error; an only one that it names anyway is not repeated."""
+    told = [] if len(error.problems) == 1 and error.problems[0] in str(error) else error.problems
+    for problem in told[:MOST_PROBLEMS]:
         note(problem)
     if len(error.problems) > MOST_PROBLEMS:
         note(f"… and {len(error.problems) - MOST_PROBLEMS:,} more")

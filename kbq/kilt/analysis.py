@@ -1,4 +1,4 @@
-"""Analysis: scores become confidence intervals, groups, comparisons of systems, and where points are lost; with tables.
+"""Analysis: scores become confidence intervals, groups and comparisons of systems, with tables.
 
 Intervals are percentile bootstraps, comparisons paired permutation tests with Holm's correction.
 """
@@ -138,6 +138,12 @@ class Breakdown:
         return ScoreTable(f"by {grouping}", columns, rows)
 
 
+def broken_down(scores: Scores, names: Sequence[str], grouping: str) -> Analysis:
+    """Return the named scores by group, as JSON and as a table."""
+    breakdown = break_down(scores, names)
+    return Analysis({"grouping": grouping} | asdict(breakdown), [breakdown.table(grouping)])
+
+
 def break_down(scores: Scores, names: Sequence[str]) -> Breakdown:
     """Return the named scores by group; at least one name and one query."""
     columns = np.stack([scores.column(name) for name in names], axis=1)  # (items, names)
@@ -172,9 +178,9 @@ def compared(first: Scores, others: Mapping[str, Scores], names: Sequence[str], 
     """Compare a system with others; see `compare`."""
     differences = compare(first, others, names, by_group)
     score = {"score": names[0]} if by_group else {}
-    return Analysis(
-        [score | asdict(one) for one in differences], [comparison_table(differences, names[0] if by_group else "")]
-    )
+    notes = [note for other in others.values() for note in other.notes]
+    table = comparison_table(differences, names[0] if by_group else "")
+    return Analysis([score | asdict(one) for one in differences], [table], notes)
 
 
 def compare(
@@ -218,46 +224,3 @@ def comparison_table(differences: Sequence[Difference], by_group: str = "") -> S
     rows = [astuple(row)[1 if is_one else 0 :] for row in differences]
     title = f"{by_group}, " * bool(by_group) + ("second" if is_one else "each system")
     return ScoreTable(f"{title} against first, paired permutation test", columns, rows)
-
-
-# Where points are lost
-
-
-DIAGNOSIS_WORDS = {
-    "both_right": "answer right, pages right",
-    "only_answer_right": "answer right, pages wrong",
-    "only_pages_right": "answer wrong, pages right",
-    "both_wrong": "answer wrong, pages wrong",
-    "r_precision": "R-precision of the best ranking",
-    "recall_at_5": "recall@5 of the best ranking",  # more than 5 evidence sets do not fit into 5 positions
-    "kilt_by_these_pages": "KILT score with these pages, if every answer were right",
-    "kilt_by_these_parts": "KILT score with these answers and pages, if the right ones met",
-}
-
-
-def diagnosed(scores: Scores, answer: str = "accuracy") -> Analysis:
-    """Divide the queries of a downstream evaluation by what is right, and say which scores cannot be exceeded.
-
-    `answer`: the score of a right answer, accuracy or em; pages are right where R-precision is 1.
-    """
-    answer_right, pages_right = (scores.column(name) == 1 for name in (answer, "Rprec"))
-    decomposition = {
-        "both_right": answer_right & pages_right,
-        "only_answer_right": answer_right & ~pages_right,
-        "only_pages_right": ~answer_right & pages_right,
-        "both_wrong": ~answer_right & ~pages_right,
-    }
-    share_of_pages = float(pages_right.mean())
-    ceilings = {
-        "r_precision": scores.mean("attainable Rprec"),
-        "recall_at_5": scores.mean("attainable recall@5"),
-        "kilt_by_these_pages": share_of_pages,
-        "kilt_by_these_parts": min(scores.mean(answer), share_of_pages),
-    }
-    shares = {name: float(marks.mean()) for name, marks in decomposition.items()}
-    columns: dict[str, Form] = {"what": "text", "queries": "percent"}
-    tables = [
-        ScoreTable(title, columns, [(DIAGNOSIS_WORDS[name], value) for name, value in part.items()])
-        for title, part in (("answers and pages", shares), ("ceilings", ceilings))
-    ]
-    return Analysis({"decomposition": shares, "ceilings": ceilings}, tables)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ from kbq.storage.writing import replacing, writing_to
 PRECISIONS = (0.9, 0.95)
 FEW = 30  # answers: with fewer, 90 % cannot be promised even if all are right
 POINTS = 200  # of a risk-coverage curve in JSON, at most
-SCORES = ("auroc", "aurc", "augrc", "e_aurc", "brier", "log_loss", "macro_ce")  # functions of kbq.kilt.confidence
 MISSING = "has an answer without a probability (output[0].meta.probability)"
 
 
@@ -43,34 +43,25 @@ class Confidence:
     answered: float  # share of the queries
     right: float | None  # share of the answers
     auroc: float | None
-    aurc: float | None
-    augrc: float | None
-    e_aurc: float | None
     coverages: tuple[Coverage, ...]  # shares of the queries
     brier: float | None
     reliability: Reliability | None
-    log_loss: float | None
-    macro_ce: float | None
     curve: RiskCoverage
 
     def to_dict(self) -> dict[str, object]:
-        """Return everything as JSON: an infinite log loss is null, and the curve has at most POINTS points."""
+        """Return everything as JSON; the curve has at most POINTS points."""
         curve = self.curve
         steps = len(curve.thresholds)
         shown = np.unique(np.linspace(0, steps - 1, min(steps, POINTS)).round().astype(int))
         rows = {"threshold": curve.thresholds, "coverage": curve.coverage, "risk": curve.risk}
-        return asdict(self) | {
-            "log_loss": None if self.log_loss == math.inf else self.log_loss,
-            "curve": {name: row[shown].tolist() for name, row in rows.items()},
-        }
+        return asdict(self) | {"curve": {name: row[shown].tolist() for name, row in rows.items()}}
 
     def notes(self) -> list[str]:
         """Return sentences that a reader of the numbers should know."""
         found = {
             f"only {self.answers:,} answers: of fewer than {FEW} hardly anything can be promised": self.answers < FEW,
-            f"by {self.right_by}, no answer is right: AUROC and MacroCE do not exist": self.right == 0,
-            f"by {self.right_by}, all answers are right: AUROC and MacroCE do not exist": self.right == 1,
-            f"by {self.right_by}, log loss is infinite: a certainty is wrong": self.log_loss == math.inf,
+            f"by {self.right_by}, no answer is right: AUROC does not exist": self.right == 0,
+            f"by {self.right_by}, all answers are right: AUROC does not exist": self.right == 1,
         }
         return [note for note, applies in found.items() if applies]
 
@@ -82,9 +73,6 @@ class Confidence:
             ("answered", self.queries, self.answered, None, None),
             ("right", n, self.right, None, None),
             ("AUROC", n, self.auroc, None, None),
-            ("AURC", n, self.aurc, None, None),
-            ("AUGRC", n, self.augrc, None, None),
-            ("E-AURC", n, self.e_aurc, None, None),
             *(
                 (f"coverage at {round(one.precision * 100)} % precision", self.queries, one.share, one.low, one.high)
                 for one in self.coverages
@@ -92,8 +80,6 @@ class Confidence:
             ("Brier", n, self.brier, None, None),
             ("ECE", n, errors.ece if errors else None, None, None),
             ("ECE noise floor", n, *floor),
-            ("log loss", n, self.log_loss, None, None),
-            ("MacroCE", n, self.macro_ce, None, None),
         ]
 
 
@@ -108,14 +94,17 @@ class GroupCalibration:
     coverage: float  # at the first of the precisions
 
 
-def calibrated(predictions: Source, scores: Scores, answer_metric: str, by: str, plots: Path | None) -> Analysis:
+def calibrated(
+    predictions: Source, scores: Scores | None, answer_metric: str, by: str, plots: str | PathLike[str] | None
+) -> Analysis:
     """Score the probabilities of predictions by answers, by answers and pages and, with `by`, by group.
 
     `scores`: of their downstream evaluation. `answer_metric`: accuracy or em. `plots`: a folder for pictures.
     """
+    if scores is None:
+        return Analysis(None, notes=["there is no calibration: it needs the downstream evaluation"])
     probabilities = read_probabilities(predictions, scores.ids)
-    has_pages = scores.mean("attainable Rprec") > 0
-    names = (answer_metric, f"KILT-{answer_metric}") if has_pages else (answer_metric,)
+    names = (answer_metric, f"KILT-{answer_metric}") if scores.with_gold_pages else (answer_metric,)
     right = {name: scores.column(name) == 1 for name in names}
     found = [confidence_in(probabilities, marks, name) for name, marks in right.items()]
     columns: dict[str, Form] = {"right by": "text", "score": "text", "n": "count"}
@@ -128,9 +117,9 @@ def calibrated(predictions: Source, scores: Scores, answer_metric: str, by: str,
         columns = {"group": "text", "n": "count", answer_metric: "percent", "AUROC": "decimals"}
         columns |= {f"coverage at {round(PRECISIONS[0] * 100)} % precision": "percent"}
         tables.append(ScoreTable(f"calibration by {by}", columns, [astuple(one) for one in groups]))
-    if plots:
-        _draw_reliability(found[0], plots / "reliability.png")
-        _draw_risk_coverage(found[0], plots / "risk-coverage.png")
+    if plots is not None:
+        _draw_reliability(found[0], Path(plots) / "reliability.png")
+        _draw_risk_coverage(found[0], Path(plots) / "risk-coverage.png")
     return Analysis(document, tables, [note for one in found for note in one.notes()])
 
 
@@ -145,10 +134,11 @@ def confidence_in(probabilities: Doubles, right: Bools, right_by: str) -> Confid
         answers=answers,
         answered=answers / queries,
         right=float(right.mean()) if answers else None,
+        auroc=confidence.auroc(given, right),
         coverages=tuple(confidence.coverage_at(given, right, precision, queries) for precision in PRECISIONS),
+        brier=confidence.brier(given, right),
         reliability=confidence.reliability(given, right),
         curve=confidence.risk_coverage(given, right, queries),
-        **{name: getattr(confidence, name)(given, right) for name in SCORES},
     )
 
 

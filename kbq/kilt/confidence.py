@@ -70,44 +70,6 @@ def auroc(confidences: Doubles, right: Bools) -> float | None:
     return float(pairs.sum() / (curve.right[-1] * wrong[-1]))
 
 
-def aurc(confidences: Doubles, right: Bools) -> float | None:
-    """Return the mean risk over the coverages 1/n, 2/n … 1; lower is better. Source: arXiv 1805.08206.
-
-    >>> aurc(np.array([0.9, 0.5]), np.array([False, True]))
-    0.75
-    """
-    return _mean(_expected_errors(confidences, right) / np.arange(1, len(right) + 1))
-
-
-def e_aurc(confidences: Doubles, right: Bools) -> float | None:
-    """Return AURC less that of the best order, in which every right answer comes first. Source: the same.
-
-    >>> e_aurc(np.array([0.9, 0.5]), np.array([False, True]))
-    0.5
-    """
-    found, best = aurc(confidences, right), aurc(right.astype(float), right)
-    return None if found is None or best is None else found - best
-
-
-def augrc(confidences: Doubles, right: Bools) -> float | None:
-    """Return the mean over the same coverages of the accepted errors per answer. Source: arXiv 2407.01032.
-
-    The paper's code integrates by trapezoids, which gives less by the share of wrong answers over 2n.
-
-    >>> augrc(np.array([0.9, 0.5]), np.array([False, True]))
-    0.5
-    """
-    return _mean(_expected_errors(confidences, right) / len(right))
-
-
-def _expected_errors(confidences: Doubles, right: Bools) -> Doubles:
-    """Count wrong answers among the first 1, 2 … n, averaged over all orders of equal confidences. Shape: (items,)."""
-    curve = risk_coverage(confidences, right)
-    wrong = curve.accepted - curve.right
-    errors: Doubles = np.interp(np.arange(1, len(right) + 1), [0, *curve.accepted], [0, *wrong])
-    return errors
-
-
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """The largest share of the queries that can be answered at this precision, with its bootstrap interval."""
@@ -165,29 +127,7 @@ def brier(confidences: Doubles, right: Bools) -> float | None:
     >>> brier(np.array([1.0, 0.5]), np.array([True, False]))
     0.125
     """
-    return _mean((confidences - right) ** 2)
-
-
-def log_loss(confidences: Doubles, right: Bools) -> float | None:
-    """Return the mean of -ln of the probability of what is true; infinite where a certainty is wrong.
-
-    >>> log_loss(np.array([0.5, 0.5]), np.array([True, False])) == math.log(2)
-    True
-    """
-    with np.errstate(divide="ignore"):
-        return _mean(-np.log(np.where(right, confidences, 1 - confidences)))
-
-
-def macro_ce(confidences: Doubles, right: Bools) -> float | None:
-    """Return the mean of the doubt in right answers and the confidence in wrong ones. Source: arXiv 2205.12507.
-
-    A constant confidence has a fine ECE, but 0.5 here.
-
-    >>> macro_ce(np.array([0.75, 0.75, 0.25]), np.array([True, True, False]))
-    0.25
-    """
-    doubt, confidence = _mean(1 - confidences[right]), _mean(confidences[~right])
-    return None if doubt is None or confidence is None else (doubt + confidence) / 2
+    return float(((confidences - right) ** 2).mean()) if len(right) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,8 +249,3 @@ def _log_tail(right: int, accepted: int, precision: float) -> float:
     choices = np.log((accepted - wrong[1:] + 1) / wrong[1:]).cumsum()
     terms = np.append(0, choices) + wrong * math.log1p(-precision) + (accepted - wrong) * math.log(precision)
     return float(np.logaddexp.reduce(terms))
-
-
-def _mean(values: Doubles) -> float | None:
-    """Return the mean, None without values. Shape: (values,)."""
-    return float(values.mean()) if len(values) else None

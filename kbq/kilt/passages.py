@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kbq.errors import EvaluationError
 from kbq.kilt.files import JsonObject, Problems, parse_records, refuse_missing, refuse_replacing, write_lines
-from kbq.kilt.records import PAGE, only_output, provenance_items, read_golds, score_of
+from kbq.kilt.records import only_output, page_of, provenance_items, read_golds, score_of
 from kbq.kilt.report import Cell, ScoreTable
 from kbq.storage.records import json_line
 from kbq.text.letters import normal_form
@@ -111,7 +111,7 @@ def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
 
     rankings = dict(parse_records(guess_path, problems, ranking))
     questions = []
-    for gold in read_golds(gold_path, PAGE, problems):
+    for gold in read_golds(gold_path, problems):
         if gold.id in rankings:
             answers = tuple(sorted(gold.answers))
             passages = (passage_of(item, rank, answers) for rank, item in enumerate(rankings[gold.id], 1))
@@ -126,8 +126,9 @@ def passage_of(item: JsonObject, rank: int, answers: Iterable[str]) -> Retrieved
     """Return a provenance item as a passage; a title or text that is missing or not a string is ""."""
     title, text = (value if isinstance(value := item.get(key), str) else "" for key in ("title", "text"))
     score = score_of(item)
-    page_id = str(item.get("wikipedia_id", "")).strip()
-    return RetrievedPassage(page_id, title, text, 1 / rank if score is None else score, contains_answer(text, answers))
+    return RetrievedPassage(
+        page_of(item), title, text, 1 / rank if score is None else score, contains_answer(text, answers)
+    )
 
 
 def export_for_readers(questions: Iterable[Question], path: Path) -> int:

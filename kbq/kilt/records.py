@@ -1,21 +1,18 @@
-"""Records: lines of a KILT file become gold records and predictions, as in the official evaluation.
-
-A page is whatever the rank keys name: a Wikipedia page by default, else a section, a paragraph or a title.
-"""
+"""Records: lines of a KILT file become gold records and predictions, as in the official evaluation."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 
 from kbq.kilt.files import JsonObject, Problems, Source, UnfitError, parse_records, read_records, shown
 
-PAGE = ("wikipedia_id",)  # the rank key of a page
+PAGE = "wikipedia_id"  # the key of an item that names its page
 
 
 @dataclass(frozen=True, slots=True)
 class EvidencePlace:
-    """The place that a provenance item points to, whatever the rank keys are."""
+    """The place that a provenance item points to."""
 
     page_id: str
     title: str  # without outer blanks; "" where it is missing
@@ -27,8 +24,8 @@ class GoldOutput:
     """One gold output: an answer, an evidence set, or both."""
 
     answer: str  # without outer blanks; "" where it is missing, null or blank
-    pages: tuple[str, ...]  # distinct pages of the items that have every rank key
-    evidence: frozenset[str] | None  # pages of all items, from the keys they have; None: no provenance
+    pages: tuple[str, ...]  # distinct pages of the items that name one
+    evidence: frozenset[str] | None  # pages of all items, "" of one that names none; None: no provenance
     places: tuple[EvidencePlace, ...]
 
 
@@ -53,12 +50,12 @@ class Gold:
         return frozenset(place.title for output in self.outputs for place in output.places if place.title)
 
 
-def read_golds(source: Source, rank_keys: Sequence[str], problems: Problems) -> Iterator[Gold]:
+def read_golds(source: Source, problems: Problems) -> Iterator[Gold]:
     """Yield the gold records in order."""
-    return parse_records(source, problems, partial(parse_gold, rank_keys=rank_keys))
+    return parse_records(source, problems, parse_gold)
 
 
-def parse_gold(record_id: str, line: int, record: JsonObject, rank_keys: Sequence[str]) -> Gold:
+def parse_gold(record_id: str, line: int, record: JsonObject) -> Gold:
     """Parse a gold line, or raise UnfitError if the official evaluation fails on it.
 
     The input may be missing: only the newest official evaluation fails without it.
@@ -76,17 +73,17 @@ def parse_gold(record_id: str, line: int, record: JsonObject, rank_keys: Sequenc
         line=line,
         input=text if isinstance(text, str) else None,
         meta=meta if isinstance(meta, dict) else {},
-        outputs=tuple(parse_gold_output(output, rank_keys) for output in objects),
+        outputs=tuple(parse_gold_output(output) for output in objects),
     )
 
 
-def parse_gold_output(output: JsonObject, rank_keys: Sequence[str]) -> GoldOutput:
+def parse_gold_output(output: JsonObject) -> GoldOutput:
     """Parse a gold output. Raises UnfitError as `parse_gold`."""
     items = provenance_items(output)
-    evidence = frozenset(page_of(item, rank_keys) for item in items)
+    evidence = frozenset(page_of(item) for item in items)
     return GoldOutput(
         answer=text_or_nothing(output, "answer"),
-        pages=complete_pages(items, rank_keys),
+        pages=distinct_pages(items),
         evidence=evidence if "provenance" in output else None,
         places=tuple(place_of(item, text_or_nothing(item, "title")) for item in items),
     )
@@ -146,16 +143,16 @@ def parse_answer(record_id: str, line: int, record: JsonObject) -> Guess:
     answer = str(outputs[0]["answer"]).strip()
     title = items[0].get("title") if items else None
     top = place_of(items[0], title.strip() if isinstance(title, str) else "") if items else None
-    return Guess(record_id, line, answer, complete_pages(items, PAGE), top, texts_of(items, depth=5))
+    return Guess(record_id, line, answer, distinct_pages(items), top, texts_of(items, depth=5))
 
 
-def parse_ranking(record_id: str, line: int, record: JsonObject, rank_keys: Sequence[str], depth: int) -> Guess:
+def parse_ranking(record_id: str, line: int, record: JsonObject, depth: int) -> Guess:
     """Parse a predicted line for the retrieval evaluation; texts after `depth`, the largest k, are not read.
 
     Raises UnfitError if not exactly one output has provenance.
     """
     items = provenance_items(only_output(record, "provenance"))
-    return Guess(record_id, line, pages=complete_pages(items, rank_keys), texts=texts_of(items, depth))
+    return Guess(record_id, line, pages=distinct_pages(items), texts=texts_of(items, depth))
 
 
 def texts_of(items: Sequence[JsonObject], depth: int) -> dict[int, str | None]:
@@ -211,22 +208,20 @@ def provenance_items(output: JsonObject) -> Sequence[JsonObject]:
     return items
 
 
-def page_of(item: JsonObject, rank_keys: Sequence[str]) -> str:
-    """Return the page of a provenance item, from the rank keys it has: strings and numbers agree, null is 'None'."""
-    return "+".join(str(item[key]).strip() for key in rank_keys if key in item)
+def page_of(item: JsonObject) -> str:
+    """Return the page of a provenance item, "" if it names none: strings and numbers agree, null is 'None'."""
+    return str(item.get(PAGE, "")).strip()
 
 
-def complete_pages(items: Sequence[JsonObject], rank_keys: Sequence[str]) -> tuple[str, ...]:
-    """Return the distinct pages, in order, of the items that have every rank key."""
-    complete = [item for item in items if all(key in item for key in rank_keys)]
-    return tuple(dict.fromkeys(page_of(item, rank_keys) for item in complete))
+def distinct_pages(items: Sequence[JsonObject]) -> tuple[str, ...]:
+    """Return the distinct pages, in order, of the items that name one."""
+    return tuple(dict.fromkeys(page_of(item) for item in items if PAGE in item))
 
 
 def place_of(item: JsonObject, title: str) -> EvidencePlace:
     """Return the place that a provenance item points to."""
     paragraph = item.get("start_paragraph_id")
-    page_id = str(item.get("wikipedia_id", "")).strip()
-    return EvidencePlace(page_id, title, paragraph if isinstance(paragraph, int) else None)
+    return EvidencePlace(page_of(item), title, paragraph if isinstance(paragraph, int) else None)
 
 
 def score_of(item: JsonObject) -> float | None:

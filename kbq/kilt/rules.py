@@ -1,63 +1,37 @@
-"""Rules: a gold record and its prediction become one row of scores, by the official rules or chosen deviations."""
+"""Rules: a gold record and its prediction become one row of scores, by the official rules."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from kbq.errors import EvaluationError
 from kbq.kilt.files import UnfitError
-from kbq.kilt.records import PAGE, Gold, GoldOutput, Guess
+from kbq.kilt.records import Gold, GoldOutput, Guess
 from kbq.text.answer_scores import AnswerScores, normalise, score_answer
 
 Kind = Literal["downstream", "retrieval"]
-Missing = Literal["error", "zero", "skip"]
-EmptyProvenance = Literal["count", "ignore"]
+Missing = Literal["error", "zero"]
 SEMANTICS = "kilt-2664322"  # commit of facebookresearch/KILT whose numbers are reproduced
-RANK_KEYS = {
-    "page": PAGE,
-    "section": ("wikipedia_id", "section"),
-    "paragraph": ("wikipedia_id", "start_paragraph_id", "end_paragraph_id"),
-    "title": ("title",),
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """The rules of scoring; by default the official ones."""
 
-    missing: Missing = (
-        "error"  # a gold record without prediction is an error, scores zero, or is skipped, which inflates scores
-    )
-    empty_provenance: EmptyProvenance = "count"  # an empty list is an evidence set nobody can find, or is ignored
-    coupled: bool = False  # add KILT-accuracy-coupled, which wants the pages of the answer that was given
-    top_1: bool = False  # add recall@1 and success_rate@1, which the official evaluation leaves out
-    rouge: bool = True  # score ROUGE-L, the slowest score
+    missing: Missing = "error"  # a gold record without prediction is an error, or scores zero
     ks: tuple[int, ...] = (1, 5, 10, 20, 100)  # depths of the retrieval scores
-    rank_keys: tuple[str, ...] = PAGE  # keys of a provenance item that make a page, for the retrieval scores
 
     def __post_init__(self) -> None:
-        for name, choices in (("missing", get_args(Missing)), ("empty_provenance", get_args(EmptyProvenance))):
-            if getattr(self, name) not in choices:
-                raise EvaluationError(f"{name} is {getattr(self, name)!r}, choose from {', '.join(choices)}")
+        if self.missing not in get_args(Missing):
+            raise EvaluationError(f"missing is {self.missing!r}, choose from {', '.join(get_args(Missing))}")
         if any(not isinstance(k, int) or k < 1 for k in self.ks):
             raise EvaluationError(f"ks are {self.ks}, every k must be a number from 1", is_usage=True)
         if len(set(self.ks)) < len(self.ks):
             raise EvaluationError(f"ks are {self.ks}, a k twice would be counted twice: give each once", is_usage=True)
-        if isinstance(self.rank_keys, str):  # its letters would be taken for keys
-            raise EvaluationError(f"rank_keys is the text {self.rank_keys!r}, give a tuple of keys")
-        if not self.rank_keys:
-            raise EvaluationError("rank_keys is empty, name at least one key such as wikipedia_id", is_usage=True)
 
     def deviations(self) -> list[str]:
-        """Return what differs from the official evaluation, as `name=value`; other ks are not a deviation.
-
-        >>> Rules(missing="zero", rouge=False, rank_keys=("title",)).deviations()
-        ['missing=zero', 'rouge=no', 'rank_keys=title']
-        """
-        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "ks"}
-        changed = {name: value for name, value in named.items() if value != getattr(OFFICIAL, name)}
-        words = {True: "yes", False: "no", self.rank_keys: "+".join(self.rank_keys)}
-        return [f"{name}={words.get(value, value)}" for name, value in changed.items()]
+        """Return what differs from the official evaluation, as `name=value`; other ks are not a deviation."""
+        return [] if self.missing == OFFICIAL.missing else [f"missing={self.missing}"]
 
 
 OFFICIAL = Rules()
@@ -108,10 +82,9 @@ def share_found(pages: Sequence[str], gold_pages: Sequence[str]) -> float:
     return len(set(pages[: len(gold_pages)]) & set(gold_pages)) / len(gold_pages)
 
 
-def evidence_sets(outputs: Iterable[GoldOutput], count_empty: bool = True) -> list[frozenset[str]]:
-    """Return the distinct evidence sets in order; an empty provenance list is one, unless `count_empty` is off."""
-    given = dict.fromkeys(output.evidence for output in outputs if output.evidence is not None)
-    return [evidence for evidence in given if evidence or count_empty]
+def evidence_sets(outputs: Iterable[GoldOutput]) -> list[frozenset[str]]:
+    """Return the distinct evidence sets in order; an empty provenance list is one, too."""
+    return list(dict.fromkeys(output.evidence for output in outputs if output.evidence is not None))
 
 
 def rank_evidence(pages: Sequence[str], sets: Sequence[frozenset[str]]) -> EvidenceRank:
@@ -178,74 +151,53 @@ def is_entity_in_input(gold: Gold) -> bool:
 ANSWER_NAMES = ("accuracy", "em", "f1", "rougel")
 KILT_NAMES = tuple(f"KILT-{name}" for name in ANSWER_NAMES)
 PAGE_NAMES = ("Rprec", "recall@5")
-COUPLED = "KILT-accuracy-coupled"
-# What the best possible ranking would score: not part of the official layout.
-CEILING_NAMES = ("attainable Rprec", "attainable recall@5")
-DOWNSTREAM_NAMES = (*KILT_NAMES, *ANSWER_NAMES, *PAGE_NAMES, COUPLED, *CEILING_NAMES)
+DOWNSTREAM_NAMES = (*KILT_NAMES, *ANSWER_NAMES, *PAGE_NAMES)
 
 
-def downstream_row(gold: Gold, guess: Guess, rules: Rules) -> tuple[float, ...]:
+def downstream_row(gold: Gold, guess: Guess) -> tuple[float, ...]:
     """Score answers, pages, and answers that count only with their pages, in the order of DOWNSTREAM_NAMES.
 
     Raises UnfitError if the official evaluation fails on this pair.
     """
     if None in guess.texts.values():
         find_in_contexts(gold, guess, depth=5)  # the official evaluation reads these texts, too
-    answer = answer_scores(gold, guess, rules.rouge)
+    answer = answer_scores(gold, guess)
     gate = r_precision(guess.pages, gold.outputs)
     kilt = answer if gate == 1 else AnswerScores()
-    sets = evidence_sets(gold.outputs, rules.empty_provenance == "count")
-    recall = rank_evidence(guess.pages, sets).recall(5)
-    return (*kilt, *answer, gate, recall, coupled_accuracy(gold, guess), *ceilings(gold, sets))
+    recall = rank_evidence(guess.pages, evidence_sets(gold.outputs)).recall(5)
+    return (*kilt, *answer, gate, recall)
 
 
-def answer_scores(gold: Gold, guess: Guess, with_rouge: bool) -> AnswerScores:
+def answer_scores(gold: Gold, guess: Guess) -> AnswerScores:
     """Score the predicted answer, an empty one with 0. Raises UnfitError if there is no gold answer to compare with."""
     if not guess.answer:
         return AnswerScores()
     if not gold.answers:
         raise UnfitError(f"has an answer, but its gold record on line {gold.line} has none to compare it with")
-    return score_answer(guess.answer, gold.answers, with_rouge)
+    return score_answer(guess.answer, gold.answers)
 
 
-def coupled_accuracy(gold: Gold, guess: Guess) -> float:
-    """Return 1 if the answer is right and its own pages are found; an answer without pages may come with any."""
-    own = [output for output in gold.outputs if guess.answer and output.answer == guess.answer]
-    if not own:
-        return 0.0
-    with_pages = [output for output in own if output.pages]
-    return float(r_precision(guess.pages, with_pages or gold.outputs) == 1)
-
-
-def ceilings(gold: Gold, sets: list[frozenset[str]]) -> tuple[float, float]:
-    """Return the best R-precision and recall@5 that any ranking of pages can have."""
-    findable = {frozenset(output.pages) for output in gold.outputs if output.pages}
-    best_recall = min(5, len(findable.intersection(sets))) / len(sets) if sets else 0.0
-    best_precision = max(share_found(output.pages, output.pages) for output in gold.outputs)
-    return best_precision, best_recall
-
-
-def retrieval_names(rules: Rules) -> tuple[str, ...]:
+def retrieval_names(ks: Iterable[int]) -> tuple[str, ...]:
     """Return score names in the official order; recall@1 and success_rate@1 are officially left out."""
     names = ["Rprec", "entity_in_input"]
-    for k in sorted(rules.ks):
+    for k in sorted(ks):
         ranks = ["precision", "answer_in_context", "answer_and_ent_in_context", "entity_in_context"]
-        if k > 1 or rules.top_1:
+        if k > 1:
             ranks += ["recall", "success_rate"]
         names += [f"{name}@{k}" for name in ranks]
     return tuple(names)
 
 
-def retrieval_row(gold: Gold, guess: Guess, rules: Rules) -> tuple[float, ...]:
+def retrieval_row(gold: Gold, guess: Guess, ks: Sequence[int]) -> tuple[float, ...]:
     """Score pages at every k, and the texts of the predicted items, in the order of `retrieval_names`.
 
     Raises UnfitError if the official evaluation fails on this pair.
     """
-    rank = rank_evidence(guess.pages, evidence_sets(gold.outputs, rules.empty_provenance == "count"))
-    answer, title, both = find_in_contexts(gold, guess, depth=max(rules.ks, default=0))
+    rank = rank_evidence(guess.pages, evidence_sets(gold.outputs))
+    answer, title, both = find_in_contexts(gold, guess, depth=max(ks, default=0))
     values = [r_precision(guess.pages, gold.outputs), float(is_entity_in_input(gold))]
-    for k in sorted(rules.ks):
+    for k in sorted(ks):
         values += [rank.precision(k), answer <= k, both <= k, title <= k]
-        if k > 1 or rules.top_1:
+        if k > 1:
             values += [rank.recall(k), rank.success(k)]
     return tuple(values)

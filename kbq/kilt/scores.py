@@ -11,24 +11,13 @@ import numpy as np
 from kbq.array_types import Doubles
 from kbq.errors import EvaluationError
 from kbq.kilt.files import AnyRecords, Problems, Source, UnfitError, source_of
-from kbq.kilt.records import (
-    PAGE,
-    Gold,
-    Guess,
-    GuessParser,
-    parse_answer,
-    parse_ranking,
-    read_golds,
-    read_guesses,
-)
+from kbq.kilt.records import Gold, Guess, GuessParser, parse_answer, parse_ranking, read_golds, read_guesses
 from kbq.kilt.rules import (
     ANSWER_NAMES,
-    COUPLED,
     DOWNSTREAM_NAMES,
     KILT_NAMES,
     OFFICIAL,
     PAGE_NAMES,
-    RANK_KEYS,
     Kind,
     Rules,
     downstream_row,
@@ -39,7 +28,6 @@ from kbq.kilt.rules import (
 from kbq.text.markers import slot_of
 
 NO_GROUP = "(none)"
-UNPREDICTED = "with --missing=zero it counts as wrong"
 GroupOf = Callable[[Gold], str]
 
 
@@ -77,6 +65,7 @@ class Scores:
     means: tuple[float, ...]  # of each name, added up in gold order as the official evaluation does
     notes: tuple[str, ...]  # for a reader of the numbers
     predictions: int  # for these queries
+    with_gold_pages: int  # queries
 
     def column(self, name: str) -> Doubles:
         """Return the score of that name for every item. Shape: (items,). Raises EvaluationError if there is none."""
@@ -93,22 +82,8 @@ class Scores:
         """
         if self.kind == "retrieval":
             return dict(zip(self.names, self.means, strict=True))
-        extra = (COUPLED,) if self.rules.coupled else ()
-        sections = {"kilt": KILT_NAMES + extra, "downstream": ANSWER_NAMES, "retrieval": PAGE_NAMES}
-        return {
-            section: {name: self.mean(name) for name in names if self.is_scored(name)}
-            for section, names in sections.items()
-        }
-
-    def official_names(self) -> tuple[str, ...]:
-        """Return the scores of the official layout, without those that only diagnoses need."""
-        if self.kind == "retrieval":
-            return self.names
-        return tuple(name for section in self.layout().values() for name in section)
-
-    def is_scored(self, name: str) -> bool:
-        """False for ROUGE-L where it is switched off."""
-        return self.rules.rouge or not name.endswith("rougel")
+        sections = {"kilt": KILT_NAMES, "downstream": ANSWER_NAMES, "retrieval": PAGE_NAMES}
+        return {section: {name: self.mean(name) for name in names} for section, names in sections.items()}
 
     def _index(self, name: str) -> int:
         if name not in self.names:
@@ -128,31 +103,31 @@ def score(
     Raises an EvaluationError that carries all problems if the official evaluation rejects these records.
     """
     gold, predictions = source_of(gold, "gold"), source_of(predictions, "predictions")
-    rank_keys = PAGE if kind == "downstream" else rules.rank_keys
     parse: GuessParser = parse_answer
-    names, row_of = DOWNSTREAM_NAMES, downstream_row
+    names: tuple[str, ...] = DOWNSTREAM_NAMES
+    row_of: Callable[[Gold, Guess], tuple[float, ...]] = downstream_row
     if kind == "retrieval":
-        parse = partial(parse_ranking, rank_keys=rank_keys, depth=max(rules.ks, default=0))
-        names, row_of = retrieval_names(rules), retrieval_row
+        parse = partial(parse_ranking, depth=max(rules.ks, default=0))
+        names, row_of = retrieval_names(rules.ks), partial(retrieval_row, ks=rules.ks)
     problems = Problems()
-    pairs = Pairs(read_golds(gold, rank_keys, problems), read_guesses(predictions, parse, problems))
+    pairs = Pairs(read_golds(gold, problems), read_guesses(predictions, parse, problems))
     ids: list[str] = []
     groups: list[str] = []
     values = array("d")
     sums = [0.0] * len(names)
-    names_pages = False
+    missing: list[Gold] = []
+    with_gold_pages = 0
     for record, guess in pairs:
-        names_pages = names_pages or any(output.pages for output in record.outputs)
+        with_gold_pages += any(output.pages for output in record.outputs)
         if guess is None and rules.missing == "zero":
             guess = Guess(record.id, line=0)
         if guess is None:
-            if rules.missing == "error":
-                problems.add(gold, record.line, record.id, f"has no prediction in {predictions} ({UNPREDICTED})")
+            missing.append(record)
             continue
         try:
             if guess.problem is not None:
                 raise UnfitError(guess.problem)
-            row = row_of(record, guess, rules)
+            row = row_of(record, guess)
         except UnfitError as error:
             problems.add(predictions, guess.line, guess.id, str(error))
             continue
@@ -161,13 +136,11 @@ def score(
         values.extend(row)
         # One by one: another order of adding would change the last digit.
         sums = [total + value for total, value in zip(sums, row, strict=True)]
+    if missing:
+        others = f"nor have {len(missing) - 1:,} other records; " * (len(missing) > 1)
+        advice = f"{others}with --missing=zero they count as wrong"
+        problems.add(gold, missing[0].line, missing[0].id, f"has no prediction in {predictions}", advice)
     problems.raise_if_any(f"the {kind} evaluation of {predictions} against {gold}{pairs.hint()}")
-    if not names_pages and rank_keys != PAGE:  # pages are scored as officially
-        raise EvaluationError(
-            f"no provenance in {gold} has {' and '.join(rank_keys)}: rank by {', '.join(RANK_KEYS)}, or by keys that "
-            "it has",
-            is_usage=True,
-        )
     # Without an input its score is unknown, not 0: the newest official evaluation stops here.
     kept = [n for n, name in enumerate(names) if name != "entity_in_input" or not pairs.without_input]
     return Scores(
@@ -180,6 +153,7 @@ def score(
         means=tuple(sums[n] / len(ids) if ids else 0.0 for n in kept),
         notes=pairs.notes(),
         predictions=pairs.matched,
+        with_gold_pages=with_gold_pages,
     )
 
 
@@ -193,8 +167,6 @@ def score_kinds(
         try:
             scores[kind] = score(predictions, gold, kind, rules, group_of)
         except EvaluationError as error:
-            if error.is_usage:
-                raise
             refusals[kind] = error
     return scores, refusals
 
@@ -202,7 +174,7 @@ def score_kinds(
 def item_records(scores: Mapping[Kind, Scores]) -> Iterator[dict[str, object]]:
     """Yield for each query, in gold order: its id, its group, and every score of the official layouts, unrounded."""
     kinds = list(scores.values())
-    columns_of = {each.kind: {name: each.column(name) for name in each.official_names()} for each in kinds}
+    columns_of = {each.kind: {name: each.column(name) for name in each.names} for each in kinds}
     for number, (record_id, group) in enumerate(zip(kinds[0].ids, kinds[0].groups, strict=True)):
         item: dict[str, object] = {"id": record_id, "group": group}
         for kind, by_name in columns_of.items():

@@ -5,58 +5,20 @@ import json
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kbq.errors import EvaluationError
 from kbq.kilt.checks import Expectations, expect
-from kbq.kilt.files import Finding, JsonObject, Problems, parse_records, refuse_replacing, write_lines
-from kbq.kilt.records import only_output
+from kbq.kilt.files import Finding, write_lines
 from kbq.kilt.rules import SEMANTICS
 from kbq.kilt.task import Task, known_tasks
-from kbq.kilt.validation import fix, validate
+from kbq.kilt.validation import clean, validate
 from kbq.storage.files import run_file
 from kbq.storage.folders import discard_folder, make_folders
 from kbq.storage.locks import writing_alone
 from kbq.storage.records import read_object
 from kbq.storage.writing import move, writing_to
-
-
-def merge(answers_path: Path, provenance_path: Path, out_path: Path) -> int:
-    """Write a line for each answer, with the pages of the same id, and return how many there are.
-
-    Raises EvaluationError if the ids of the files differ, or a record has not exactly one answer or ranking.
-    """
-    refuse_replacing([out_path], [answers_path, provenance_path])
-    if run_file(out_path).exists():
-        raise EvaluationError(f"{out_path} was made by kbq predict: choose another --out")
-    problems = Problems()
-
-    def part(keys: Sequence[str], record_id: str, line: int, record: JsonObject) -> tuple[str, str]:
-        """Return the id, and as JSON to save memory id, input and these keys of the one output with the first key."""
-        output, kept = only_output(record, keys[0]), {key: record[key] for key in ("id", "input") if key in record}
-        return record_id, json.dumps(kept | {"output": {key: output[key] for key in keys if key in output}})
-
-    # The probability of an answer stays with it.
-    answers = dict(parse_records(answers_path, problems, partial(part, ("answer", "meta"))))
-    rankings = dict(parse_records(provenance_path, problems, partial(part, ("provenance",))))
-    if not answers and not problems.found:
-        raise EvaluationError(f"{answers_path} holds no record")
-    for record_id in answers:
-        if record_id not in rankings:
-            problems.add(provenance_path, None, None, f"has no pages for the answer of id {record_id}")
-    for record_id in rankings:
-        if record_id not in answers:
-            problems.add(answers_path, None, None, f"has no answer for the pages of id {record_id}")
-    problems.raise_if_any(f"merging {answers_path} and {provenance_path}")
-
-    def line(record_id: str) -> str:
-        record, ranking = json.loads(answers[record_id]), json.loads(rankings[record_id])
-        return json.dumps(record | {"output": [record["output"] | ranking["output"]]}, ensure_ascii=False)
-
-    return write_lines(out_path, map(line, answers))
-
 
 MANIFEST = "submission.json"
 PART = ".part-"
@@ -184,7 +146,7 @@ def _prepare_file(
 ) -> tuple[ManifestEntry, tuple[Finding, ...]]:
     """Write one cleaned file without texts and probabilities, and return what is wrong with it."""
     target = folder / f"{task.name}.jsonl"
-    lines = fix(path, target, inputs, keep_extras=False)
+    lines = clean(path, target, inputs)
     validation = validate(target, inputs, expected)
     warnings = {str(first).replace(str(target), target.name): count for first, count in validation.first_warnings()}
     official = task.official_file("test")

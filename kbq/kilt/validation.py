@@ -1,12 +1,12 @@
-"""Validation: a prediction file becomes a list of all findings, without gold; its form can be repaired."""
+"""Validation: a prediction file becomes a list of all findings, without gold; `clean` repairs its form."""
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from kbq.kilt.checks import USUAL, Expectations, check_record, error, expect, ranking_scores, warning
+from kbq.kilt.checks import USUAL, Expectations, check_record, error, ranking_scores, warning
 from kbq.kilt.files import (
     HARMLESS,
     Finding,
@@ -18,11 +18,9 @@ from kbq.kilt.files import (
     place_name,
     read_objects,
     read_records,
-    refuse_replacing,
     write_lines,
 )
 from kbq.kilt.records import provenance_items, score_of
-from kbq.kilt.task import Task
 from kbq.text.letters import normal_form
 
 
@@ -63,26 +61,6 @@ class Validation:
     def add(self, finding: Finding, line: int | None = None, record_id: str | None = None) -> None:
         """Note a finding about a line, or about the whole file."""
         self.findings.append(replace(finding, place=place_name(self.path, line, record_id)))
-
-
-def check(
-    predictions: Path,
-    inputs: Path | None = None,
-    task: Task | None = None,
-    fixed: Path | None = None,
-    is_strict: bool = False,
-    is_known_page: Callable[[str], bool] | None = None,
-) -> Validation:
-    """Check a prediction file; with `fixed`, the repaired file that is written there first.
-
-    Raises EvaluationError if the inputs cannot be read, or the predictions cannot be repaired.
-    """
-    expected = expect(task, inputs, is_strict, is_known_page)
-    refuse_replacing([fixed], [predictions, inputs])
-    if fixed is None:
-        return validate(predictions, inputs, expected)
-    fix(predictions, fixed, inputs)
-    return validate(fixed, inputs, expected)
 
 
 def validate(guess_path: Path, inputs_path: Path | None = None, expected: Expectations = USUAL) -> Validation:
@@ -166,36 +144,35 @@ def check_file(validation: Validation, answers: Counter[str], expected: Expectat
             validation.add(warning("one answer for many records", detail))
 
 
-# Repair
+# Cleaning
 
 
 PROVENANCE_KEYS = (
     "wikipedia_id", "title", "section", "start_paragraph_id", "start_character", "end_paragraph_id", "end_character",
-    "bleu_score", "meta", "text", "score",
+    "bleu_score", "meta", "score",
 )  # fmt: skip
 
 
-def fix(guess_path: Path, out_path: Path, inputs_path: Path | None = None, keep_extras: bool = True) -> int:
+def clean(guess_path: Path, out_path: Path, inputs_path: Path | None = None) -> int:
     """Write the predictions in the order of the inputs, and return how many lines there are.
 
-    Text becomes NFC, items are sorted by their scores where all have one, page ids become strings, unknown
-    keys, byte order marks, blank lines and predictions for other inputs go. `out_path` may be `guess_path`.
-    `keep_extras`: keep what the leaderboard does not read: the texts of items, and the `meta` of an answer.
+    Text becomes NFC, items are sorted by their scores where all have one, page ids become strings. Texts of items,
+    `meta` of answers, unknown keys, byte order marks, blank lines and predictions for other inputs go.
 
-    Raises EvaluationError if lines cannot be repaired, or a file cannot be read or written.
+    Raises EvaluationError if lines cannot be cleaned, or a file cannot be read or written.
     """
     problems = Problems()
 
-    def fixed_line(record_id: str, line: int, record: JsonObject) -> tuple[str, str]:
-        return record_id, json.dumps(fixed_record(record, keep_extras), ensure_ascii=False)
+    def clean_line(record_id: str, line: int, record: JsonObject) -> tuple[str, str]:
+        return record_id, json.dumps(clean_record(record), ensure_ascii=False)
 
-    fixed = dict(parse_records(guess_path, problems, fixed_line))
-    problems.raise_if_any(f"fixing {guess_path}", ignoring=HARMLESS)
-    ids = fixed if inputs_path is None else read_ids(inputs_path)
-    return write_lines(out_path, [fixed[record_id] for record_id in ids if record_id in fixed])
+    cleaned = dict(parse_records(guess_path, problems, clean_line))
+    problems.raise_if_any(f"cleaning {guess_path}", ignoring=HARMLESS)
+    ids = cleaned if inputs_path is None else read_ids(inputs_path)
+    return write_lines(out_path, [cleaned[record_id] for record_id in ids if record_id in cleaned])
 
 
-def fixed_record(record: JsonObject, keep_extras: bool) -> JsonObject:
+def clean_record(record: JsonObject) -> JsonObject:
     """Return a clean copy of a predicted record; its id stays as it is written.
 
     Raises UnfitError if it has no list of outputs, or provenance that is not a list of objects.
@@ -204,19 +181,17 @@ def fixed_record(record: JsonObject, keep_extras: bool) -> JsonObject:
     if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
         raise UnfitError("has no list of outputs")
     kept = {key: record[key] for key in ("id", "input") if key in record}
-    return {**kept, "output": [fixed_output(output, keep_extras) for output in outputs]}
+    return {**kept, "output": [clean_output(output) for output in outputs]}
 
 
-def fixed_output(output: JsonObject, keep_extras: bool) -> JsonObject:
-    """Return a clean copy of an output. Raises UnfitError as `fixed_record`."""
+def clean_output(output: JsonObject) -> JsonObject:
+    """Return a clean copy of an output. Raises UnfitError as `clean_record`."""
     kept: dict[str, object] = {}
     if "answer" in output:
         answer = output["answer"]
         kept["answer"] = normal_form("NFC", answer) if isinstance(answer, str) else answer
-    if keep_extras and "meta" in output:
-        kept["meta"] = output["meta"]
     if "provenance" in output:
-        kept["provenance"] = [fixed_item(item, keep_extras) for item in by_score(provenance_items(output))]
+        kept["provenance"] = [clean_item(item) for item in by_score(provenance_items(output))]
     return kept
 
 
@@ -227,10 +202,10 @@ def by_score(items: Sequence[JsonObject]) -> list[JsonObject]:
     return [items[place] for place in order]
 
 
-def fixed_item(item: JsonObject, keep_extras: bool) -> JsonObject:
-    """Return a provenance item with known keys only, its page id as a string and its text in NFC."""
-    kept = {key: item[key] for key in PROVENANCE_KEYS if key in item and (keep_extras or key != "text")}
-    for key in ("title", "section", "text"):
+def clean_item(item: JsonObject) -> JsonObject:
+    """Return a provenance item with known keys only, its page id as a string and its title in NFC."""
+    kept = {key: item[key] for key in PROVENANCE_KEYS if key in item}
+    for key in ("title", "section"):
         value = kept.get(key)
         if isinstance(value, str):
             kept[key] = normal_form("NFC", value)

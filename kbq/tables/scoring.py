@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kbq.errors import EvaluationError
-from kbq.kilt.confidence import aurc, coverage_at
+from kbq.kilt.confidence import coverage_at
 from kbq.kilt.report import Cell, Form, ScoreTable
 from kbq.tables import dates
 from kbq.tables.claims import DateValue
@@ -59,7 +59,6 @@ class SetScores:
     micro_precision: float
     micro_recall: float
     micro_f1: float
-    aurc: float | None = None  # of the best guesses, accepted or not, by their probabilities; None: no guesses
     coverage_90: float | None = None  # share of the slots whose best guesses can be accepted with nine in ten right
 
     @classmethod
@@ -77,7 +76,6 @@ class SetScores:
             micro_precision=total.precision,
             micro_recall=total.recall,
             micro_f1=total.f1,
-            aurc=aurc(chances, right) if guesses else None,
             coverage_90=coverage_at(chances, right, 0.9, len(slots)).share if guesses else None,
         )
 
@@ -94,7 +92,7 @@ class TableScores:
         """Return a row for each relation, then both means."""
         columns: dict[str, Form] = {"relation": "text", "slots": "count", "coverage": "percent"}
         columns |= dict.fromkeys(("precision", "recall", "F1", "micro P", "micro R", "micro F1"), "percent")
-        columns |= {"AURC": "decimals", "coverage at 90 % precision": "percent"} if self.all.aurc is not None else {}
+        columns |= {"coverage at 90 % precision": "percent"} if self.all.coverage_90 is not None else {}
         scores = [*self.by_relation.items(), (ALL, self.all), (RELATIONS, self.relations)]
         rows: list[tuple[Cell, ...]] = [(name, *list(asdict(one).values())[: len(columns) - 1]) for name, one in scores]
         return ScoreTable(f"sets of values, {self.all.slots:,} subjects with a relation", columns, rows)

@@ -10,14 +10,13 @@ import numpy as np
 from kbq.answers import Answer, SearchOptions
 from kbq.array_types import Doubles
 from kbq.kilt.records import Gold, Guess
-from kbq.kilt.rules import DOWNSTREAM_NAMES, Rules, downstream_row
+from kbq.kilt.rules import DOWNSTREAM_NAMES, downstream_row
 from kbq.kilt.task import Task
 from kbq.search.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.tuning.labels import TunableKb
 from kbq.tuning.triples import pages_of
 
 FACTORS = (0.5, 1.0, 2.0, 4.0)  # tried for the weights of words beside the vectors
-RULES = Rules(rouge=False)
 DENSE = SearchOptions(5, "page", "dense")
 
 
@@ -64,7 +63,7 @@ class DevScorer:
         """Measure each dev query; without a gold page, its answer counts anywhere. Shape: (queries,)."""
         found = self._kb.search(self._texts, options)
         pairs = zip(self._golds, found, strict=True)
-        scores = np.array([downstream_row(gold, self._guess(gold, pages), RULES) for gold, pages in pairs])
+        scores = np.array([downstream_row(gold, self._guess(gold, pages)) for gold, pages in pairs])
         anywhere = scores[:, DOWNSTREAM_NAMES.index(self.measure.removeprefix("KILT-"))]
         return np.where(self._have_pages, scores[:, DOWNSTREAM_NAMES.index(self.measure)], anywhere)
 

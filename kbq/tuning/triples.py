@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kbq.errors import TrainingError
 from kbq.kilt.files import HARMLESS, Problems
-from kbq.kilt.records import PAGE, Gold, GoldOutput, read_golds
+from kbq.kilt.records import Gold, GoldOutput, read_golds
 from kbq.kilt.scores import relation_of
 from kbq.storage.rows import Rows, empty_markers, read_rows
 from kbq.text.letters import clean_text
@@ -100,7 +100,7 @@ def split(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
 
 def _kilt(path: Path) -> list[Gold]:
     problems = Problems()
-    golds = list(read_golds(path, PAGE, problems))
+    golds = list(read_golds(path, problems))
     messages = [str(problem) for problem in problems.found if problem.kind not in HARMLESS]
     messages += [f"{path}:{gold.line}: has no input" for gold in golds if not gold.input]
     if messages:

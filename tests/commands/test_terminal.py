@@ -215,8 +215,7 @@ MEASURED: list[tuple[str, ...]] = [
     ("evaluate", "GUESS", "GOLD", "--by", "relation", "--csv"),
     ("evaluate", "GUESS", "GOLD", "--by", "meta.fold", "--json"),
     ("evaluate", "GUESS", "GOLD", "--by", f"meta.{BAD}"),
-    ("evaluate", "GUESS", "GOLD", "--measures", BAD),
-    ("evaluate", "GUESS", "GOLD", "--rank-keys", BAD),
+    ("evaluate", "GUESS", "GOLD", "--ks", BAD),
     ("evaluate", "GUESS", "GOLD", "--ks", BAD),
     ("evaluate", "GUESS", "GOLD", "--task", BAD),
     ("evaluate", "GUESS", "OTHER"),
@@ -225,10 +224,7 @@ MEASURED: list[tuple[str, ...]] = [
     ("errors", "GUESS", "GOLD", "--kind", BAD),
     ("validate", "GUESS"),
     ("validate", "GUESS", "--inputs", "GOLD", "--strict"),
-    ("validate", "GUESS", "--fix", "OUT"),
     ("validate", "BROKEN"),
-    ("merge", "--answers", "GUESS", "--provenance", "GUESS", "--out", "OUT"),
-    ("merge", "--answers", "GUESS", "--provenance", "OTHER", "--out", "OUT"),
     ("submit", "GUESS", "--tasks", "trex", "--out", "OUT"),
     ("submit", "GUESS", "--tasks", "trex", "--inputs", "GOLD", "--out", "OUT", "--strict"),
     ("passages", "GUESS", "MISSING"),
@@ -253,8 +249,6 @@ MEASURED: list[tuple[str, ...]] = [
 def test_nothing_of_files_and_arguments_controls_the_terminal(
     words: tuple[str, ...], kbq_at_terminal: Kbq, gold: Path, guess: Path, place: Path
 ) -> None:
-    if "--measures" in words:
-        pytest.importorskip("ir_measures", reason="the extra trec is not installed")
     broken = write_lines(place / "broken.jsonl", {"id": BAD, "output": BAD, "title": BAD}, BAD, [BAD], {"id": 3})
     with broken.open("a") as file:
         file.write(f'{{"id": "{BAD}')

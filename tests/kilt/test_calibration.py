@@ -12,10 +12,10 @@ import pytest
 
 from kbq.errors import EvaluationError
 from kbq.kilt.calibration import confidence_in
-from kbq.kilt.evaluation import evaluate
-from kbq.kilt.submission import merge, submit
+from kbq.kilt.evaluation import EvaluationFiles, evaluate
+from kbq.kilt.submission import submit
 from kbq.kilt.task import Task
-from kbq.kilt.validation import fix, validate
+from kbq.kilt.validation import validate
 
 Write: TypeAlias = Callable[..., Path]
 Record: TypeAlias = dict[str, Any]
@@ -42,13 +42,10 @@ def test_answers_are_right_by_accuracy_then_with_their_pages() -> None:
     assert (by_answer["right_by"], by_both["right_by"]) == ("accuracy", "KILT-accuracy")
     assert (by_answer["queries"], by_answer["answers"], by_answer["answered"]) == (4, 3, 0.75)
     assert (by_answer["right"], by_both["right"]) == (2 / 3, 1 / 3)
-    assert (by_answer["auroc"], by_answer["e_aurc"], by_both["auroc"]) == (1.0, 0.0, 1.0)
-    assert by_answer["aurc"] == pytest.approx(1 / 9)
-    assert by_both["aurc"] == pytest.approx((0 + 1 / 2 + 2 / 3) / 3)
+    assert (by_answer["auroc"], by_both["auroc"]) == (1.0, 1.0)
     assert [(one["precision"], one["share"]) for one in by_answer["coverages"]] == [(0.9, 0.5), (0.95, 0.5)]
     assert by_both["coverages"][0]["share"] == 0.25
     assert by_answer["brier"] == pytest.approx((0.01 + 0.16 + 0.09) / 3)
-    assert by_answer["macro_ce"] == pytest.approx(((0.1 + 0.4) / 2 + 0.3) / 2)
     assert [one["right"] for one in by_answer["reliability"]["bins"]] == [0, 1, 1]
     assert by_answer["reliability"]["ece"] == pytest.approx((0.3 + 0.4 + 0.1) / 3)
     assert by_answer["curve"] == {
@@ -73,9 +70,9 @@ def test_the_table_has_every_score_and_groups_their_own(write: Write) -> None:
     assert "| accuracy | coverage at 90 % precision | 4 | 0.5000 | 0.0000 |" in table.markdown()
     rows = list(csv.reader(table.csv().splitlines()))
     assert rows[0] == ["right by", "score", "n", "value", "95 % from", "to"]
-    assert [row[1] for row in rows[1:14]] == [
-        "answered", "right", "AUROC", "AURC", "AUGRC", "E-AURC", "coverage at 90 % precision",
-        "coverage at 95 % precision", "Brier", "ECE", "ECE noise floor", "log loss", "MacroCE",
+    assert [row[1] for row in rows[1:9]] == [
+        "answered", "right", "AUROC", "coverage at 90 % precision", "coverage at 95 % precision", "Brier", "ECE",
+        "ECE noise floor",
     ]  # fmt: skip
     assert groups.rows == [("r0", 2, 0.5, 1.0, 0.5), ("r1", 1, 1.0, None, 0.5)]
     document: Any = evaluation.to_dict()["calibration"]
@@ -93,19 +90,18 @@ def test_a_curve_has_at_most_200_points_with_both_ends() -> None:
 @pytest.mark.parametrize(
     ("answers", "notes"),
     [
-        ([("x", 0.5)] * 30, ["by accuracy, all answers are right: AUROC and MacroCE do not exist"]),
-        ([("y", 0.5)] * 30, ["by accuracy, no answer is right: AUROC and MacroCE do not exist"]),
-        ([("x", 1), ("y", 1.0), *[("x", 0.5)] * 28], ["by accuracy, log loss is infinite: a certainty is wrong"]),
+        ([("x", 0.5)] * 30, ["by accuracy, all answers are right: AUROC does not exist"]),
+        ([("y", 0.5)] * 30, ["by accuracy, no answer is right: AUROC does not exist"]),
         ([("x", 0.5), ("y", 0.5), ("", 0.5)], ["only 2 answers: of fewer than 30 hardly anything can be promised"]),
         ([("", 0.5)], ["only 0 answers: of fewer than 30 hardly anything can be promised"]),
     ],
-    ids=["all right", "all wrong", "a certainty is wrong", "few", "none"],
+    ids=["all right", "all wrong", "few", "none"],
 )
 def test_what_a_reader_should_know_is_noted(answers: list[tuple[str, float]], notes: list[str]) -> None:
     without_pages = [record | {"output": [{"answer": "x"}]} for record in gold(len(answers))]
     guesses = [guess(number, *pair) for number, pair in enumerate(answers)]
     evaluation = evaluate(guesses, without_pages, calibration=True)
-    assert [note for note in evaluation.notes if "answer" in note or "certainty" in note] == notes
+    assert [note for note in evaluation.notes if "answer" in note] == notes
     assert json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
     assert str(evaluation)
 
@@ -113,8 +109,6 @@ def test_what_a_reader_should_know_is_noted(answers: list[tuple[str, float]], no
 def test_a_query_without_prediction_is_one_without_answer() -> None:
     page: Any = evaluate(FOUR[:2], gold(4), missing="zero", calibration=True).to_dict()
     assert (page["calibration"]["scores"][0]["answered"], page["calibration"]["scores"][0]["right"]) == (0.5, 1.0)
-    page = evaluate(FOUR[:2], gold(4), missing="skip", calibration=True).to_dict()
-    assert page["calibration"]["scores"][0]["answered"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -169,27 +163,21 @@ def test_without_answers_to_compare_there_is_no_calibration() -> None:
 def test_plots_are_written(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is optional")
     guesses = [guess(n, "x" if n % 3 else "y", n / 40) for n in range(40)]
-    evaluate(guesses, gold(40), calibration=True, plots=tmp_path / "new" / "plots")
+    evaluate(guesses, gold(40), files=EvaluationFiles(plots=tmp_path / "new" / "plots"))
     pictures = sorted((tmp_path / "new" / "plots").iterdir())
     assert [picture.name for picture in pictures] == ["reliability.png", "risk-coverage.png"]
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
-    evaluate([guess(0, "", 0.5)], gold(1), calibration=True, plots=tmp_path / "empty")
+    evaluate([guess(0, "", 0.5)], gold(1), files=EvaluationFiles(plots=tmp_path / "empty"))
     (tmp_path / "file").touch()
     with pytest.raises(EvaluationError, match=r"file/reliability\.png cannot be written .*: choose another folder"):
-        evaluate(guesses, gold(40), calibration=True, plots=tmp_path / "file")
+        evaluate(guesses, gold(40), files=EvaluationFiles(plots=tmp_path / "file"))
 
 
 def test_without_matplotlib_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(EvaluationError, match="which plots=… needs: pip install matplotlib"):
-        evaluate(FOUR, gold(4), calibration=True, plots=tmp_path)
-
-
-def test_plots_of_no_calibration_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(EvaluationError, match="plots=… draws a calibration: add calibration=…") as caught:
-        evaluate(FOUR, gold(4), plots=tmp_path)
-    assert caught.value.is_usage
+        evaluate(FOUR, gold(4), files=EvaluationFiles(plots=tmp_path))
 
 
 # What other commands do with a probability
@@ -199,17 +187,8 @@ def lines(path: Path) -> list[Record]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def test_validate_takes_a_probability_and_its_repair_keeps_it(write: Write, tmp_path: Path) -> None:
-    guesses = write("guess", *FOUR[:1])
-    assert validate(guesses).findings == []
-    fix(guesses, tmp_path / "fixed")
-    assert lines(tmp_path / "fixed") == FOUR[:1]
-
-
-def test_merge_keeps_the_probability_of_the_answer(write: Write, tmp_path: Path) -> None:
-    pages = [guess(0, "z", 0.2, first_page=1)]
-    merge(write("answers", *FOUR[:1]), write("pages", *pages), tmp_path / "merged")
-    assert lines(tmp_path / "merged") == [guess(0, "x", 0.9, first_page=1)]
+def test_validate_takes_a_probability(write: Write) -> None:
+    assert validate(write("guess", *FOUR[:1])).findings == []
 
 
 def test_submit_leaves_probabilities_out(write: Write, tmp_path: Path) -> None:

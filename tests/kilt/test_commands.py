@@ -82,7 +82,7 @@ def guess(write: Write) -> Path:
 def test_evaluate_prints_json_in_the_official_layout_and_nothing_else(kbq: Kbq, guess: Path, gold: Path) -> None:
     run = kbq("evaluate", guess, gold, "--ks", "1,2", "--json")
     assert (run.status, run.err) == (0, "")
-    assert list(run.json) == ["semantics", "deviations", "rank_keys", "downstream", "retrieval"]
+    assert list(run.json) == ["semantics", "deviations", "downstream", "retrieval"]
     assert run.json["downstream"]["kilt"] == {
         "KILT-accuracy": 0.25,
         "KILT-em": 0.25,
@@ -95,31 +95,27 @@ def test_evaluate_prints_json_in_the_official_layout_and_nothing_else(kbq: Kbq, 
 
 
 def test_evaluate_prints_tables_with_the_ranked_column_of_the_task_first(kbq: Kbq, guess: Path, gold: Path) -> None:
-    out = kbq("evaluate", guess, gold, "--task", "trex", "--ci", "--diagnosis", "--by", "relation").out
+    out = kbq("evaluate", guess, gold, "--task", "trex", "--ci", "--by", "relation").out
     scores = [line.split(" | ")[1:3] for line in out.splitlines() if line.startswith("| downstream")]
     assert [name for name, _ in scores] == ["KILT-accuracy", "accuracy", "f1", "KILT-f1", "Rprec", "recall@5"]
     assert scores[0] == ["KILT-accuracy", "25.00"]
     assert out.startswith("semantics: kilt-2664322; deviations: none\n")
-    assert "| answer right, pages wrong | 25.00 |" in out
-    assert "| KILT score with these pages, if every answer were right | 50.00 |" in out
     assert "| r | 2 | 50.00 | 100.00 |" in out
     assert kbq("evaluate", guess, gold, "--task", "nq").out.count("KILT-accuracy") == 0
 
 
 def test_evaluate_adds_what_is_asked_for(kbq: Kbq, guess: Path, gold: Path, tmp_path: Path) -> None:
     items = tmp_path / "items.jsonl"
-    options = ["--ci", "--by", "meta.fold", "--compare", gold, "--diagnosis", "--per-item", items, "--coupled"]
-    page = kbq("evaluate", guess, gold, "--json", "--no-rouge", "--top-1", *options).json
-    assert page["deviations"] == ["coupled=yes", "top_1=yes", "rouge=no"]
-    assert list(page["downstream"]["kilt"]) == ["KILT-accuracy", "KILT-em", "KILT-f1", "KILT-accuracy-coupled"]
+    options = ["--ci", "--by", "meta.fold", "--compare", gold, "--per-item", items]
+    page = kbq("evaluate", guess, gold, "--json", *options).json
+    assert page["deviations"] == []
+    assert list(page["downstream"]["kilt"]) == ["KILT-accuracy", "KILT-em", "KILT-f1", "KILT-rougel"]
     assert page["ci"]["downstream"]["KILT-accuracy"] == [0.0, 0.75]
     assert [(group["group"], group["means"][0]) for group in page["by"]["groups"]] == [("0", 0.5), ("1", 0.0)]
     assert [(row["name"], row["gain"]) for row in page["compare"]] == [("0", 0.5), ("1", 1.0)]
-    assert page["diagnosis"]["decomposition"]["only_pages_right"] == 0.25
-    assert page["diagnosis"]["ceilings"]["kilt_by_these_pages"] == 0.5
     lines = [json.loads(line) for line in items.read_text("utf-8").splitlines()]
     assert [line["downstream"]["accuracy"] for line in lines] == [1.0, 1.0, 0.0, 0.0]
-    assert [line["retrieval"]["recall@1"] for line in lines] == [1.0, 0.0, 1.0, 0.0]
+    assert [line["retrieval"]["precision@1"] for line in lines] == [1.0, 0.0, 1.0, 0.0]
     assert lines[3]["group"] == "1"
 
 
@@ -142,28 +138,10 @@ def test_evaluate_scores_probabilities(kbq: Kbq, gold: Path, write: Write, tmp_p
     assert (rows[2]["score"], rows[2]["value"], rows[2]["n"]) == ("AUROC", "1.0", "4")
     page = kbq("evaluate", guess, gold, "--calibration", "--json").json
     assert [one["right_by"] for one in page["calibration"]["scores"]] == ["accuracy", "KILT-accuracy"]
-    refused = kbq("evaluate", guess, gold, "--plots", tmp_path)
-    assert (refused.status, refused.out) == (2, "")
-    assert "--plots draws a calibration: add --calibration" in refused.err
     del records[2]["output"][0]["meta"]
     refused = kbq("evaluate", write("unsure.jsonl", *records), gold, "--calibration")
     assert (refused.status, refused.out) == (1, "")
     assert "unsure.jsonl:3:2: has an answer without a probability (output[0].meta.probability)" in refused.err
-
-
-def test_rank_keys_may_be_a_name_or_keys(kbq: Kbq, write: Write) -> None:
-    items = [{"wikipedia_id": 1, "section": section} for section in "ab"]
-    gold = write("g", {"id": 1, "input": "", "output": [{"answer": "x", "provenance": items[1:]}]})
-    guess = write("p", {"id": 1, "output": [{"answer": "x", "provenance": items}]})
-    for keys, expected in (("page", 1.0), ("section", 0.0), ("wikipedia_id,section", 0.0), ("wikipedia_id", 1.0)):
-        page = kbq("evaluate", guess, gold, "--rank-keys", keys, "--json").json
-        assert page["retrieval"]["Rprec"] == expected
-        assert page["downstream"]["retrieval"]["Rprec"] == 1.0
-    assert "deviations: rank_keys=wikipedia_id+section" in kbq("evaluate", guess, gold, "--rank-keys", "section").out
-    for keys in ("pages", "paragraph"):
-        refused = kbq("evaluate", guess, gold, "--rank-keys", keys, "--json")
-        assert (refused.status, refused.out) == (2, "")
-        assert "rank by page, section, paragraph, title, or by keys that it has" in refused.err
 
 
 def test_records_that_spoil_an_evaluation_are_at_fault(kbq: Kbq, write: Write) -> None:
@@ -173,8 +151,8 @@ def test_records_that_spoil_an_evaluation_are_at_fault(kbq: Kbq, write: Write) -
     run = kbq("evaluate", guess, gold)
     assert (run.status, run.err) == (
         1,
-        f"{guess}:1:0: has no answer in its output\nerror: the downstream evaluation of {guess} against {gold} is not "
-        f"possible: {guess}:1:0: has no answer in its output\n",
+        f"error: the downstream evaluation of {guess} against {gold} is not possible: "
+        f"{guess}:1:0: has no answer in its output\n",
     )
     assert "| retrieval | Rprec | 100.00 |" in run.out
     as_json = kbq("evaluate", guess, gold, "--json")
@@ -188,28 +166,6 @@ def test_predictions_of_some_queries_may_all_lack_answers(kbq: Kbq, write: Write
     assert kbq("evaluate", pages, gold, "--missing", "zero").status == 0
 
 
-def test_files_and_measures_go_by_what_makes_a_page(kbq: Kbq, write: Write, tmp_path: Path) -> None:
-    items = [{"wikipedia_id": 1, "section": section} for section in "ab"]
-    gold = write("g", {"id": 1, "input": "", "output": [{"answer": "x", "provenance": items[1:]}]})
-    guess = write("p", {"id": 1, "output": [{"answer": "x", "provenance": items}]})
-    out = ("--trec-run", tmp_path / "run", "--trec-qrels", tmp_path / "qrels", "--rank-keys", "section")
-    assert kbq("evaluate", guess, gold, *out).status == 0
-    assert [line.split()[3] for line in (tmp_path / "run").read_text().splitlines()] == ["1", "2"]
-    ((_, _, page, _),) = (line.split() for line in (tmp_path / "qrels").read_text().splitlines())
-    assert page == (tmp_path / "run").read_text().splitlines()[1].split()[2]
-    pytest.importorskip("ir_measures", reason="ir-measures is optional")
-    measures = kbq("evaluate", guess, gold, "--measures", "RR", "--rank-keys", "section", "--json").json["measures"]
-    assert measures == {"RR": 0.5}
-
-
-def test_a_diagnosis_that_is_not_possible_is_said(kbq: Kbq, write: Write) -> None:
-    gold = write("g", *(record(n, f"x{n}", n, input="") for n in range(2)))
-    pages = write("p", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(2)))
-    run = kbq("evaluate", pages, gold, "--diagnosis")
-    assert run.status == 0
-    assert "there is no diagnosis: it needs the downstream evaluation" in run.err
-
-
 def test_what_the_second_system_lacks_is_said_too(kbq: Kbq, write: Write) -> None:
     gold = write("g", *(record(n, f"x{n}", n, input="") for n in range(4)))
     first, second = (write(name, *(record(n, f"x{n}", n) for n in range(size))) for name, size in (("p", 4), ("q", 3)))
@@ -218,10 +174,8 @@ def test_what_the_second_system_lacks_is_said_too(kbq: Kbq, write: Write) -> Non
     run = kbq("evaluate", first, gold, "--compare", second, "--missing", "zero")
     assert run.status == 0
     assert "4 gold records, 3 predictions" in run.err
-    unequal = kbq("evaluate", first, gold, "--compare", second, "--missing", "skip")
-    assert "a query that one of them lacks counts 0 with --missing=zero" in unequal.err
     refused = kbq("evaluate", first, gold, "--compare", second)
-    assert f"has no prediction in {second} (with --missing=zero it counts as wrong)" in refused.err
+    assert f"has no prediction in {second} (with --missing=zero they count as wrong)" in refused.err
 
 
 def test_several_systems_are_compared_at_once(kbq: Kbq, write: Write) -> None:
@@ -249,17 +203,11 @@ def test_a_comparison_of_groups_names_its_score(kbq: Kbq, write: Write) -> None:
 
 def test_items_hold_what_was_scored(kbq: Kbq, write: Write, tmp_path: Path) -> None:
     gold = write("g", record(1, "x", 1, input=""))
-    kbq("evaluate", write("p", record(1, "x", 1)), gold, "--no-rouge", "--per-item", tmp_path / "items")
+    kbq("evaluate", write("p", record(1, "x", 1)), gold, "--per-item", tmp_path / "items")
     item = json.loads((tmp_path / "items").read_text())
     assert sorted(item["downstream"]) == [
-        "KILT-accuracy", "KILT-em", "KILT-f1", "Rprec", "accuracy", "em", "f1", "recall@5"
+        "KILT-accuracy", "KILT-em", "KILT-f1", "KILT-rougel", "Rprec", "accuracy", "em", "f1", "recall@5", "rougel"
     ]  # fmt: skip
-
-
-def test_coupled_accuracy_is_shown_beside_the_columns_of_a_task(kbq: Kbq, write: Write) -> None:
-    gold = write("g", record(1, "x", 1, input=""))
-    run = kbq("evaluate", write("p", record(1, "x", 1)), gold, "--task", "fever", "--coupled")
-    assert "| downstream | KILT-accuracy-coupled | 100.00 |" in run.out
 
 
 def test_a_task_says_when_an_answer_is_no_error(kbq: Kbq, write: Write) -> None:
@@ -274,8 +222,8 @@ def test_a_task_says_when_an_answer_is_no_error(kbq: Kbq, write: Write) -> None:
 def test_a_kind_that_refuses_its_input_is_null_with_its_problems(kbq: Kbq, guess: Path, write: Write) -> None:
     gold = write("g", *(record(n, f"x{n}", n, input="") for n in range(4)))
     pages = write("p", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(4)))
-    run = kbq("evaluate", pages, gold, "--json", "--diagnosis")
-    assert (run.status, run.json["downstream"], run.json["diagnosis"]) == (0, None, None)
+    run = kbq("evaluate", pages, gold, "--json", "--calibration")
+    assert (run.status, run.json["downstream"], run.json["calibration"]) == (0, None, None)
     assert run.json["retrieval"]["Rprec"] == 1.0
     assert run.json["problems"] == {
         "downstream": [f"{pages}:{n + 1}:{n}: has no answer in its output" for n in range(4)]
@@ -287,12 +235,12 @@ def test_files_that_neither_evaluation_takes_exit_with_1(kbq: Kbq, guess: Path, 
     fewer = write("fewer", record(0, "x0", 0))
     run = kbq("evaluate", fewer, gold, "--json")
     assert (run.status, run.json["downstream"], run.json["retrieval"]) == (1, None, None)
-    lacking = f"{gold}:4:3: has no prediction in {fewer} (with --missing=zero it counts as wrong)"
-    assert lacking in run.json["problems"]["retrieval"]
-    assert run.err.count(f"{gold}:4:3: has no prediction") == 1
+    advice = "nor have 2 other records; with --missing=zero they count as wrong"
+    lacking = f"{gold}:2:1: has no prediction in {fewer} ({advice})"
+    assert run.json["problems"]["retrieval"] == [lacking]
+    assert run.err.count(lacking) == 1
     assert kbq("evaluate", fewer, gold).out == ""
     assert kbq("evaluate", fewer, gold, "--missing", "zero", "--json").json["downstream"]["kilt"]["KILT-em"] == 0.25
-    assert kbq("evaluate", gold, fewer, "--missing", "skip").status == 0
     assert kbq("evaluate", guess, gold, "--by", "nothing").status == 2
     nowhere = kbq("evaluate", guess, gold, "--by", "meta.nowhere")
     assert (nowhere.status, nowhere.out) == (1, "")
@@ -315,15 +263,11 @@ def test_wrong_usage_exits_with_2(kbq: Kbq, guess: Path, gold: Path, command: st
     assert (run.status, run.out) == (2, "")
 
 
-def test_trec_files_and_measures(kbq: Kbq, guess: Path, gold: Path, tmp_path: Path) -> None:
+def test_trec_files(kbq: Kbq, guess: Path, gold: Path, tmp_path: Path) -> None:
     run, qrels = tmp_path / "run", tmp_path / "qrels"
     assert kbq("evaluate", guess, gold, "--trec-run", run, "--trec-qrels", qrels).status == 0
-    assert run.read_text("utf-8").splitlines()[0] == "0 Q0 0 1 1.0 kbq"
+    assert run.read_text("utf-8").splitlines()[0] == "0 Q0 0 1 1 kbq"
     assert qrels.read_text("utf-8").splitlines()[3] == "3 0 3 1"
-    pytest.importorskip("ir_measures", reason="ir-measures is optional")
-    page = kbq("evaluate", guess, gold, "--measures", "RR Success@1", "--json").json
-    assert page["measures"] == {"RR": 2.5 / 4, "Success@1": 0.5}
-    assert kbq("evaluate", guess, gold, "--measures", "luck").status == 2
 
 
 def test_validate_lists_every_error_and_each_kind_of_warning(kbq: Kbq, guess: Path, gold: Path, write: Write) -> None:
@@ -345,15 +289,6 @@ def test_validate_lists_every_error_and_each_kind_of_warning(kbq: Kbq, guess: Pa
     assert (page["records"], len(page["errors"]), page["counts"]["empty answer"]) == (3, 2, 1)
 
 
-def test_validate_repairs_what_can_be_repaired(kbq: Kbq, gold: Path, write: Write, tmp_path: Path) -> None:
-    guess = write("guess.jsonl", *(record(n, "e\u0301", 1, 2, 3, 4, 5 + n) for n in (3, 2, 1, 0)), "")
-    assert kbq("validate", guess, "--inputs", gold).status == 1
-    fixed = tmp_path / "fixed.jsonl"
-    run = kbq("validate", guess, "--inputs", gold, "--fix", fixed, "--json")
-    assert (run.status, run.json["file"], run.json["counts"]) == (0, str(fixed), {"one answer for many records": 1})
-    assert [json.loads(line)["id"] for line in fixed.read_text("utf-8").splitlines()] == ["0", "1", "2", "3"]
-
-
 def test_errors_counts_and_samples(kbq: Kbq, guess: Path, gold: Path) -> None:
     run = kbq("errors", guess, gold)
     assert "| answer-right-page-wrong | 1 | 25.00 |" in run.out
@@ -370,12 +305,9 @@ def test_errors_counts_and_samples(kbq: Kbq, guess: Path, gold: Path) -> None:
     assert "choose from right, " in kbq("errors", guess, gold, "--kind", "luck").err
 
 
-def test_merge_and_submit(kbq: Kbq, guess: Path, gold: Path, write: Write, tmp_path: Path) -> None:
-    labels = write("labels", *({"id": str(n), "output": [{"answer": f"l{n}"}]} for n in range(4)))
-    merged, folder = tmp_path / "merged.jsonl", tmp_path / "submission"
-    assert kbq("merge", "--answers", labels, "--provenance", guess, "--out", merged, "--json").json["lines"] == 4
-    assert json.loads(merged.read_text("utf-8").splitlines()[1])["output"][0]["answer"] == "l1"
-    words = [merged, guess, "--tasks", "fever,trex", "--inputs", gold, "--inputs", gold, "--out", folder]
+def test_submit(kbq: Kbq, guess: Path, gold: Path, write: Write, tmp_path: Path) -> None:
+    labels, folder = write("labels", *(record(n, f"l{n}", 0, 5, 6, 7, 8) for n in range(4))), tmp_path / "submission"
+    words = [labels, guess, "--tasks", "fever,trex", "--inputs", gold, "--inputs", gold, "--out", folder]
     entries = kbq("submit", *words, "--json").json["files"]
     assert [(entry["file"], entry["lines"], entry["metrics"][0]) for entry in entries] == [
         ("fever.jsonl", 4, "KILT-accuracy"),
@@ -392,7 +324,7 @@ def test_merge_and_submit(kbq: Kbq, guess: Path, gold: Path, write: Write, tmp_p
     assert few in (folder / "UPLOAD.md").read_text("utf-8")
     family = kbq("submit", guess, "--task", "slot_filling", "--out", tmp_path / "family")
     assert (family.status, "the leaderboard has no data set called slot_filling" in family.err) == (0, True)
-    assert kbq("submit", merged, guess, "--tasks", "fever", "--out", folder).status == 2
+    assert kbq("submit", labels, guess, "--tasks", "fever", "--out", folder).status == 2
     pages = write("pages", *({"id": n, "output": [{"provenance": [{"wikipedia_id": n}]}]} for n in range(4)))
     refused = kbq("submit", pages, "--task", "fever", "--out", tmp_path / "other")
     assert (refused.status, "no answer" in refused.err) == (1, True)  # predicted pages need another system's labels
@@ -406,24 +338,35 @@ def test_files_that_do_not_belong_together_are_no_errors_of_the_system(
         refused = kbq("errors", other, gold, "--json")
         assert (refused.status, refused.out) == (1, "")
         assert f"{other} has no prediction for any of the 4 records of {gold}" in refused.err
-    for command in (["errors"], ["evaluate"], ["evaluate", "--missing", "skip"]):
-        refused = kbq(*command, guess, nothing)
+    for command in ("errors", "evaluate"):
+        refused = kbq(command, guess, nothing)
         assert (refused.status, refused.out) == (1, "")
         assert f"{nothing} holds no record" in refused.err
-    unscored = kbq("evaluate", foreign, gold, "--missing", "skip")
-    assert (unscored.status, f"{gold} holds no record with a prediction in {foreign}" in unscored.err) == (1, True)
     some = kbq("errors", write("some", record(0, "x0", 0), record(9, "x9", 9)), gold, "--json")
     assert (some.status, some.json["counts"]["no-prediction"]) == (0, 3)
     assert "4 gold records, 2 predictions" in some.err
     assert "1 predictions have ids that the gold file lacks: ignored" in some.err
 
 
+def test_an_incomplete_file_is_one_sentence(kbq: Kbq, write: Write) -> None:
+    gold, guess = (
+        write("many", *(record(number, "x", number) for number in range(150))),
+        write("one", record(0, "x", 0)),
+    )
+    refused = kbq("evaluate", guess, gold)
+    assert (refused.status, refused.out) == (1, "")
+    assert refused.err == (
+        f"error: the downstream evaluation of {guess} against {gold} is not possible: {gold}:2:1: has no prediction in "
+        f"{guess} (nor have 148 other records; with --missing=zero they count as wrong)\n"
+    )
+
+
 def test_a_hundred_problems_are_listed_and_the_rest_counted(kbq: Kbq, write: Write) -> None:
     gold = write("many", *(record(number, "x", number) for number in range(150)))
-    refused = kbq("evaluate", write("one", record(0, "x", 0)), gold)
+    refused = kbq("evaluate", write("none", *({"id": number, "output": []} for number in range(150))), gold)
     assert refused.status == 1
-    assert refused.err.count("has no prediction in") == 100 + 2  # and once for each kind of evaluation
-    assert "… and 49 more" in refused.err
+    assert refused.err.count("has 0 outputs, must have exactly one") == 100 + 1
+    assert "… and 200 more" in refused.err  # of both kinds
 
 
 def test_passages_scores_texts_and_exports_them(kbq: Kbq, guess: Path, gold: Path, tmp_path: Path) -> None:
@@ -538,8 +481,6 @@ def test_a_submission_goes_into_a_folder_of_its_own(kbq: Kbq, guess: Path, gold:
         "evaluate guess gold --trec-run guess",
         "evaluate guess gold --trec-qrels gold",
         "passages guess gold --export gold",
-        "validate guess --fix guess",
-        "merge --answers guess --provenance gold --out guess",
     ],
 )
 def test_what_is_read_is_not_replaced(command: str, kbq: Kbq, guess: Path, gold: Path) -> None:
@@ -556,7 +497,7 @@ def test_what_is_read_is_not_replaced(command: str, kbq: Kbq, guess: Path, gold:
         "evaluate - gold",
         "evaluate guess -",
         "evaluate guess gold --compare -",
-        "validate guess --inputs - --fix guess",
+        "validate guess --inputs -",
         "submit guess --task trex --inputs - --out own",
     ],
 )
@@ -573,21 +514,10 @@ def test_what_is_read_twice_is_no_pipe(command: str, kbq: Kbq, guess: Path, gold
 
 @pytest.mark.parametrize("place", [".", "/"])
 def test_a_folder_is_no_output(place: str, kbq: Kbq, guess: Path, gold: Path) -> None:
-    for words in (
-        ("evaluate", guess, gold, "--per-item", place),
-        ("merge", "--answers", guess, "--provenance", guess, "--out", place),
-        ("validate", guess, "--fix", place),
-    ):
-        refused = kbq(*words)
-        assert (refused.status, "give the name of a file" in refused.err) == (1, True)
+    refused = kbq("evaluate", guess, gold, "--per-item", place)
+    assert (refused.status, "give the name of a file" in refused.err) == (1, True)
     same = ("--per-item", guess.with_name("x"), "--trec-run", guess.with_name("x"))
     assert "is another output, too: write to another file" in kbq("evaluate", guess, gold, *same).err
-
-
-def test_predictions_that_can_be_continued_are_not_replaced(kbq: Kbq, guess: Path, gold: Path, tmp_path: Path) -> None:
-    (tmp_path / "out.run.json").write_text("{}")
-    refused = kbq("merge", "--answers", guess, "--provenance", guess, "--out", tmp_path / "out")
-    assert (refused.status, "was made by kbq predict" in refused.err) == (1, True)
 
 
 @pytest.mark.parametrize("command", ["evaluate", "passages"])
@@ -607,5 +537,3 @@ def test_nothing_predicted_is_an_error(kbq: Kbq, write: Write, tmp_path: Path) -
     refused = kbq("validate", empty)
     assert (refused.status, "no record" in refused.out) == (1, True)
     assert kbq("submit", empty, "--task", "trex", "--out", tmp_path / "up").status == 1
-    refused = kbq("merge", "--answers", empty, "--provenance", empty, "--out", tmp_path / "out")
-    assert (refused.status, refused.err) == (1, f"error: {empty} holds no record\n")

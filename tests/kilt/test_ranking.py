@@ -64,9 +64,5 @@ def test_an_empty_rank_scores_zero() -> None:
     assert (rank.precision(1), rank.recall(5), rank.success(5)) == (0.0, 0.0, 0.0)
 
 
-def test_empty_evidence_can_be_left_out() -> None:
-    assert evidence_sets([EMPTY, output("1")], count_empty=False) == [frozenset({"1"})]
-
-
 def test_share_found_of_no_gold_pages_is_zero() -> None:
     assert share_found(["1"], []) == 0.0

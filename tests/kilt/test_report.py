@@ -1,4 +1,4 @@
-"""Breakdowns, comparisons, diagnoses and how they are printed."""
+"""Breakdowns, comparisons and how they are printed."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,6 @@ from kbq.kilt.analysis import (
     break_down,
     compare,
     comparison_table,
-    diagnosed,
     score_table,
 )
 from kbq.kilt.evaluation import evaluate
@@ -76,21 +75,6 @@ def test_an_unknown_grouping_is_refused() -> None:
         grouping("subject")
 
 
-def test_the_decomposition_adds_up(scores: Scores) -> None:
-    document, (table, _), _ = diagnosed(scores)
-    assert list(document["decomposition"].values()) == [2 / 13, 6 / 13, 5 / 13, 0.0]
-    assert document["decomposition"]["both_right"] == scores.mean("KILT-accuracy")
-    assert "| answer right, pages wrong | 46.15 |" in table.markdown()
-
-
-def test_ceilings(scores: Scores, write: Write) -> None:
-    assert list(diagnosed(scores).document["ceilings"].values()) == [1.0, 1.0, 7 / 13, 7 / 13]
-    many = [{"answer": "x", "provenance": provenance(page)} for page in range(10)]
-    gold = write("many", {"id": 1, "input": "", "output": many})
-    guess = write("one", {"id": 1, "output": [{"answer": "y", "provenance": provenance(3)}]})
-    assert list(diagnosed(score(guess, gold)).document["ceilings"].values()) == [1.0, 0.5, 1.0, 0.0]
-
-
 def test_comparison_of_a_system_with_itself_and_with_a_perfect_one(scores: Scores, gold: Path, write: Write) -> None:
     perfect = score(gold, gold)
     same, better = (
@@ -136,17 +120,17 @@ def test_the_score_table_shows_percentages_and_csv_all_digits(scores: Scores) ->
 
 def test_json_has_the_official_layout_and_names_deviations(gold: Path, guess: Path) -> None:
     page: Any = evaluate(guess, gold).to_dict()
-    assert list(page) == ["semantics", "deviations", "rank_keys", "downstream", "retrieval"]
+    assert list(page) == ["semantics", "deviations", "downstream", "retrieval"]
     assert (page["semantics"], page["deviations"]) == ("kilt-2664322", [])
     assert page["downstream"]["retrieval"] == {"Rprec": 7 / 13, "recall@5": 7 / 13}
     assert page["retrieval"]["precision@1"] == 7 / 13
     answers = [{"id": n, "output": [{"answer": "x"}]} for n in range(13)]
-    other = evaluate(answers, gold, missing="zero", rank_keys=["title"]).to_dict()
-    assert (other["deviations"], other["retrieval"]) == (["missing=zero", "rank_keys=title"], None)
+    other = evaluate(answers, gold, missing="zero").to_dict()
+    assert (other["deviations"], other["retrieval"]) == (["missing=zero"], None)
 
 
 def test_the_first_line_names_semantics_and_deviations(gold: Path, guess: Path) -> None:
     assert str(evaluate(guess, gold)).startswith(
         "semantics: kilt-2664322; deviations: none\n\n**scores, 13 queries**\n"
     )
-    assert evaluate(guess, gold, coupled=True).semantics == "semantics: kilt-2664322; deviations: coupled=yes"
+    assert evaluate(guess, gold, missing="zero").semantics == "semantics: kilt-2664322; deviations: missing=zero"

@@ -1,4 +1,4 @@
-"""Merging two systems' files and packaging a submission."""
+"""Packaging a submission."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ import pytest
 
 from kbq.errors import EvaluationError, KbqError
 from kbq.kilt.adapters import slot
-from kbq.kilt.submission import merge, submit
+from kbq.kilt.submission import submit
 from kbq.kilt.task import Task
 from kbq.storage.locks import writing_alone
 
@@ -18,38 +18,6 @@ Write: TypeAlias = Callable[..., Path]
 TREX = Task("trex", slot, "phrase", ("KILT-AC", "Accuracy"), "KILT-AC")
 NQ = Task("nq", slot, "phrase", ("KILT-EM",), "KILT-EM")
 FIVE = [{"wikipedia_id": str(page), "text": "long"} for page in range(5)]
-
-
-def test_merge_takes_answers_from_one_file_and_pages_from_the_other(write: Write, tmp_path: Path) -> None:
-    answers = write(
-        "a",
-        {"id": 1, "input": "i", "output": [{"answer": "é", "provenance": []}]},
-        {"id": 2, "output": [{"answer": "y"}]},
-    )
-    rankings = write(
-        "p",
-        {"id": "2", "output": [{"provenance": FIVE}]},
-        {"id": 1, "output": [{"provenance": FIVE[:1]}, {"answer": "z"}]},
-    )
-    assert merge(answers, rankings, tmp_path / "out") == 2
-    lines = [json.loads(line) for line in (tmp_path / "out").read_text("utf-8").splitlines()]
-    assert lines == [
-        {"id": 1, "input": "i", "output": [{"answer": "é", "provenance": FIVE[:1]}]},
-        {"id": 2, "output": [{"answer": "y", "provenance": FIVE}]},
-    ]
-
-
-def test_files_with_other_ids_are_not_merged(write: Write, tmp_path: Path) -> None:
-    answers = write("a", {"id": 1, "output": [{"answer": "x"}]}, {"id": 2, "output": []})
-    rankings = write("p", {"id": 3, "output": [{"provenance": []}]})
-    with pytest.raises(EvaluationError) as caught:
-        merge(answers, rankings, tmp_path / "out")
-    assert caught.value.problems == (
-        f"{answers}:2:2: has 0 outputs with answer, must have exactly one",
-        f"{rankings}: has no pages for the answer of id 1",
-        f"{answers}: has no answer for the pages of id 3",
-    )
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_submission_is_clean_complete_and_listed(write: Write, tmp_path: Path) -> None:

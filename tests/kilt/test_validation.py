@@ -1,4 +1,4 @@
-"""Validation and fixing of prediction files."""
+"""Validation and cleaning of prediction files."""
 
 import json
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pytest
 from kbq.errors import EvaluationError
 from kbq.kilt.checks import Expectations, expect
 from kbq.kilt.task import Task
-from kbq.kilt.validation import fix, validate
+from kbq.kilt.validation import clean, validate
 
 Write: TypeAlias = Callable[..., Path]
 FIVE = [{"wikipedia_id": str(page)} for page in range(5)]
@@ -152,7 +152,7 @@ def test_a_prediction_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> No
     assert "cannot be read" in finding.kind
 
 
-def test_fix_repairs_the_form_and_keeps_the_content(write: Write, tmp_path: Path) -> None:
+def test_cleaning_repairs_the_form_and_keeps_the_content(write: Write, tmp_path: Path) -> None:
     pages = [
         {"wikipedia_id": 7, "score": 1.0, "title": "e\u0301", "extra": 1, "text": "t"},
         {"wikipedia_id": " 8", "score": 2.0},
@@ -160,25 +160,25 @@ def test_fix_repairs_the_form_and_keeps_the_content(write: Write, tmp_path: Path
     records = [json.dumps(guess(number, "e\u0301", pages)) for number in (2, 1, 9)]
     path = write("guess", "\ufeff" + records[0], "", *records[1:])
     inputs = write("inputs", {"id": "1"}, {"id": 2}, {"id": 3})
-    assert fix(path, tmp_path / "fixed", inputs, keep_extras=False) == 2
+    assert clean(path, tmp_path / "fixed", inputs) == 2
     lines = [json.loads(line) for line in (tmp_path / "fixed").read_text("utf-8").splitlines()]
     fixed = [{"wikipedia_id": " 8", "score": 2.0}, {"wikipedia_id": "7", "title": "é", "score": 1.0}]
     assert lines == [{"id": n, "output": [{"answer": "é", "provenance": fixed}]} for n in (1, 2)]
 
 
-def test_fix_keeps_the_order_of_pages_whose_scores_are_no_numbers(write: Write, tmp_path: Path) -> None:
+def test_cleaning_keeps_the_order_of_pages_whose_scores_are_no_numbers(write: Write, tmp_path: Path) -> None:
     pages = [{"wikipedia_id": str(n), "score": score} for n, score in enumerate((float("nan"), 0.2, 0.9))]
-    fix(write("guess", guess(pages=pages)), tmp_path / "fixed", None, keep_extras=False)
+    clean(write("guess", guess(pages=pages)), tmp_path / "fixed")
     (line,) = (tmp_path / "fixed").read_text("utf-8").splitlines()
     fixed = [{"wikipedia_id": "0"}, *pages[1:]]
     assert json.loads(line)["output"][0]["provenance"] == fixed
 
 
-def test_fixing_twice_changes_nothing_more(write: Write, tmp_path: Path) -> None:
+def test_cleaning_twice_changes_nothing_more(write: Write, tmp_path: Path) -> None:
     path = write("guess", guess("1", "e\u0301"), guess("2", "\ud800"))
-    fix(path, path)
+    clean(path, path)
     once = path.read_bytes()
-    fix(path, path)
+    clean(path, path)
     assert path.read_bytes() == once
     assert validate(path).counts() == {}
 
@@ -186,5 +186,5 @@ def test_fixing_twice_changes_nothing_more(write: Write, tmp_path: Path) -> None
 def test_half_a_last_line_is_not_guessed(write: Write, tmp_path: Path) -> None:
     path = write("guess", guess(), '{"id": "2", "outp')
     with pytest.raises(EvaluationError, match=":2: is not JSON"):
-        fix(path, tmp_path / "fixed")
+        clean(path, tmp_path / "fixed")
     assert not (tmp_path / "fixed").exists()

@@ -209,14 +209,14 @@ def test_a_filled_table_and_its_claims_have_the_same_scores(
     (tmp_path / "gold.csv").write_text("name,r\nA,x\nB,x\n")
     by_claims = evaluate_table(claims, tmp_path / "gold.csv", "name")
     by_table = evaluate_table(tmp_path / "wide.csv", tmp_path / "gold.csv", "name", ["r"])
-    assert by_table.all == replace(by_claims.all, aurc=None, coverage_90=None)
+    assert by_table.all == replace(by_claims.all, coverage_90=None)
     assert (by_claims.all.precision, by_claims.all.recall, by_claims.all.f1) == (1.0, 0.5, 0.5)
-    assert (by_claims.all.aurc, by_claims.all.coverage_90) == (0.0, 1.0)  # the guess for B is right, but not accepted
+    assert by_claims.all.coverage_90 == 1.0  # the guess for B is right, but not accepted
     wrong = write_json_lines(
         "w.jsonl", claim | {"subject": "B", "probability": 0.95}, claim | {"value": "q", "sentence": "q"}
     )
     by_relation = evaluate_table(wrong, tmp_path / "gold.csv", "name").by_relation["r"]
-    assert (by_relation.aurc, by_relation.coverage_90) == (0.25, 0.5)  # risks 0 and 1/2
+    assert by_relation.coverage_90 == 0.5
     (tmp_path / "empty.csv").write_text("name,r\nA,\n")
     assert evaluate_table(tmp_path / "empty.csv", tmp_path / "gold.csv", "name").all.precision == 1.0
     with pytest.raises(EvaluationError, match=r"empty\.csv has no value to compare with: fill in some that are right"):
