@@ -17,8 +17,7 @@ from kbq.words.sparta_model import read_record_of
 
 KINDS = {  # of networks, by how the names of their classes end
     "ForQuestionAnswering": "reader",
-    "EncoderDecoderModel": "question generator",
-    "ForConditionalGeneration": "question generator",
+    "ForConditionalGeneration": "sequence-to-sequence model",
 }
 
 

@@ -59,7 +59,6 @@ SLOW = (
     "tests/test_packaging.py",
     "tests/test_power_cuts.py",
     "tests/test_sample_kb.py::test_what_a_killed_first_use_left",
-    "tests/augmentation/test_generator_training.py",
     "tests/dump/test_building.py::test_an_index_may_be_replaced_while_it_is_opened",
     "tests/dump/test_changes.py::test_indexes_leave_deleted_pages_out",
     "tests/dump/test_merging.py::test_indexes_of_shards_come_along",

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -675,22 +675,26 @@ def test_encoders_learn_from_a_reader(
     assert len(list((tmp_path / "cache" / "reader").iterdir())) == 1
 
 
-def test_questions_are_learned_and_asked(
-    run: Run, examples_file: Path, checkpoint: Path, write_json_lines: Callable[..., Path], tmp_path: Path
+def test_questions_are_asked_by_any_generator(
+    run: Run, make_tokenizer: Callable[..., Any], write_json_lines: Callable[..., Path], tmp_path: Path
 ) -> None:
-    options = (examples_file, "--init", checkpoint, "--epochs", 1, "--batch-tokens", 200)
-    trained = run("train", "generator", *options, "--out", tmp_path / "generator")
-    assert (trained.status, trained.err) == (0, "")
-    assert trained.out.splitlines()[0].endswith(" steps over 11 passages with 22 questions")
-    assert trained.out.splitlines()[1].startswith("perplexity ")
-    (outcome,) = run("train", "generator", *options, "--out", tmp_path / "again", "--json").documents
-    assert (outcome["passages"], outcome["queries"], outcome["dev_queries"]) == (11, 22, 2)
-    assert run("train", "reader", *options, "--out", tmp_path / "reader").status == 0
+    import transformers
+
+    tokenizer = make_tokenizer(eos_token="[SEP]")
+    ids = {"pad_token_id": tokenizer.pad_token_id, "decoder_start_token_id": 0, "bos_token_id": 0}
+    ids |= {"eos_token_id": tokenizer.eos_token_id, "forced_eos_token_id": tokenizer.eos_token_id}
+    config = transformers.BartConfig(
+        vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=32,
+        decoder_ffn_dim=32, encoder_attention_heads=2, decoder_attention_heads=2, **ids,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    transformers.BartForConditionalGeneration(config).save_pretrained(tmp_path / "generator")
+    tokenizer.save_pretrained(tmp_path / "generator")
     page = {"id": "1", "title": "Marie", "paragraphs": ["Marie Curie was born in Paris in 1867."]}
     corpus = write_json_lines("corpus.jsonl", page)
-    asked = ("augment", corpus, "--generator", tmp_path / "generator", "--reader", tmp_path / "reader", "--out")
+    asked = ("augment", corpus, "--generator", tmp_path / "generator", "--reader", "default", "--out")
     made = run(*asked, tmp_path / "made.jsonl", "--json")
-    assert (made.status, made.err) == (0, "")
+    assert made.status == 0
     assert (made.documents[0]["paragraphs"], made.documents[0]["asked"]) == (1, 3)
 
 
@@ -862,7 +866,7 @@ def test_ctrl_c_says_that_nothing_is_lost(run: Run, monkeypatch: pytest.MonkeyPa
         ("index", "sparta", "kb", "model", "--queries", "file"),
         ("index", "sparta", "kb", "model", "--terms", "0"),
         ("merge-kb", "new"),
-        ("train", "generator", "file", "--out", "new", "--init", "model", "--weights", "int8"),
+        ("train", "reader", "file", "--out", "new", "--init", "model", "--weights", "int8"),
         ("train", "encoders", "file", "--out", "new", "--init", "model", "--temperature", "2"),
         ("train", "sparta", "file", "--out", "new", "--init", "model", "--dev", "file"),
         ("train", "encoders", "file", "--out", "new", "--init", "model", "--marked"),

@@ -2,39 +2,36 @@
 
 Either questions are generated for the mentions of each paragraph and kept if a reader answers them with the mention
 (arXiv 2012.12624, section 4.1), or triples become slot queries: on the paragraphs of a corpus that state them, or on
-those that a search in a knowledge base finds. `OUT.partial` holds a line for every paragraph that is done, so that a
-killed run resumes; its first line describes the run.
+those that a search in a knowledge base finds.
 """
 
-import json
 import random
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
 
 from kbq.answers import Backend, CorpusFormat
 from kbq.augmentation.mentions import FindMentions, entity_finder
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
-from kbq.dump.manifest import MANIFEST, is_knowledge_base
-from kbq.errors import KbqError, TrainingError
+from kbq.dump.manifest import is_knowledge_base
+from kbq.errors import ModelError, TrainingError
 from kbq.kilt.records import Gold
-from kbq.model.model_folder import local_folder
+from kbq.model.backbone import hugging_face, reading
+from kbq.model.devices import autocast, choose_device
 from kbq.reading.reader import Reader
 from kbq.search.search import BATCH
-from kbq.storage.files import digest_of
 from kbq.storage.folders import make_folders
-from kbq.storage.locks import writing_alone
 from kbq.storage.records import Summed, json_line
-from kbq.storage.writing import open_to_grow, remove_file, replacing, whole_lines, writing_to
+from kbq.storage.writing import replacing, writing_to
 from kbq.text.answer_scores import normalise
 from kbq.text.markers import content_start
 from kbq.text.sentences import whole_words
-from kbq.training.generator import PROMPT, Generator, Marked
 from kbq.training.reader import read_answers
 from kbq.tuning.triples import pages_of, read_triples, subject_of
 
@@ -42,6 +39,10 @@ if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase
 
 AT_A_TIME = 8  # paragraphs
+PROMPT = "generate question: {before}<hl> {answer} <hl>{after}"  # most published checkpoints were trained with it
+AROUND = 700  # characters that a checkpoint reads on each side of the answer
+MAX_PROMPT = 512  # tokens of a prompt, where the checkpoint sets no limit
+LONGEST = 48  # tokens of a question
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +78,12 @@ def augment(
     device: str = "auto",
     report: Callable[[int, int], None] = lambda paragraphs, questions: None,
 ) -> AugmentationOutcome:
-    """Write examples, either with a generator and a reader, or from triples. A killed run resumes.
+    """Write examples, either with a generator and a reader, or from triples.
 
     Args:
         corpus: a file or folder; with triples, also the folder of a knowledge base.
         out: a new file.
-        generator: a sequence-to-sequence checkpoint: hub name or folder.
+        generator: a sequence-to-sequence checkpoint of transformers: hub name or folder.
         reader: a question-answering checkpoint, or `default`.
         triples: KILT lines, or a table; see `read_triples`.
         entities: what is asked for: `written` (names and numbers), or the entities of a spaCy pipeline, by its name.
@@ -94,83 +95,136 @@ def augment(
         report: called with the number of paragraphs read, and of questions kept.
 
     Raises:
-        TrainingError: `out` exists or cannot be written, or a run with another corpus or options was stopped there.
+        TrainingError: `out` exists or cannot be written.
         KbqError: corpus, triples, generator or reader cannot be used.
     """
-    corpus, out = str(corpus), Path(out)
-    _refuse_existing(out)
-    partial = out.with_name(f"{out.name}.partial")
-    options: list[str | int] = [format, entities, prompt, beams, each, depth, backend, seed]
-    description = _description(corpus, generator, reader, None if triples is None else Path(triples), options)
-    networks = None
+    corpus, out, done = str(corpus), Path(out), AugmentationOutcome()
+    if out.exists():
+        raise TrainingError(f"{out} already exists: choose another file for --out")
     if triples is None:
         mentions = _some_mentions(entity_finder(entities), each, seed)
-        networks = Generator.open(generator, prompt, beams, device), Reader.open(reader, device), mentions
-        paragraphs = _texts(corpus, format)
+        networks = Generator.open(generator, prompt, beams, device), Reader.open(reader, device)
+        lines = _generated(_texts(corpus, format), *networks, mentions)
     else:
-        paragraphs = _stating(corpus, format, read_triples(Path(triples)), depth, backend, device)
-    with writing_to(out, TrainingError, goes_on=True):
+        stating = _stating(corpus, format, read_triples(Path(triples)), depth, backend, device)
+        lines = (_line(title, text, questions, len(questions)) for title, text, questions in stating)
+    with writing_to(out, TrainingError, "choose another name"):
         make_folders(out.parent)
-        with open_to_grow(partial) as file, writing_alone(partial):
-            _refuse_existing(out)  # another process may have finished since
-            done = _resumed(file, description, partial)
-            try:
-                rest = islice(paragraphs, done.paragraphs, None)
-                while part := list(islice(rest, AT_A_TIME)):
-                    for line in _generated(part, *networks) if networks else (_line(*one) for one in part):
-                        _write(file, line)
-                        done += _counts(line)
-                    file.flush()
+        with replacing(out) as finished, finished.open("w", encoding="utf-8") as target:
+            for number, line in enumerate(lines, 1):
+                kept = len(line["questions"])
+                done += AugmentationOutcome(1, line.pop("asked"), kept, int(kept > 0))
+                if kept:
+                    target.write(f"{json_line(line)}\n")
+                if number % AT_A_TIME == 0:
                     report(done.paragraphs, done.kept)
-            except KbqError:
-                if len(list(islice(_lines(file), 2))) < 2:  # it holds its header alone: a wrong corpus, say
-                    remove_file(partial)
-                raise
-            with replacing(out) as finished, finished.open("wb") as target:
-                for line in islice(_lines(file), 1, None):
-                    if line["questions"]:
-                        _write(target, line)
-            remove_file(partial)
     return done
 
 
-def _refuse_existing(out: Path) -> None:
-    if out.exists():
-        raise TrainingError(f"{out} already exists: choose another file for --out")
-
-
-def _counts(line: Line) -> AugmentationOutcome:
-    """Return what one paragraph adds to the outcome."""
-    kept = len(line["questions"])
-    return AugmentationOutcome(1, line["asked"], kept, int(kept > 0))
-
-
-def _line(title: str, text: str, questions: list[Question], asked: int | None = None) -> Line:
-    asked = len(questions) if asked is None else asked
+def _line(title: str, text: str, questions: list[Question], asked: int) -> Line:
     return {"title": title, "context": text, "asked": asked, "questions": questions}
 
 
 # Questions that are generated
 
 
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """An answer, and the text before and after it."""
+
+    before: str
+    answer: str
+    after: str
+    title: str = ""
+
+
+class Generator:
+    """A sequence-to-sequence checkpoint of transformers that writes questions, always the most likely one."""
+
+    def __init__(self, network: Any, tokenizer: Any, prompt: str = PROMPT, beams: int = 1) -> None:
+        self.network = network
+        self.tokenizer = tokenizer
+        self.prompt = prompt
+        self.beams = beams
+        self.length = int(getattr(network.config, "max_position_embeddings", MAX_PROMPT))
+
+    @classmethod
+    def open(cls, source: str, prompt: str = PROMPT, beams: int = 1, device: str = "auto") -> Self:
+        """Open a checkpoint: hub name or folder.
+
+        Args:
+            prompt: what it reads, with {answer}, and any of {before}, {after}, {title}.
+
+        Raises:
+            ModelError: there is no such checkpoint.
+            TrainingError: the prompt has no {answer}, or another name.
+        """
+        try:
+            filled = prompt.format(before="", answer="the answer", after="", title="")
+        except (KeyError, IndexError, ValueError) as error:
+            raise TrainingError(
+                f"--prompt {prompt!r} has {error}: write {{before}}, {{answer}}, {{after}}, {{title}}"
+            ) from None
+        if "the answer" not in filled:
+            raise TrainingError(f"--prompt {prompt!r} does not hold {{answer}}")
+        library = hugging_face()
+        with reading(source, "is not a sequence-to-sequence checkpoint that transformers can read"):
+            network, facts = library.AutoModelForSeq2SeqLM.from_pretrained(
+                source, trust_remote_code=False, weights_only=True, output_loading_info=True
+            )
+            tokenizer = library.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        if facts["missing_keys"]:
+            raise ModelError(f"{source} lacks weights, the first is {min(facts['missing_keys'])}: fetch it again")
+        return cls(network.eval().to(choose_device(device)), tokenizer, prompt, beams)
+
+    @torch.inference_mode()
+    def questions(self, marked: Sequence[Marked]) -> list[str]:
+        """Write a question for each answer, in one batch."""
+        if not marked:
+            return []
+        texts = [self._prompt(mention) for mention in marked]
+        inputs = self.tokenizer(
+            texts,
+            truncation=True,
+            max_length=self.length,
+            padding=True,
+            return_token_type_ids=False,
+            return_tensors="pt",
+        )
+        with autocast(self.network.device):
+            generated = self.network.generate(
+                **inputs.to(self.network.device), max_new_tokens=LONGEST, num_beams=self.beams, do_sample=False
+            )
+        return [" ".join(text.split()) for text in self.tokenizer.batch_decode(generated, skip_special_tokens=True)]
+
+    def _prompt(self, mention: Marked) -> str:
+        before, after = mention.before, mention.after
+        if len(before) > AROUND:  # a word that is cut is left out
+            before = before[-AROUND:].partition(" ")[2]
+        if len(after) > AROUND:
+            after = after[:AROUND].rpartition(" ")[0]
+        return self.prompt.format(before=before, answer=mention.answer, after=after, title=mention.title)
+
+
 def _generated(
-    part: Sequence[Paragraph], generator: Generator, reader: Reader, mentions: FindMentions
+    paragraphs: Iterator[Paragraph], generator: Generator, reader: Reader, mentions: FindMentions
 ) -> Iterator[Line]:
-    """Generate questions for the mentions of some paragraphs, and keep those that the reader answers likewise."""
-    marked: list[tuple[int, int, Marked]] = []  # place in the part, first character, mention
-    for place, (title, text, _) in enumerate(part):
-        for start, end in mentions(text):
-            marked.append((place, start, Marked(text[:start], text[start:end], text[end:], title)))
-    questions = generator.questions([mention for *_, mention in marked])
-    texts = [mention.before + mention.answer + mention.after for *_, mention in marked]
-    answers = read_answers(reader, list(zip(questions, texts, strict=True)))
-    kept: list[list[Question]] = [[] for _ in part]
-    for (place, start, mention), question, answer in zip(marked, questions, answers, strict=True):
-        if answer is not None and normalise(answer) == normalise(mention.answer) != "":
-            places = [{"text": mention.answer, "answer_start": start}]
-            kept[place].append({"question": question, "answers": places})
-    counts = Counter(place for place, *_ in marked)
-    return (_line(title, text, kept[place], counts[place]) for place, (title, text, _) in enumerate(part))
+    """Generate questions for the mentions of each paragraph, and keep those that the reader answers likewise."""
+    while part := list(islice(paragraphs, AT_A_TIME)):
+        marked: list[tuple[int, int, Marked]] = []  # place in the part, first character, mention
+        for place, (title, text, _) in enumerate(part):
+            for start, end in mentions(text):
+                marked.append((place, start, Marked(text[:start], text[start:end], text[end:], title)))
+        questions = generator.questions([mention for *_, mention in marked])
+        texts = [mention.before + mention.answer + mention.after for *_, mention in marked]
+        answers = read_answers(reader, list(zip(questions, texts, strict=True)))
+        kept: list[list[Question]] = [[] for _ in part]
+        for (place, start, mention), question, answer in zip(marked, questions, answers, strict=True):
+            if answer is not None and normalise(answer) == normalise(mention.answer) != "":
+                places = [{"text": mention.answer, "answer_start": start}]
+                kept[place].append({"question": question, "answers": places})
+        counts = Counter(place for place, *_ in marked)
+        yield from (_line(title, text, kept[place], counts[place]) for place, (title, text, _) in enumerate(part))
 
 
 def _some_mentions(find: FindMentions, each: int, seed: int) -> FindMentions:
@@ -254,47 +308,3 @@ def _answers(gold: Gold, text: str) -> list[dict[str, object]]:
         (start, start + len(answer)): answer for answer in sorted(gold.answers) for start in whole_words(text, answer)
     }
     return [{"text": answer, "answer_start": start} for (start, _), answer in sorted(spans.items())]
-
-
-# The file of a run
-
-
-def _description(corpus: str, generator: str, reader: str, triples: Path | None, options: Sequence[str | int]) -> Line:
-    """Return everything that decides which examples are made."""
-    pages = Path(corpus) / MANIFEST if is_knowledge_base(Path(corpus)) else Path(corpus)
-    sources = [pages, triples, *map(local_folder, filter(None, (generator, reader)))]
-    return {
-        "corpus": Path(corpus).name,
-        "digests": [digest_of(path) for path in sources if path is not None and path.exists()],
-        "began": time.time() if corpus == "-" else 0,  # a pipe may bring another text every time
-        "generator": Path(generator).name,
-        "reader": Path(reader).name,
-        "options": list(options),
-    }
-
-
-def _resumed(file: BinaryIO, description: Line, path: Path) -> AugmentationOutcome:
-    """Return the counts of a killed run; a half-written last line is cut off.
-
-    Raises TrainingError if the file is from another run.
-    """
-    lines = _lines(file)
-    try:
-        first = next(lines, None)
-        if first is not None and first != description:
-            raise TrainingError(f"{path} is from a run with another corpus or other options: delete it to start again")
-        done = sum(map(_counts, lines), AugmentationOutcome())
-    except (ValueError, KeyError, TypeError) as error:
-        raise TrainingError(f"{path} was not made by kbq augment, or is damaged ({error}): delete it") from None
-    if first is None:
-        _write(file, description)
-    return done
-
-
-def _lines(file: BinaryIO) -> Iterator[Line]:
-    """Yield the whole lines of a file, from its beginning; its position is then after the last one."""
-    return map(json.loads, whole_lines(file))
-
-
-def _write(file: BinaryIO, line: Line) -> None:
-    file.write(json_line(line).encode() + b"\n")

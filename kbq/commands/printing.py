@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from kbq.description import IndexFacts
     from kbq.kilt.error_kinds import ErrorCase
     from kbq.training.encoders import TrainingOutcome
-    from kbq.training.generator import GeneratorOutcome
     from kbq.training.reader import ReaderOutcome
     from kbq.training.sparta import SpartaOutcome
     from kbq.tuning.calibrate import CalibrationOutcome
@@ -150,12 +149,6 @@ def reader_lines(out: Path, outcome: ReaderOutcome) -> list[str]:
     return [_steps(out, outcome), f"reading, passage given    {scores}", *_left_out(outcome)]
 
 
-def generator_lines(out: Path, outcome: GeneratorOutcome) -> list[str]:
-    """Say what `kbq train generator` made."""
-    score = f"{outcome.perplexity:.1f}  ({outcome.dev_queries:,} questions)"
-    return [_steps(out, outcome, "questions"), f"perplexity                {score}", *_left_out(outcome)]
-
-
 def sparta_lines(out: Path, outcome: SpartaOutcome) -> list[str]:
     """Say what `kbq train sparta` made."""
     left_out = f"{outcome.left_out:,} left out: their answer is not within a sentence"
@@ -211,8 +204,8 @@ def calibration_lines(outcome: CalibrationOutcome) -> list[str]:
     ]
 
 
-def _steps(out: Path, outcome: Any, unit: str = "queries") -> str:
-    return f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} {unit}"
+def _steps(out: Path, outcome: Any) -> str:
+    return f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries"
 
 
 def _left_out(outcome: Any) -> list[str]:

@@ -14,14 +14,14 @@ from kbq.commands.application import Commands
 from kbq.commands.options import TEACH, Device, Json, TunedModel, fields_of, option_of, output_path, refuse_given, takes
 from kbq.commands.progress import Bar
 from kbq.commands.terminal import note, tell, typed_command
-from kbq.training.settings import GeneratorSettings, ReaderSettings, RunSettings, TrainingSettings
+from kbq.training.settings import ReaderSettings, RunSettings, TrainingSettings
 from kbq.tuning.settings import FinetuningSettings
 
 A_READER = "`default`, or a question-answering checkpoint (folder or hub name)"
 RANKING = ("backend", *RankWords.__annotations__)  # options of a search that calibrating has, too
 app = typer.Typer()
 FINETUNING, SEARCH = FinetuningSettings(), SearchOptions()
-ENCODERS, READER, GENERATOR, SPARTA = TrainingSettings(), ReaderSettings(), GeneratorSettings(), RunSettings()
+ENCODERS, READER, SPARTA = TrainingSettings(), ReaderSettings(), RunSettings()
 train = typer.Typer(
     cls=Commands, help="Train networks on reading comprehension. A killed run resumes.", no_args_is_help=True
 )
@@ -175,23 +175,6 @@ def reader(
 
 
 @train.command()
-@takes(GeneratorSettings)
-@takes(Training)
-def generator(
-    training: Training,
-    init: Annotated[
-        str,
-        typer.Option(help="What to start from: a BERT-like encoder, a kbq model or a sequence-to-sequence checkpoint."),
-    ],
-    settings: GeneratorSettings = GENERATOR,
-) -> None:
-    """Train a generator, which writes questions for `kbq augment`."""
-    from kbq.training.generator import train_generator
-
-    _train(train_generator, printing.generator_lines, training, init, settings, dev=training.dev)
-
-
-@train.command()
 @takes(RunSettings)
 @takes(Training, without=("dev",))
 def sparta(
@@ -233,7 +216,9 @@ def augment(
         str, typer.Argument(help="A file or folder or, with --triples, a knowledge base to search for each triple.")
     ],
     out: Annotated[Path, typer.Option(callback=output_path, help="File of the new examples, for `kbq train`.")],
-    generator: Annotated[str, typer.Option(help="A sequence-to-sequence checkpoint, to write questions.")] = "",
+    generator: Annotated[
+        str, typer.Option(help="A sequence-to-sequence checkpoint (folder or hub name), to write questions.")
+    ] = "",
     reader: Annotated[str, typer.Option(help=f"Drop questions that this answers differently: {A_READER}.")] = "",
     triples: Annotated[
         Path | None, typer.Option(help="Instead, make slot queries of triples, as for `kbq finetune`.")
@@ -253,7 +238,7 @@ def augment(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Make training examples from a corpus: generated questions, or slot queries. A killed run resumes."""
+    """Make training examples from a corpus: generated questions, or slot queries."""
     from kbq.dump.manifest import is_knowledge_base
 
     if triples is None:
@@ -267,13 +252,12 @@ def augment(
         else:
             refuse_given(context, f"with {corpus}, which is not a knowledge base", ("depth", "backend", "device"))
     from kbq.augmentation import augment as augmentation
-    from kbq.training.generator import PROMPT
 
     with Bar(f"reading {corpus}", is_counted=False) as bar:
         outcome = augmentation.augment(
             corpus, out, format=format, generator=generator, reader=reader, triples=triples, entities=entities,
-            prompt=prompt or PROMPT, beams=beams, each=each, depth=depth, backend=backend, seed=seed, device=device,
-            report=bar.questions,
+            prompt=prompt or augmentation.PROMPT, beams=beams, each=each, depth=depth, backend=backend, seed=seed,
+            device=device, report=bar.questions,
         )  # fmt: skip
     tell(
         dataclasses.asdict(outcome) | {"out": str(out)},

@@ -2,7 +2,7 @@
 
 kbq.json      of models, and of query encoders that were tuned
 sparta.json   of SPARTA models
-seal.json     of readers and question generators, which are checkpoints of transformers otherwise
+seal.json     of readers, which are checkpoints of transformers otherwise
 """
 
 import dataclasses

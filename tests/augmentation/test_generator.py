@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from kbq.augmentation.augment import AROUND, Generator, Marked
 from kbq.errors import ModelError, TrainingError
-from kbq.training.generator import AROUND, Generator, Marked
 
 from .conftest import QUESTION
 
@@ -24,7 +24,7 @@ def test_nothing_is_asked_for_nothing(generator: Path) -> None:
 def test_long_contexts_are_cut_at_words(generator: Path) -> None:
     made = Generator.open(str(generator), "{title}|{before}|{answer}|{after}", device="cpu")
     words = "city " * 400
-    title, before, answer, after = made._read(Marked(words, "Zug", f" {words}", "T")).split("|")
+    title, before, answer, after = made._prompt(Marked(words, "Zug", f" {words}", "T")).split("|")
     assert (title, answer) == ("T", "Zug")
     for text in (before, after):
         assert AROUND - 10 < len(text) <= AROUND

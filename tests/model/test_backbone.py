@@ -20,7 +20,6 @@ from kbq.model.backbone import empty_backbone, hugging_face, load_tokenizer, pre
 from kbq.model.bert import Bert
 from kbq.model.model import Model
 from kbq.reading.reader import Reader
-from kbq.training.generator import new_generator
 from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
 
@@ -113,7 +112,6 @@ def test_every_training_starts_from_a_models_weights(
     folder, model = str(tmp_path / "m"), Model.open(tmp_path / "m", "cpu")
     assert same(pretrained_backbone(folder), model)
     assert same(Reader.new(folder, "cpu").network, model)
-    assert same(new_generator(folder, "cpu").network.encoder, model)
     sparta = SpartaModel.new(folder, SpartaConfig())
     assert same(sparta.network.backbone, model)
     sparta.save(tmp_path / "s")

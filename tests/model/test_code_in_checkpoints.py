@@ -15,13 +15,13 @@ import torch
 import transformers
 
 import kbq
+from kbq.augmentation.augment import Generator
 from kbq.corpus.pages import Page
 from kbq.errors import ModelError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.model_folder import ModelConfig, read_config, write_config
 from kbq.reading.reader import Reader
-from kbq.training.generator import Generator, generator_to_train
 from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
 PACKAGE = Path(kbq.__file__).parent
@@ -165,18 +165,17 @@ READERS: dict[str, Callable[[str], object]] = {
     "reader": lambda folder: Reader.open(folder, "cpu"),
     "new reader": lambda folder: Reader.new(folder, "cpu"),
     "generator": Generator.open,
-    "new generator": generator_to_train,
     "new sparta": lambda folder: SpartaModel.new(folder, SpartaConfig()),
 }
-NEW = {"new model", "new reader", "new generator", "new sparta"}
+NEW = {"new model", "new reader", "new sparta"}
 
 
 @pytest.mark.parametrize(
     ("spoil", "sentence", "refused_for_it"),
     [
         (own_classes, NEEDS_CODE, NEW | {"reader", "generator"}),
-        (own_tokenizer, NEEDS_CODE, {"new model", "new generator"}),
-        (own_part, NEEDS_CODE, {"generator", "new generator"}),
+        (own_tokenizer, NEEDS_CODE, {"new model"}),
+        (own_part, NEEDS_CODE, {"generator"}),
         (pickled, MORE_THAN_TENSORS, NEW | {"reader"}),
         (zipped_pickle, MORE_THAN_TENSORS, NEW | {"reader"}),
     ],

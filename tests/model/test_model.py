@@ -37,7 +37,6 @@ from kbq.model.windows import WindowShape, tokenize, windows
 from kbq.reading.reader import Reader
 from kbq.storage.records import write_record
 from kbq.storage.seals import FileSeal, seal_folder
-from kbq.training.generator import Generator, new_generator
 from kbq.words.sparta_model import SpartaConfig, SpartaModel
 
 TEXT = "Marie Curie was born in Warsaw, the city of the river Vistula."
@@ -609,7 +608,6 @@ def model_kinds(folder: Path, new_model: Callable[..., Model], checkpoint: Path)
     Model.open(folder / "model", "cpu").save_query_encoder(folder / "query encoder", {})
     SpartaModel.new(str(checkpoint), SpartaConfig()).save(folder / "sparta")
     Reader.new(str(checkpoint), "cpu").save(folder / "reader")
-    new_generator(str(checkpoint), "cpu").save(folder / "generator")
     return {path.name: path for path in folder.iterdir()}
 
 
@@ -617,7 +615,7 @@ def test_every_kind_of_model_tells_what_is_damaged(
     new_model: Callable[..., Model], checkpoint: Path, tmp_path: Path
 ) -> None:
     kinds = model_kinds(tmp_path, new_model, checkpoint)
-    assert sorted(kinds) == ["generator", "model", "query encoder", "reader", "sparta"]
+    assert sorted(kinds) == ["model", "query encoder", "reader", "sparta"]
     for folder in kinds.values():
         read: list[int] = []
         assert is_model(folder)
@@ -645,7 +643,6 @@ def test_a_damaged_network_is_refused_wherever_it_is_read(
     opened: list[tuple[str, Callable[[str], object]]] = [
         ("reader", lambda folder: Reader.open(folder, "cpu")),
         ("reader", lambda folder: Reader.new(folder, "cpu")),
-        ("generator", Generator.open),
         ("sparta", lambda folder: SpartaModel.open(Path(folder), "cpu")),
         ("sparta", pretrained_backbone),
         ("model", pretrained_backbone),
