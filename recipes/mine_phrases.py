@@ -4,21 +4,135 @@
 
 QUERIES are KILT lines, or tables of triples; where no answer is given, nothing is right. OUT is what
 recipes/teach_second_look.py reads. The 20 best phrases are kept, in the order of the search: without reranking.
+
+A line of OUT is `{"query", "answers", "pages", "paragraphs": [{"page_id", "title", "number", "text"}], "phrases":
+[[paragraph, start, end, score]]}`: each phrase is in one of the paragraphs above it, counted from 0, the best first.
+Source: arXiv 2010.10757 (a second model learns from the mistakes of the first).
 """
 
 import argparse
 import json
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
-from kbq.errors import KbqError
+from kbq.answers import Answer
+from kbq.errors import KbqError, TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
+from kbq.storage.lines import read_json_lines
+from kbq.storage.records import as_record
 from kbq.storage.writing import writing_to
-from kbq.training.mined_queries import MinedQuery, as_line
+from kbq.training.examples import Files, as_paths
+from kbq.tuning.calibrate import without_evidence
+from kbq.tuning.reranker import Label, labels_of
 from kbq.tuning.triples import pages_of, read_triples
 
 PHRASES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class MinedQuery:
+    """A query, its right answers, and the phrases that a search found, best first."""
+
+    text: str
+    answers: tuple[str, ...]  # none: nothing is right
+    pages: tuple[str, ...]  # ids or titles of the pages where an answer is right; none: it is right anywhere
+    phrases: tuple[Answer, ...]
+
+    def is_on_page(self, phrase: Answer) -> bool:
+        """Whether an answer would be right at the place of this phrase."""
+        return not self.pages or phrase.page_id in self.pages or phrase.title in self.pages
+
+    def label(self, phrase: Answer) -> Label:
+        """Say how right a phrase is."""
+        return labels_of([phrase], self.answers, self.pages)[0]
+
+    def with_pages_hidden(self) -> Self:
+        """Return the query without the phrases of its pages, so that none is right; unless there are no others."""
+        others = tuple(phrase for phrase in self.phrases if not self.is_on_page(phrase))
+        return replace(self, phrases=others or self.phrases)
+
+    def with_evidence_removed(self) -> Self:
+        """Return the query as if no sentence held an answer; where nothing would be left, hide its pages."""
+        phrases = tuple(without_evidence(self.phrases, self.answers))
+        return replace(self, phrases=phrases) if phrases else self.with_pages_hidden()
+
+    def with_few_phrases(self, most: int) -> Self:
+        """Return the query with its best phrases; if none is right, the last gives way to the first right one."""
+        best, others = self.phrases[:most], self.phrases[most:]
+        right = [phrase for phrase in others if self.label(phrase) == "right"]
+        if right and all(self.label(phrase) != "right" for phrase in best):
+            best = (*best[:-1], right[0])
+        return replace(self, phrases=best)
+
+
+@dataclass(frozen=True, slots=True)
+class _Paragraph:
+    page_id: str
+    title: str
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    query: str
+    answers: tuple[str, ...]
+    pages: tuple[str, ...]
+    paragraphs: tuple[_Paragraph, ...]
+    phrases: tuple[tuple[int, int, int, float], ...]
+
+
+def as_line(query: MinedQuery) -> dict[str, object]:
+    """Return the JSON object of a line."""
+    paragraphs = {phrase.place[:2]: phrase for phrase in query.phrases}
+    numbers = {place: number for number, place in enumerate(paragraphs)}
+    return {
+        "query": query.text,
+        "answers": query.answers,
+        "pages": query.pages,
+        "paragraphs": [
+            {"page_id": one.page_id, "title": one.title, "number": one.paragraph, "text": one.context}
+            for one in paragraphs.values()
+        ],
+        "phrases": [(numbers[one.place[:2]], one.start, one.end, one.score) for one in query.phrases],
+    }
+
+
+def read_mined(files: Files) -> Iterator[MinedQuery]:
+    """Yield the queries of all files; equal texts of paragraphs take memory once.
+
+    Raises TrainingError if a file cannot be read, or a line is not such an object.
+    """
+    texts: dict[str, str] = {}
+    for path in as_paths(files):
+        for number, fields in read_json_lines(str(path), TrainingError):
+            try:
+                yield _query(as_record(fields, _Line), texts)
+            except ValueError as error:
+                raise TrainingError(
+                    f"{path}:{number}: is not a query with phrases ({error}): write them with recipes/mine_phrases.py"
+                ) from None
+
+
+def _query(line: _Line, texts: dict[str, str]) -> MinedQuery:
+    phrases: list[Answer] = []
+    for number, start, end, score in line.phrases:
+        if not 0 <= number < len(line.paragraphs):
+            raise ValueError(f"a phrase is in paragraph {number} of {len(line.paragraphs)}")
+        paragraph = line.paragraphs[number]
+        text = texts.setdefault(paragraph.text, paragraph.text)
+        if not 0 <= start < end <= len(text):
+            raise ValueError(f"a phrase has characters {start} to {end} of {len(text)}")
+        answer = text[start:end], score, paragraph.page_id, paragraph.title, paragraph.number, start, end, text
+        phrases.append(Answer(*answer, unit=(start, end)))
+    return MinedQuery(line.query, line.answers, line.pages, tuple(phrases))
+
+
+# Mining
 
 
 def main() -> None:

@@ -57,7 +57,7 @@ def unknown(named: str, shown: str) -> list[str]:
 
 def passages() -> list[tuple[str, str, str]]:
     found = [
-        (page.name, *one.group("named", "shown")) for page in PAGES for one in PASSAGE.finditer(page.read_text("utf-8"))
+        (page.name, one["named"], one["shown"]) for page in PAGES for one in PASSAGE.finditer(page.read_text("utf-8"))
     ]
     assert len(found) > 40
     return found

@@ -1,6 +1,6 @@
 """Engine: trains networks in place, step by step, with checkpoints from which a killed run resumes.
 
-Phrase and query encoders, reader, reranker, SPARTA and query-side fine-tuning share it: each adds its
+Phrase and query encoders, reader, SPARTA and query-side fine-tuning share it: each adds its
 examples and its losses.
 """
 

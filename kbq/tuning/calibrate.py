@@ -8,7 +8,7 @@ that were left out when they were predicted.
 
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from kbq.storage.progress import unheard
 from kbq.storage.writing import writing_to
 from kbq.text.answer_scores import normalise
 from kbq.text.letters import clean_text
-from kbq.training.mined_queries import without_evidence
+from kbq.text.sentences import sentence_bounds, whole_words
 from kbq.training.output_folder import versions
 from kbq.tuning.labels import TunableKb
 from kbq.tuning.triples import pages_of, read_triples
@@ -226,3 +226,44 @@ def _scores(chances: Doubles, right: Bools) -> dict[str, Any]:
         "coverage_90": coverage_at(chances, right, 0.9).share,
         "thresholds": {str(precision): promised_threshold(chances, right, precision) for precision in PRECISIONS},
     }
+
+
+# Texts that discuss a subject, and are silent
+
+
+def without_evidence(phrases: Sequence[Answer], answers: Sequence[str]) -> Iterator[Answer]:
+    """Yield the phrases that stand in no sentence with an answer, in paragraphs without these sentences.
+
+    So pages discuss a subject and are silent, and any query becomes one that is not answered. Source: arXiv 1806.03822
+    (questions that a paragraph seems to answer, and does not).
+    """
+    texts = {phrase.place[:2]: phrase.context for phrase in phrases}
+    rests = {place: without_sentences(text, answers) for place, text in texts.items()}
+    for phrase in phrases:
+        if left := _moved(phrase, *rests[phrase.place[:2]]):
+            yield left
+
+
+def without_sentences(text: str, answers: Sequence[str]) -> tuple[str, list[tuple[int, int, int]]]:
+    """Remove sentences that hold an answer; return the rest, with the characters kept: [start, end) and new start.
+
+    >>> without_sentences("Ada was a poet. She died in 1852. Her father was Byron.", ["1852"])
+    ('Ada was a poet. Her father was Byron.', [(0, 16, 0), (34, 55, 16)])
+    """
+    found = [start for answer in answers if answer.strip() for start in whole_words(text, answer, in_any_case=True)]
+    bounds = sentence_bounds(text)
+    kept, rest = [], ""
+    for (start, _), stop in zip(bounds, [*(start for start, _ in bounds[1:]), len(text)], strict=True):
+        if not any(start <= place < stop for place in found):
+            kept.append((start, stop, len(rest)))
+            rest += text[start:stop]
+    return rest, kept
+
+
+def _moved(phrase: Answer, rest: str, kept: Sequence[tuple[int, int, int]]) -> Answer | None:
+    """Return the phrase in the rest of its paragraph, None if it is not in the rest."""
+    for start, stop, begin in kept:
+        if start <= phrase.start and phrase.end <= stop:
+            place = phrase.start - start + begin, phrase.end - start + begin
+            return replace(phrase, context=rest, start=place[0], end=place[1], unit=place)
+    return None

@@ -7,22 +7,23 @@ what its retriever finds).
 
 import copy
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from kbq.answers import SearchOptions
+from kbq.answers import Answer, SearchOptions
 from kbq.kilt.records import Gold
 from kbq.kilt.scores import NO_GROUP, relation_of
 from kbq.reading.network import POINTS, PhraseJudge, RelationJudge
 from kbq.reading.phrase_windows import ReadWindow, read_around
 from kbq.reading.reranker import answers_in
 from kbq.search.search import BATCH
+from kbq.text.answer_scores import best_f1, normalise
 from kbq.text.letters import clean_text
-from kbq.training.mined_queries import Label, MinedQuery
-from kbq.training.reranker_losses import phrase_loss
+from kbq.training.losses import marginal_losses
 from kbq.tuning.labels import TunableKb
 from kbq.tuning.triples import pages_of, sample_by_relation
 
@@ -33,6 +34,14 @@ TOGETHER = 64  # queries of a step
 LEARNING_RATE, SCALAR_RATE = 3e-4, 3e-2  # of the layers, and of what the search is worth
 DROPOUT = 0.1  # of what the judge reads
 FOLDS = 5
+NEARLY = 0.5  # F1 with an answer, from which a phrase is nearly right
+
+Label = Literal[
+    "right",
+    "nearly",  # shares half of its words with an answer
+    "elsewhere",  # the answer, on a page that is not named: it may be right or wrong
+    "wrong",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,24 +93,39 @@ def seen_queries(kb: TunableKb, golds: Sequence[Gold]) -> list[SeenQuery]:
         found = kb.search(texts, options)
         with torch.no_grad():
             read = read_around(reader, [reader.query_tokenizer.ids_of(text) for text in texts], found)
-        queries = [
-            MinedQuery(text, tuple(gold.answers), tuple(pages_of(gold)), tuple(phrases))
-            for text, gold, phrases in zip(texts, part, found, strict=True)
-        ]
         seen += [
-            _seen(query, windows, kb.plan(options).score_scale)
-            for query, windows in zip(queries, read, strict=True)
+            _seen(gold, answers_in_all(windows, phrases), windows, kb.plan(options).score_scale)
+            for gold, phrases, windows in zip(part, found, read, strict=True)
             if windows
         ]
     return seen
 
 
-def _seen(query: MinedQuery, windows: Sequence[ReadWindow], score_scale: float) -> SeenQuery:
-    phrases = [phrase for window in windows for phrase in answers_in(window.excerpt, query.phrases)]
+def answers_in_all(windows: Sequence[ReadWindow], phrases: Sequence[Answer]) -> list[Answer]:
+    """Return what is judged in some windows: the phrases that were found, and those that the reader proposes."""
+    return [phrase for window in windows for phrase in answers_in(window.excerpt, phrases)]
+
+
+def _seen(gold: Gold, phrases: Sequence[Answer], windows: Sequence[ReadWindow], score_scale: float) -> SeenQuery:
     scores = torch.tensor([phrase.score for phrase in phrases])
     edges = torch.cat([window.edges for window in windows]).cpu()
     tokens = torch.cat([window.tokens for window in windows]).cpu()
-    return SeenQuery(edges, tokens, score_scale * (scores - scores.max()), tuple(map(query.label, phrases)))
+    return SeenQuery(
+        edges, tokens, score_scale * (scores - scores.max()), labels_of(phrases, gold.answers, pages_of(gold))
+    )
+
+
+def labels_of(phrases: Iterable[Answer], answers: Iterable[str], pages: Collection[str]) -> tuple[Label, ...]:
+    """Say how right each phrase is. `pages`: ids or titles of those where an answer is right; none: it is anywhere."""
+    wanted = {normalise(answer) for answer in answers} - {""}
+
+    def label(phrase: Answer) -> Label:
+        text, is_on_page = normalise(phrase.text), not pages or phrase.page_id in pages or phrase.title in pages
+        if text in wanted:
+            return "right" if is_on_page else "elsewhere"
+        return "nearly" if wanted and is_on_page and best_f1(text, wanted) >= NEARLY else "wrong"
+
+    return tuple(map(label, phrases))
 
 
 def taught_by(judge: PhraseJudge, seen: Sequence[SeenQuery], seed: int) -> PhraseJudge:
@@ -121,6 +145,24 @@ def taught_by(judge: PhraseJudge, seen: Sequence[SeenQuery], seed: int) -> Phras
             torch.stack(losses).mean().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     return judge.requires_grad_(False)
+
+
+def phrase_loss(scores: Tensor, labels: Sequence[Label]) -> Tensor:
+    """Return -log of the share of the right phrases among all and "none"; 0 where it is not known what is right.
+
+    `scores`: logarithms of odds against "none". Shape: (phrases,).
+
+    >>> scores = torch.tensor([3.0, 1.0, 9.0]).log()
+    >>> round(float((-phrase_loss(scores, ["right", "wrong", "elsewhere"])).exp()), 4)  # 3 of 3 + 1 + 1
+    0.6
+    >>> float(phrase_loss(scores, ["nearly", "wrong", "wrong"]))
+    0.0
+    """
+    gold = [*(label == "right" for label in labels), all(label == "wrong" for label in labels)]
+    takes_part = [*(label != "elsewhere" for label in labels), True]
+    competing = torch.cat([scores, scores.new_zeros(1)])
+    masks = (torch.tensor([mask], device=scores.device) for mask in (gold, takes_part))
+    return marginal_losses(competing[None], *masks)[0]
 
 
 def right(judge: PhraseJudge, seen: Sequence[SeenQuery]) -> int:

@@ -14,9 +14,8 @@ from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold
 from kbq.reading import reranker
 from kbq.reading.network import PhraseJudge
-from kbq.training.mined_queries import Label
 from kbq.tuning import reranker as module
-from kbq.tuning.reranker import SeenQuery, percent_right, right, scores_of, seen_queries, taught_by, teach_judge
+from kbq.tuning.reranker import Label, SeenQuery, percent_right, right, scores_of, seen_queries, taught_by, teach_judge
 
 DIM = 4
 

@@ -1,7 +1,7 @@
 """Evidence taken out: sentences that hold an answer are gone, and the phrases that are left stand where they stood."""
 
 from kbq.answers import Answer
-from kbq.training.mined_queries import without_evidence
+from kbq.tuning.calibrate import without_evidence
 
 TEXT = "Ada was a poet. She died in London in 1852. Her father, Byron, lived in London. She wrote."
 

@@ -12,7 +12,20 @@ from typing import Any
 
 import pytest
 import torch
+from mine_phrases import MinedQuery, as_line, read_mined
 from safetensors.torch import load_file
+from teach_second_look import (
+    NONE,
+    RerankerRun,
+    TeachingSettings,
+    half_of,
+    judging_reader,
+    new_judge,
+    prepare,
+    query_losses,
+    teach_reranker,
+    token_loss,
+)
 
 from kbq.answers import Answer
 from kbq.corpus.pages import Page
@@ -24,18 +37,7 @@ from kbq.reading.network import open_reader, save_reader
 from kbq.reading.phrase_windows import ReadWindow, excerpts
 from kbq.reading.reader import Reader
 from kbq.training.engine import StepReport
-from kbq.training.mined_queries import Label, MinedQuery, as_line, read_mined
-from kbq.training.reranker import (
-    NONE,
-    RerankerRun,
-    TeachingSettings,
-    half_of,
-    judging_reader,
-    new_judge,
-    prepare,
-    teach_reranker,
-)
-from kbq.training.reranker_losses import phrase_loss, query_losses, token_loss
+from kbq.tuning.reranker import Label, phrase_loss
 
 ROOT = Path(__file__).parents[2]
 TEXT = "Marie was born in Paris."  # six tokens
