@@ -15,7 +15,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = ("torch", "transformers", "faiss", "bm25s", "numpy", "safetensors", "huggingface_hub", "tokenizers")
 # A file or folder of kbq/ imports only from the rows above its own, for types, too: they are the order to read it in.
 LAYERS = (
-    ("errors", "array_types"),
+    ("errors", "array_types", "plugins"),
     ("options",),
     ("text",),
     ("answers", "storage"),
@@ -81,6 +81,15 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     while free := {name for name, needed in left.items() if not needed & set(left)}:
         left = {name: needed for name, needed in left.items() if name not in free}
     assert left == {}
+
+
+def test_only_their_folders_name_ray_and_the_files_of_another_program() -> None:
+    """The core knows of both by a name alone: what reads files of DensePhrases is a plugin, a cluster an address."""
+    for path in FILES:
+        part = path.relative_to(PACKAGE).parts[0]
+        if part not in ("cluster", "importing", "commands"):
+            assert not [name for name in imported(path) if below(name, "ray") or below(name, "kbq.importing")], path
+            assert "DensePhrases" not in path.read_text("utf-8"), path
 
 
 def test_every_part_has_its_layer() -> None:

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from kbq.dump.codes import OFFICIAL
 from kbq.errors import KnowledgeBaseError
 from kbq.storage.files import reading_problem
 from kbq.storage.seals import SEAL, Damage, FileSeal, read_seal
+
+IMPORTED = "official"  # the kind of an index that another program built, and the folder of its parts
+LINK = "index.faiss"  # in that folder: the only link that a knowledge base may have
 
 
 def files_as_sealed(kb: Path, seals: Mapping[str, str]) -> tuple[dict[Path, FileSeal], list[Damage]]:
@@ -41,7 +43,7 @@ def reason(error: KnowledgeBaseError) -> str:
 def advice(kb: Path, path: Path) -> str:
     """Say what to do about a damaged file of a knowledge base: an index can be built again from the shards."""
     parts = path.relative_to(kb).parts
-    if OFFICIAL in parts:
+    if IMPORTED in parts:
         return f"put back the official file, or delete {kb} and import the index again"
     if len(parts) > 2 and not parts[1].startswith("sparta"):
         return f"`kbq verify {kb} --repair` builds it again"

@@ -11,10 +11,10 @@ from msgspec import Meta
 
 import kbq
 from kbq.answers import IndexKind
-from kbq.dump.codes import INDEX, OFFICIAL, CodedShard, Codes, codes_instead_of_vectors
-from kbq.dump.damage import files_as_sealed, sentence
+from kbq.dump.damage import IMPORTED, LINK, files_as_sealed, sentence
 from kbq.dump.shards import REPAIR, Counts, HexDigits, PhraseLimit, Shard, ShardEntry, deleted_file, read_deleted
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
+from kbq.plugins import plugin
 from kbq.storage.files import reading_problem
 from kbq.storage.machine import stays_in_memory
 from kbq.storage.records import OtherFormatError, read_record
@@ -105,7 +105,7 @@ class Manifest:
         within = [
             f"{shard.name}/{part}" for shard in self.shards for part in (*words, *(vectors if shard.size.rows else ()))
         ]
-        whole = [f"sparta-{self.sparta}"] * bool(self.sparta) + [OFFICIAL] * (OFFICIAL in vectors)
+        whole = [f"sparta-{self.sparta}"] * bool(self.sparta) + [IMPORTED] * (IMPORTED in vectors)
         return [*whole, *within]
 
     @property
@@ -126,13 +126,13 @@ class Manifest:
 
     @property
     def has_codes(self) -> bool:
-        """Whether it has the codes of an official index instead of vectors."""
-        return self.index.kind == OFFICIAL
+        """Whether it was imported with the codes of an index instead of vectors."""
+        return self.index.kind == IMPORTED
 
     def refuse_codes(self, folder: Path) -> None:
         """Raise KnowledgeBaseError if it has codes instead of vectors."""
         if self.has_codes:
-            raise KnowledgeBaseError(codes_instead_of_vectors(folder))
+            raise KnowledgeBaseError(plugin("codes").codes_instead_of_vectors(folder))
 
     def entry(self, folder: Path, kind: IndexKind | None) -> IndexEntry:
         """Return the index of a kind; None: the default. Raises KnowledgeBaseError if there is none."""
@@ -164,11 +164,9 @@ class Manifest:
         if damage is not None:
             raise KnowledgeBaseError(sentence(folder, damage))
         stay = stays_in_memory(self.vector_bytes)
+        shards: list[Shard]
         if self.has_codes:
-            codes = Codes(folder / OFFICIAL)
-            shards: list[Shard] = [
-                CodedShard(folder / entry.name, entry.deleted, self.phrases, codes) for entry in self.shards
-            ]
+            shards = plugin("codes").open_shards(folder, self)
         else:
             shards = [Shard(folder / entry.name, stay, entry.deleted, self.phrases) for entry in self.shards]
         for shard, entry in zip(shards, self.shards, strict=True):
@@ -282,7 +280,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def refuse_strange_parts(folder: Path) -> None:
     """Refuse links, devices and other people's files, which no knowledge base has. Raises KnowledgeBaseError."""
-    refuse_strange_files(folder, "a knowledge base", KnowledgeBaseError, lambda path: path == folder / OFFICIAL / INDEX)
+    refuse_strange_files(folder, "a knowledge base", KnowledgeBaseError, lambda path: path == folder / IMPORTED / LINK)
 
 
 def _why_not(folder: Path) -> str:

@@ -101,7 +101,7 @@ def _refuse_other_models(folders: Sequence[Path], manifests: Sequence[Manifest])
         if manifest.phrases != first.phrases:
             raise KnowledgeBaseError(
                 f"phrases have at most {manifest.phrases.rows} tokens in {folder}, {first.phrases.rows} in "
-                f"{folders[0]}, as one was imported from DensePhrases: ask them one by one"
+                f"{folders[0]}, as one was imported: ask them one by one"
             )
 
 

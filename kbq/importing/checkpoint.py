@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 
 from kbq.errors import ModelError
+from kbq.importing.official_checkpoint import TABLE, OfficialCheckpoint, read_checkpoint
 from kbq.model.backbone import model_folder
 from kbq.model.model import Model
-from kbq.model.official_checkpoint import TABLE, OfficialCheckpoint, read_checkpoint
 from kbq.model.weights import load_weights
 from kbq.storage.files import as_path
 from kbq.training.output_folder import output_folder, versions

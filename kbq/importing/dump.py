@@ -14,8 +14,8 @@ from kbq.dump.shards import Counts, Shard
 from kbq.errors import CorpusError, ModelError
 from kbq.importing import hdf5
 from kbq.importing.documents import LIMIT, Misfits, pages_of
+from kbq.importing.official_checkpoint import OFFSET, STEP
 from kbq.model.model import Model
-from kbq.model.official_checkpoint import OFFSET, STEP
 from kbq.search.changing import publish_encoded
 from kbq.storage.files import as_path
 from kbq.storage.progress import Note, Report, silent, unheard

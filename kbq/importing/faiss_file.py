@@ -15,7 +15,7 @@ from typing import IO
 import numpy as np
 
 from kbq.array_types import Rows
-from kbq.dump.codes import CENTROIDS, CodesLayout
+from kbq.importing.codes import CENTROIDS, CodesLayout
 
 INNER_PRODUCT, HASH_TABLE = 0, 2
 ID_BYTES = 8

@@ -18,7 +18,7 @@ from kbq.array_types import Floats
 from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.errors import CorpusError, KbqError
 from kbq.importing.documents import DocumentPage, OfficialDocument
-from kbq.model.official_checkpoint import AGAIN, OFFSET, STEP
+from kbq.importing.official_checkpoint import AGAIN, OFFSET, STEP
 from kbq.storage.files import reading_problem
 
 LARGEST = 2**28  # bytes of a dataset: a document has far fewer

@@ -15,7 +15,7 @@ from kbq.errors import CorpusError
 from kbq.importing.documents import OfficialDocument
 from kbq.importing.hdf5 import dataset, is_number, opened
 from kbq.importing.hdf5 import group as part_of
-from kbq.model.official_checkpoint import AGAIN
+from kbq.importing.official_checkpoint import AGAIN
 
 CHUNK = 2**22  # ids that are read at a time
 OTHER = "give the metadata and the index of one dump"

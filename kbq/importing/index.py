@@ -9,21 +9,22 @@ from numpy.typing import NDArray
 
 from kbq.array_types import Rows
 from kbq.dump.arrays import new_array, save_array
-from kbq.dump.codes import FORMAT, INDEX, LAYOUT, LISTS, OFFICIAL, PLACES, RUNS
+from kbq.dump.damage import IMPORTED, LINK
 from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.dump.shards import Counts
 from kbq.errors import CorpusError
+from kbq.importing.codes import FORMAT, LAYOUT, LISTS, PLACES, RUNS
 from kbq.importing.documents import LIMIT, DocumentPage, Misfits, pages_of
 from kbq.importing.dump import Imported, opened_model, warn_unlike
 from kbq.importing.faiss_file import ID_BYTES, FaissFile, read_layout
 from kbq.importing.hdf5 import load_h5py
 from kbq.importing.ids import IndexedRows
 from kbq.importing.metadata import METADATA, metadata_documents
+from kbq.importing.official_checkpoint import AGAIN
+from kbq.importing.official_codes import PROBES
 from kbq.index.cells import load_faiss
-from kbq.index.official_codes import PROBES
 from kbq.model.model import Model
-from kbq.model.official_checkpoint import AGAIN
 from kbq.search.changing import publish_encoded
 from kbq.storage.files import as_path, reading_from
 from kbq.storage.folders import new_folder
@@ -63,7 +64,7 @@ def import_index(
     source, out = as_path(dump, "a dump"), as_path(folder, "the folder of a knowledge base")
     load_h5py(), load_faiss()
     refuse_strange_files(source, "a dump", CorpusError, leads_within(source))
-    path = source / name / INDEX
+    path = source / name / LINK
     with reading_from(path, CorpusError, f"{AGAIN}, or name another index with --name"):
         index = read_layout(path)
     opened = opened_model(model, device)
@@ -100,9 +101,9 @@ def _with_codes(folder: Path, manifest: Manifest, path: Path, index: FaissFile, 
 
     Raises CorpusError if the ids in the lists are not those that `idx2id` names.
     """
-    codes = folder / OFFICIAL
+    codes = folder / IMPORTED
     new_folder(codes)
-    name_again(path, codes / INDEX)
+    name_again(path, codes / LINK)
     write_record(codes / LAYOUT, index.layout, FORMAT)
     save_array(codes / LISTS, index.lists)
     save_array(codes / RUNS, runs)
@@ -116,7 +117,7 @@ def _with_codes(folder: Path, manifest: Manifest, path: Path, index: FaissFile, 
 def _write_places(folder: Path, manifest: Manifest, path: Path, index: FaissFile, runs: Rows, stage: Stage) -> None:
     """Write, for each shard, where the code of each row is."""
     begins = np.cumsum([0, *(shard.size.rows for shard in manifest.shards)])
-    places = [_empty_places(folder / shard.name / OFFICIAL, shard.size.rows) for shard in manifest.shards]
+    places = [_empty_places(folder / shard.name / IMPORTED, shard.size.rows) for shard in manifest.shards]
     for ids, begun in _listed(path, index):
         run = np.searchsorted(runs[:, 0], ids, side="right") - 1
         rows = runs[run, 1] + ids - runs[run, 0]
@@ -135,8 +136,8 @@ def _write_places(folder: Path, manifest: Manifest, path: Path, index: FaissFile
             raise CorpusError(f"{path} has an id twice, and lacks others that {path.with_name(IDS)} names: {AGAIN}")
         if len(written):
             written.flush()  # type: ignore[attr-defined]
-            sync(folder / shard.name / OFFICIAL / PLACES)
-            seal_folder(folder / shard.name / OFFICIAL, of=shard.seal)
+            sync(folder / shard.name / IMPORTED / PLACES)
+            seal_folder(folder / shard.name / IMPORTED, of=shard.seal)
 
 
 def _empty_places(folder: Path, rows: int) -> Rows:

@@ -22,8 +22,8 @@ from kbq.array_types import Rows
 from kbq.errors import CorpusError
 from kbq.importing.documents import OfficialDocument
 from kbq.importing.hdf5 import ENDS, KEPT, STARTS, is_number
+from kbq.importing.official_checkpoint import AGAIN
 from kbq.importing.pickles import UnsafePickleError, pickled_items
-from kbq.model.official_checkpoint import AGAIN
 from kbq.storage.files import reading_from
 
 METADATA = "meta_compressed.pkl"

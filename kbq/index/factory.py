@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from kbq.answers import BuiltKind, IndexKind, WantedKind
 from kbq.array_types import Floats
 from kbq.dump.arrays import open_array, save_array
+from kbq.dump.damage import IMPORTED
 from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
@@ -27,7 +28,7 @@ from kbq.index.cell_index import CellIndex
 from kbq.index.cells import Cells, build_cells, read_cells
 from kbq.index.exact import ExactIndex
 from kbq.index.inner_products import CPU, devices_for
-from kbq.index.official_codes import open_official
+from kbq.plugins import plugin
 from kbq.storage.files import reading_problem
 from kbq.storage.folders import discard_folder, new_folder
 from kbq.storage.machine import available_memory, stays_in_memory
@@ -192,7 +193,10 @@ def open_index(
                 raise
             return ExactIndex(shards, [CPU] * len(shards))
     folders = _folders(shards, entry)
-    return open_official(shards, entry) if entry.kind == "official" else _open_cells(shards, entry, folders, whole)
+    if entry.kind == IMPORTED:
+        index: CellIndex = plugin("official_codes").open_official(shards, entry)
+        return index
+    return _open_cells(shards, entry, folders, whole)
 
 
 def _open_cells(shards: Sequence[Shard], entry: IndexEntry, folders: dict[int, Path], whole: Whole | None) -> CellIndex:

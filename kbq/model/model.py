@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -53,14 +53,12 @@ from kbq.model.weights import (
     refuse_other_weights,
     save_tensors,
 )
+from kbq.plugins import plugin
 from kbq.storage.files import as_path
 from kbq.storage.folders import files_for, make_folder
 from kbq.storage.machine import give_memory_back
 from kbq.storage.records import as_record, read_object
 from kbq.storage.writing import write_text, writing_to
-
-if TYPE_CHECKING:
-    from kbq.model.official_checkpoint import OfficialCheckpoint
 
 SHORTEST = 80  # tokens that an encoder must be able to read: a window with its title and overlap
 CASING = "casing.json"
@@ -162,16 +160,14 @@ class Model:
 
     @classmethod
     def open(cls, source: str | Path, device: str = "auto") -> Self:
-        """Read a model: `default`, a model folder, a checkpoint of DensePhrases, or a hub name.
+        """Read a model: `default`, a model folder, a checkpoint of the original code, or a hub name.
 
         Raises:
             ModelError: it is missing, damaged, not a kbq model, or of another format.
         """
         folder = model_folder(source)
         if is_official(folder):
-            from kbq.model.official_checkpoint import read_checkpoint
-
-            model = cls.of_official(read_checkpoint(folder), folder, device)
+            model = cls.of_official(plugin("official_checkpoint").read_checkpoint(folder), folder, device)
         elif (config := read_whole_config(folder)).base:
             model = cls._open_tuned(folder, config, device)
         else:
@@ -184,21 +180,19 @@ class Model:
         return model
 
     @classmethod
-    def of_official(cls, checkpoint: "OfficialCheckpoint", vocabulary: Path, device: str = "auto") -> Self:
-        """Make a model with the weights of an official checkpoint; `vocabulary` is the folder with its word pieces.
+    def of_official(cls, checkpoint: Any, vocabulary: Path, device: str = "auto") -> Self:
+        """Make a model with the weights of an `OfficialCheckpoint`; `vocabulary` is the folder with its word pieces.
 
         Raises:
             ModelError: it can only encode queries, or the vocabulary is missing or another one.
         """
-        from kbq.model.official_checkpoint import read_vocabulary
-
         folder, shape = checkpoint.folder, checkpoint.shape
         if not checkpoint.has_phrases:
             raise ModelError(
                 f"{folder} has encoders of queries, but none of phrases: say which model it belongs to, with "
                 f"`kbq import checkpoint {folder} --out FOLDER --base MODEL`"
             )
-        tokenizer = read_vocabulary(vocabulary, shape.vocab_size)
+        tokenizer = plugin("official_checkpoint").read_vocabulary(vocabulary, shape.vocab_size)
         new, read = partial(Bert, shape), partial(getattr, checkpoint, "weights")
         model = cls._assembled(folder, checkpoint.config(), tokenizer, new, read, device)
         model.phrases.eval()  # read now, so that the weights of the checkpoint can go

@@ -55,7 +55,7 @@ class ModelConfig:
     # Multiplies the weights of BM25 and SPARTA, as the scale of dense scores differs.
     lexical_factor: Annotated[float, Meta(ge=0, le=1e6)] = 1.0
     value_offset: Threshold = 0.0  # what the value 0 of a row stands for, in each dimension
-    official_queries: bool = False  # as DensePhrases asks them: long ones are cut, and a question mark is kept
+    official_queries: bool = False  # as the original code asks them: long ones are cut, and a question mark is kept
 
     def __post_init__(self) -> None:
         # A negative penalty would silently break the bounds of exact search.

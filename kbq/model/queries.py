@@ -120,7 +120,7 @@ class QueryTokenizer:
             max_tokens: longest query, special tokens included.
             marker_tokens: the token of each marker, for instance {"[SEP]": "[SEP]"}.
             casing: the capitals of words, for queries without any.
-            official: read queries as DensePhrases does: cut long ones, and keep a final question mark.
+            official: read queries as the original code does: cut long ones, and keep a final question mark.
         """
         self.tokenizer = tokenizer
         self.official = official

@@ -24,7 +24,7 @@ Positions = NDArray[np.uint32]
 class WindowShape:
     """Lengths in tokens; `length` is that of the whole window, special tokens included.
 
-    `title_segment`: the segment that the title is marked with; DensePhrases marks it as it marks the paragraph.
+    `title_segment`: the segment that the title is marked with; the original code marks it as it marks the paragraph.
     """
 
     length: Annotated[int, Meta(le=2**20)] = 256

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kbq.dump.codes import OFFICIAL
-from kbq.dump.damage import reason, sentence
+from kbq.dump.damage import IMPORTED, reason, sentence
 from kbq.dump.manifest import Manifest, is_knowledge_base, read_manifest
 from kbq.dump.publishing import changing, write_manifest
 from kbq.errors import KbqError, KnowledgeBaseError
@@ -107,7 +106,7 @@ def _verified_model(folder: Path, repair: bool, report: Report) -> Verification:
 def _repaired(folder: Path, damages: list[Damage], model: str | None, device: str, report: Report) -> tuple[str, ...]:
     """Build again the indexes that are damaged, if all shards are whole; returns their folders."""
     with changing(folder) as manifest:
-        built = [part for part in manifest.parts(*manifest.entries) if "sparta" not in part and OFFICIAL not in part]
+        built = [part for part in manifest.parts(*manifest.entries) if "sparta" not in part and IMPORTED not in part]
         parts = {part: folder / part for part in built}
         damaged = tuple(part for part, place in parts.items() if any(one.path.is_relative_to(place) for one in damages))
         in_parts = [one for one in damages if any(one.path.is_relative_to(parts[part]) for part in damaged)]

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from kbq.dump.codes import Codes
 from kbq.errors import CorpusError, KnowledgeBaseError, ModelError
 from kbq.importing.checkpoint import import_checkpoint
+from kbq.importing.codes import Codes
 from kbq.importing.dump import import_dump
 from kbq.importing.index import import_index
 from kbq.importing.metadata import HEADER, decompressed

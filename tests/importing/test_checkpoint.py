@@ -10,9 +10,9 @@ import torch
 
 from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.importing.checkpoint import import_checkpoint
+from kbq.importing.official_checkpoint import read_checkpoint, read_vocabulary
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.model.official_checkpoint import read_checkpoint, read_vocabulary
 
 OLD = {"phrase_encoder.": "bert_start.", "query_start_encoder.": "bert_q_start.", "query_end_encoder.": "bert_q_end."}
 

@@ -11,9 +11,9 @@ import pytest
 
 from kbq.corpus.pages import Page
 from kbq.dump import building
-from kbq.dump.codes import CodedShard
 from kbq.dump.merging import merge
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, ModelError
+from kbq.importing.codes import CodedShard
 from kbq.importing.index import import_index
 from kbq.kb import KnowledgeBase
 from kbq.search.verifying import verify

@@ -22,14 +22,15 @@ from numpy.typing import NDArray
 
 from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.arrays import open_array
+from kbq.dump.damage import IMPORTED, LINK
+from kbq.dump.manifest import Manifest
 from kbq.dump.shards import PhraseLimit, Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.storage.files import reading_from
 from kbq.storage.machine import expect_random_access, map_file
 from kbq.storage.records import read_record
 
-OFFICIAL = "official"  # the folder, and the kind of index
-INDEX, LAYOUT, LISTS, RUNS, PLACES = "index.faiss", "layout.json", "lists.npy", "runs.npy", "places.npy"
+LAYOUT, LISTS, RUNS, PLACES = "layout.json", "lists.npy", "runs.npy", "places.npy"
 FORMAT = 1
 CENTROIDS = 256  # that a byte of a code tells apart
 TABLES = 256  # of query vectors that are kept
@@ -63,7 +64,7 @@ class Codes:
         with reading_from(folder, KnowledgeBaseError, AGAIN):
             self.layout = layout = read_record(folder / LAYOUT, CodesLayout, FORMAT)
             self.lists, self.runs = open_array(folder / LISTS, np.int64, 2), open_array(folder / RUNS, np.int64, 2)
-            self.path = folder / INDEX
+            self.path = folder / LINK
             if (size := self.path.stat().st_size) != layout.bytes:
                 raise ValueError(f"index.faiss has {size:,} of {layout.bytes:,} bytes")
             self._refuse_misfits()
@@ -168,7 +169,7 @@ class CodedShard(Shard):
 
     def _open_vectors(self) -> tuple[int, int]:
         rows = len(open_array(self.folder / "positions.npy"))
-        self._places: Rows = open_array(self.folder / OFFICIAL / PLACES, np.int64) if rows else np.empty(0, np.int64)
+        self._places: Rows = open_array(self.folder / IMPORTED / PLACES, np.int64) if rows else np.empty(0, np.int64)
         return len(self._places), self.codes.layout.dim
 
     @property
@@ -183,6 +184,12 @@ class CodedShard(Shard):
     def inner_products(self, rows: Rows, queries: Floats | Doubles) -> Floats:
         """See `Shard`."""
         return self.codes.inner_products(self._places[rows], queries.astype(np.float64))
+
+
+def open_shards(folder: Path, manifest: Manifest) -> list[CodedShard]:
+    """Open the shards of a knowledge base, in order. Raises KnowledgeBaseError if a file is missing or damaged."""
+    codes = Codes(folder / IMPORTED)
+    return [CodedShard(folder / entry.name, entry.deleted, manifest.phrases, codes) for entry in manifest.shards]
 
 
 def codes_instead_of_vectors(folder: Path) -> str:

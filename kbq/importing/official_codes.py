@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from kbq.array_types import Bools, Floats, Rows
-from kbq.dump.codes import AGAIN, CodedShard, Codes
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
+from kbq.importing.codes import AGAIN, CodedShard, Codes
 from kbq.index.base import ShardGroup, Whole, ranges
 from kbq.index.cell_index import CellIndex, Hits
 from kbq.index.cells import Cells, load_faiss
