@@ -66,7 +66,7 @@ def readable_checkpoint(source: str | Path) -> Iterator[str]:
                 refuse_bombs(path)  # transformers would read it
             except (OSError, ValueError) as error:
                 raise ModelError(reading_problem(path, error, "use a checkpoint with safetensors")) from None
-        if folder.is_dir():  # a name of the hub has no folder yet
+        if _stored(folder):  # a name of the hub has no folder yet
             refuse_other_size(folder)
         yield str(source)
         return
