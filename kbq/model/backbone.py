@@ -183,6 +183,7 @@ def saved_tokenizer(folder: Path) -> Any:
     """Read the tokenizer that kbq saved in a folder; see `load_tokenizer`."""
     if not (folder / FILE).is_file():  # transformers would make one with an empty vocabulary
         raise ModelError(f"the tokenizer of {folder} is missing: the folder has no {FILE}")
+    refuse_large(str(folder / FILE), (folder / FILE).stat().st_size, ModelError, LARGEST)
     tokenizer = FastTokenizer.read(folder)
     return load_tokenizer(folder) if tokenizer is None else _with_special_tokens(tokenizer, folder)
 

@@ -164,7 +164,8 @@ def _byte_lines(source: str, error: type[KbqError]) -> Iterator[tuple[int, bytes
             readable = _decompressed(cast(io.BufferedReader, stream), name, error)
             most = math.inf if readable is stream else _most_unpacked(source)
             for number, line in enumerate(ended(iter(partial(readable.readline, LARGEST + 1), b"")), start=1):
-                refuse_large(f"{name}:{number}: the line", len(line), error)
+                if len(line) > LARGEST:
+                    refuse_large(f"{name}:{number}: the line", len(line), error)
                 size += len(line)
                 if size > most:
                     raise error(f"{name}:{number}: it unpacks to more than {most:,} bytes: unpack it yourself first")

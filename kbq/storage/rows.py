@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from kbq.errors import KbqError
+from kbq.storage import files
 from kbq.storage.files import refuse_large
 from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.lines import (
@@ -191,7 +192,8 @@ def _values(
         nonlocal size
         for line in lines:
             size += len(line)
-            refuse_large(f"{name}:{number + 1}: the row, whose quotation marks may not all be closed,", size, error)
+            if size > files.LARGEST:
+                refuse_large(f"{name}:{number + 1}: the row, whose quotation marks may not all be closed,", size, error)
             yield from _LINE.findall(line) if "\r" in line else (line,)
 
     # In TSV a quotation mark is a letter like any other: "Heroes" is a song.

@@ -3,6 +3,8 @@
 Nothing is computed: of a formula, the value that was saved with it counts.
 """
 
+import io
+import re
 import warnings
 import zipfile
 from collections import defaultdict
@@ -18,6 +20,7 @@ NEEDS_OPENPYXL = "needs openpyxl: pip install openpyxl, or use CSV"
 SUFFIX = ".xlsx"
 MOST_CHARACTERS, MOST_ROWS = 32_767, 1_048_576  # of a cell and of a sheet, in Excel
 COMPOUND = b"\xd0\xcf\x11\xe0"  # how an encrypted Office file, or one of old versions, begins
+_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 Cells = Sequence[Any]
 Merged = Mapping[int, Sequence[tuple[int, int, int]]]  # by row: columns and first row of merged cells
@@ -86,7 +89,15 @@ def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
             else:
                 cells.append(value)
         sheet.append(cells)
-    book.save(path)
+    saved = io.BytesIO()
+    book.save(saved)
+    # The same rows give the same bytes: openpyxl writes when it saves.
+    with zipfile.ZipFile(saved) as parts, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in parts.namelist():
+            content = parts.read(name)
+            if name == "docProps/core.xml":
+                content = _TIME.sub(b"1980-01-01T00:00:00Z", content)
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
 
 
 def unpacked_sizes(archive: zipfile.ZipFile) -> tuple[int, int]:

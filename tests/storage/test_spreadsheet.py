@@ -204,3 +204,14 @@ def test_what_is_written_is_read_as_it_was_and_computes_nothing(tmp_path: Path) 
         KbqError, match="row 1 has more than 32,767 characters in 'a', which XLSX cannot hold: write CSV"
     ):
         Table.of([{"a": "x" * 40_000}]).to_excel(tmp_path / "long.xlsx")
+
+
+def test_the_same_rows_give_the_same_bytes_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Table.of([{"name": "Ann"}]).to_excel(tmp_path / "now.xlsx")
+    monkeypatch.setattr("time.localtime", lambda *_: (2031, 5, 4, 3, 2, 1, 0, 0, 0))
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    Table.of([{"name": "Ann"}]).to_excel(tmp_path / "later.xlsx")
+    assert (tmp_path / "now.xlsx").read_bytes() == (tmp_path / "later.xlsx").read_bytes()
+    with zipfile.ZipFile(tmp_path / "now.xlsx") as archive:
+        assert {one.date_time for one in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert archive.read("docProps/core.xml").count(b"1980-01-01T00:00:00Z") == 2
