@@ -69,7 +69,7 @@ def fill(
         _note_useless(filling.useless, note)
         return filling.finished(claims)
     run = FillRun(path, filling.description(), wanted, command, options.force)
-    with run.answers(kb.shards) as kept:
+    with run.answers(kb.shards, takes_over=options.decisions is not None) as kept:
         filled = filling.finished(filling.claims(kept, report))
         _note_useless(filling.useless, note)
         write_claims(run.claims, filled.claims)

@@ -2,8 +2,8 @@
 
 With `--out filled.csv`, filled.answers.jsonl has the answers to every query (see `AnswerCache`), filled.run.json what
 decides them, and filled.claims.jsonl the claims of the latest table. A run that was killed at any moment resumes, and
-one with another threshold, row or column asks only for what is missing. Another table in the same folder, such as one
-with decisions, begins with the answers that are there.
+one with another threshold, row or column asks only for what is missing. A table with decisions that is written beside
+another one begins with its answers.
 """
 
 import json
@@ -139,9 +139,10 @@ class FillRun:
         self._written: dict[str, Any] = json.loads(json.dumps({"begun": begun, **description, "tables": {}}))
 
     @contextmanager
-    def answers(self, shards: Sequence[Shard]) -> Iterator[AnswerCache]:
+    def answers(self, shards: Sequence[Shard], takes_over: bool = False) -> Iterator[AnswerCache]:
         """Yield the answers that are kept, to be added to; meanwhile no other process adds to them, or writes a table.
 
+        `takes_over`: a new table begins with the answers of another one in its folder, if the same facts decide them.
         Raises KbqError if another process is at work, or a file was not made by this run, cannot be written, or is
         damaged.
         """
@@ -153,14 +154,14 @@ class FillRun:
             self._written,
         ):
             self._refuse_others()
-            if not self._answers.stat().st_size:
+            if takes_over and not self._answers.stat().st_size:
                 self._take_over(file)
             self._written |= self._for_exports
             write_json(self._facts, self._written)
             yield AnswerCache(shards, file, str(self._answers))
 
     def _take_over(self, file: BinaryIO) -> None:
-        """Begin with the answers of another run in this folder that the same facts decide."""
+        """Begin with the answers of another run in this folder that the same facts decide; with most, of several."""
         others = []
         for facts in self.out.parent.glob(f"*{RUN}"):
             answers = facts.with_name(facts.name.removesuffix(RUN) + ANSWERS)

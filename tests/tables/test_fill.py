@@ -268,6 +268,20 @@ def test_another_format_asks_nothing(many: Callable[..., Any], tmp_path: Path) -
     assert many(tmp_path / "out.csv").claims == first.claims
 
 
+def test_a_table_with_decisions_beside_another_asks_nothing_again(
+    many: Callable[..., Any], tmp_path: Path, write_json_lines: Callable[..., Path]
+) -> None:
+    many(tmp_path / "out.csv", rows=3)
+    (tmp_path / "other.run.json").write_text("[")  # of somebody else
+    line = {"subject": "Marie 1", "relation": "place", "value": "typed", "decision": "accept"}
+    decisions = write_json_lines("decisions.jsonl", line)
+    reviewed = many(tmp_path / "reviewed.csv", rows=3, decisions=decisions)
+    assert (reviewed.counts.asked, reviewed.rows[1]["place"]) == (0, "typed")
+    assert many(tmp_path / "again.csv", rows=4, decisions=decisions).counts.asked == 2
+    (tmp_path / "elsewhere").mkdir()
+    assert many(tmp_path / "elsewhere" / "out.csv", rows=3, decisions=decisions).counts.asked == 6
+
+
 @pytest.mark.parametrize("killed", [True, False])
 def test_answers_to_another_question_are_not_used(killed: bool, many: Callable[..., Any], tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
