@@ -9,6 +9,7 @@ import re
 from functools import lru_cache
 
 import numpy as np
+from msgspec.structs import replace
 
 from kbq.tables.claims import DateValue
 from kbq.text.letters import seen
@@ -18,10 +19,7 @@ GREGORIAN = (1582, 10, 15)  # the first day of its calendar
 
 _NAMES = "January|February|March|April|May|June|July|August|September|October|November|December"
 _SHORT = [name[:3] for name in _NAMES.split("|")]
-_MONTH = rf"(?P<month>{_NAMES}|{'|'.join(_SHORT)}|Sept)\.?"
-_DAY = r"(?P<day>0?[1-9]|[123][0-9])(?:st|nd|rd|th)?"
 _WEEKDAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
-_WEEKDAY = rf"(?:(?P<weekday>{_WEEKDAYS}),? )?"
 _BEFORE = r"(?P<before>B\.? ?C\.?(?: ?E\.?)?)"
 _ERA = rf"(?:{_BEFORE}|A\.?D\.?|C\.?E\.?)"
 _YEAR = rf"(?:A\.?D\.? (?P<ad>[0-9]{{1,4}})|(?P<of_era>[0-9]{{1,4}}) {_ERA}|(?P<year>[12][0-9]{{3}}|[1-9][0-9]{{2}}))"
@@ -29,49 +27,98 @@ _ORDINALS = (
     "first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|thirteenth|fourteenth"
     "|fifteenth|sixteenth|seventeenth|eighteenth|nineteenth|twentieth|twenty-first"
 )
-_ABOUT = (
-    r"(?:c\.|c(?=[0-9])|ca\b\.?|cca\b\.?|circa\b|about\b|around\b|approx(?:\.|imately\b)|roughly\b|nearly\b|almost\b"
-    r"|near\b|close to\b|somewhere (?:about|around)\b|sometime (?:about|around)\b|in the region of\b|towards?\b|[~±≈∼])"
+# How dates are written. What is in square brackets may be missing; Excel has 7-Nov-1867, ctime Thu Nov 7 … 1867.
+FORMS = (
+    "[{weekday}[,] ][the ]{day}[ of] {month}[,] {year}",
+    "[{weekday}[,] ]{month} [the ]{day}[,] {year}",
+    "[{weekday}[,] ]{year}[,] {month} {day}",
+    "{year}, {day} {month}",
+    "{day}-{month}-{year}",
+    "{day}/{month}/{year}",
+    "{day}.{month}.{year}",
+    "{year}-{month}-{day}",
+    "{year}/{month}/{day}",
+    "{month}[ of][,] {year}",
+    "{month}-{year}",
+    "{year} {month}",
+    "{year}",
 )
-_MARK = rf"(?P<circa>{_ABOUT} ?(?:the )?(?:year )?)?"
-_CENTURIES, _DECADES, _TWO_YEARS, _TIME, *_DATES = (
+_PARTS = {
+    "weekday": rf"(?P<weekday>{_WEEKDAYS}|{'|'.join(f'{day[:3]}' for day in _WEEKDAYS.split('|'))}|Tues|Thurs?)\.?",
+    "day": r"(?P<day>0?[1-9]|[123][0-9])(?:st|nd|rd|th)?",
+    "month": rf"(?P<month>{_NAMES}|{'|'.join(_SHORT)}|Sept)\.?",
+    "year": _YEAR,
+}
+_ABOUT = (
+    r"(?:(?-i:c)(?:\. ?a)?(?:\.|\b|(?=[0-9]))|cc?a\b\.?|circ?a?\b\.?|(?:in|on) or (?:about|around|near)\b|about\b"
+    r"|abt\b\.?|around\b|approx(?:\.|imately\b)|roughly\b|nearly\b|almost\b|near\b|close to\b"
+    r"|some(?:where|time) (?:about|around)\b|in the region of\b|towards?\b|[~±≈∼])"
+)
+_MARK = rf"(?P<circa>\(?{_ABOUT}\)? ?(?:the )?(?:year )?)?"
+
+
+def _form(form: str) -> str:
+    """Return one of the forms as an expression."""
+    optional = form.replace("[", "(?:").replace("]", ")?").replace(".", r"\.")
+    return _MARK + re.sub(r"\{(\w+)\}", lambda part: _PARTS[part[1]], optional)
+
+
+_CENTURIES, _DECADES, _TWO_YEARS, *_DATES = (
     re.compile(form, re.IGNORECASE | re.ASCII)
     for form in (
         rf"(?:the )?(?:(?P<number>[0-9]{{1,2}})(?:st|nd|rd|th)|(?P<word>{_ORDINALS}))[ -]century(?: {_ERA})?",
         r"(?:the )?([12][0-9]{2})0['’]?s",
         r"([1-9][0-9]{2,3}) ?/ ?([0-9]{1,4})",
-        r"\+?(-?[0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?)?"
-        r"(?:Z| ?[+-][0-9]{2}:?[0-9]{2})?",
-        rf"{_MARK}{_WEEKDAY}(?:the )?{_DAY}(?: of)? {_MONTH},? {_YEAR}",
-        rf"{_MARK}{_WEEKDAY}{_MONTH} {_DAY},? {_YEAR}",
-        rf"{_MARK}{_MONTH},? {_YEAR}",
-        rf"{_MARK}{_YEAR}",
-        r"(?P<year>[12][0-9]{3})(?P<by>[-/.])(?P<month>0[1-9]|1[0-2])(?P=by)(?P<day>0[1-9]|[123][0-9])",
+        *map(_form, FORMS),
+        r"(?P<year>[12][0-9]{3})(?P<by>[-/.])(?P<month>0?[1-9]|1[0-2])(?P=by)(?P<day>0?[1-9]|[123][0-9])",
         r"(?P<year>[1-9][0-9]{2,3})年(?:(?P<month>[0-9]{1,2})月(?:(?P<day>[0-9]{1,2})日)?)?",
     )
 )
 _NUMERIC = re.compile(r"([0-9]{1,2})([/.-])([0-9]{1,2})\2([12][0-9]{3})")
 _EDTF = re.compile(r"-?[0-9]{4}(?:-[0-9]{2}){0,2}[~?]?|-?(?:[0-9]{3}X|[0-9]{2}XX)")
-_BASIC = re.compile(r"([12][0-9]{3})([01][0-9])([0-3][0-9])(?:T[0-9]{4,6}Z?)?")  # ISO 8601 without hyphens
+_BASIC = re.compile(r"([12][0-9]{3})([01][0-9])([0-3][0-9])")  # ISO 8601 without hyphens
+_CLOCK = re.compile(  # behind a date, or before the year of ctime
+    r"(?:(?<=[0-9])T|,? )(?:[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?(?: ?[AP]\.?M\.?)?|(?<=T)[0-9]{4,6})"
+    r"(?: ?(?:Z|UTC|GMT|[+-][0-9]{2}:?[0-9]{2}))?(?=$| [0-9]{4}$)",
+    re.IGNORECASE,
+)
+_WIKIBASE = re.compile(r"([+-])([0-9]{4,})-([0-9]{2})-([0-9]{2})T00:00:00Z/(7|8|9|10|11)(/J)?")  # as QuickStatements
 _FLOAT = re.compile(r"([1-9][0-9]{2,3})\.0+")
+_TWICE = re.compile(r"(.+?) ?[(\[](.+)[)\]]")  # 7 November 1867 (1867-11-07)
 
 _ABOUT_BEFORE = re.compile(
-    rf"(?:^|[\s(\[,;–—-]){_ABOUT}[\s(]*(?:on |in )?(?:the )?(?:year )?(?:of )?(?:A\.?D\.? )?$", re.I
+    rf"(?:^|[\s(\[,;–—-]){_ABOUT}[\s()\]]*(?:on |in )?(?:the )?(?:year )?(?:of )?(?:A\.?D\.? )?$", re.I
 )
-_DOUBT = r"probably|perhaps|possibly|presumably|maybe|likely|allegedly|supposedly|reportedly|conjecturally"
+_DOUBT = (
+    "probably|perhaps|possibly|presumably|maybe|likely|allegedly|supposedly|reportedly|conjecturally|reputedly"
+    "|purportedly|traditionally|apparently|ostensibly|tentatively"
+)
+_SAID = r"(?:thought|believed|said|assumed|supposed|presumed|reputed|reported|rumou?red|claimed|considered) to"
 _DOUBT_BEFORE = re.compile(
-    rf"\b(?:{_DOUBT}|may have|might have|could have|thought to|believed to|said to|estimated|uncertain)\b"
-    r"[^,.;:()]{0,60}$",
+    rf"\b(?:{_DOUBT}|(?:may|might|could) have|(?:seems|appears) to have|{_SAID}|estimated|uncertain"
+    r"|(?:according to|by) (?:tradition|legend),?|(?:tradition|legend) (?:says|holds|has))\b,?[^,.;:()]{0,60}$",
     re.I,
 )
+_BOUND = r"before|after|by|until|till|up to|prior to|later than|earlier than|not before|between|either|or|to or from"
 _BOUND_BEFORE = re.compile(
-    r"\b(?:before|after|by|until|till|up to|prior to|later than|earlier than|not before|between|either|or|to or from)"
-    r" (?:the )?(?:year )?$|\bbetween [^,.;()]{0,40}\band (?:the )?(?:year )?$",
+    rf"\b(?:{_BOUND})(?: or (?:in|on|during))? (?:the )?(?:year )?$"
+    r"|\bat the (?:very )?(?:latest|earliest|soonest),? (?:in |by |on )?(?:the )?(?:year )?$"
+    r"|\bbetween [^,.;()]{0,40}\band (?:the )?(?:year )?$",
     re.I,
 )
-_BEHIND = re.compile(
-    r"\s*\(?\s*(?:\?|approx|circa|c\.\)|probably|possibly|uncertain|disputed|estimated)|\s+or so\b", re.I
+_ABOUT_BEHIND = re.compile(
+    r"[\s,]*[(\[]?(?<![A-Za-z.])(?:or (?:so|thereabouts?)\b|thereabouts\b|(?:\+ ?/ ?[-−–]|±|\+-)"
+    r"|(?:approx(?:\.|imately\b)?|roughly|circa|ca?+\.?+|more or less|give or take[^.;()]{0,20})(?=\s*(?:[)\].,;]|$)))",
+    re.I,
 )
+_BOUND_BEHIND = re.compile(
+    r"[\s,]*[(\[]?(?:or (?:possibly |perhaps |even |a (?:little|bit|few years) |some ?what |shortly |soon |slightly )?"
+    r"(?:earlier|later|before|after|sooner)\b|at (?:the )?(?:very )?(?:latest|earliest|soonest)\b)"
+    # Years that part (1744–45), and no life that ends (7 May 1744 – 5 June 1800).
+    rf"|[-–—][0-9]{{1,2}}(?![0-9]|[.:/-][0-9]|(?:st|nd|rd|th)?,? (?:of )?(?:{'|'.join(_SHORT)}))",
+    re.I,
+)
+_BEHIND = re.compile(r"\s*\(?\s*(?:\?|probably|possibly|uncertain|disputed|estimated|reputedly|traditionally)", re.I)
 _OR_BEHIND = re.compile(r"\s*(?:/\s?[0-9]{1,4}\b|,? or (?:early |late |perhaps |possibly |in )?[0-9]{1,4}\b)", re.I)
 _ERA_BEHIND = re.compile(r"\s?(B\.? ?C\.?(?: ?E\.?)?)(?![A-Za-z])")
 
@@ -92,15 +139,19 @@ DateValue(edtf='190X', precision=8, julian=False))
     text = re.sub(r" ([,.]) ?", r"\1 ", text)
     if two := _OR_BEHIND.match(behind):
         return _of_two(text + two[0].strip()) if "/" in two[0] else None
-    if _BOUND_BEFORE.search(before):
+    about = _ABOUT_BEFORE.search(before)
+    bound = _BOUND_BEFORE.search(before) or _BOUND_BEFORE.search(f"{before[: about.start()]} " if about else "")
+    if bound or _BOUND_BEHIND.match(behind) or re.search("[0-9] ?/ ?$", before):
         return None
     if (era := _ERA_BEHIND.match(behind)) and re.search("[0-9]$", text):
         text = f"{text} {era[1]}"
     mark = ""
     if re.fullmatch(r".*[0-9] ?(?:\?|\(\?\))", text) or _BEHIND.match(behind) or _DOUBT_BEFORE.search(before):
         mark, text = "?", re.sub(r" ?(?:\?|\(\?\))$", "", text)
+    elif own := re.search(rf"(?:{_ABOUT_BEHIND.pattern})(?:[ 0-9)\]]|years?)*$", text, re.IGNORECASE):
+        mark, text = "~", text[: own.start()]
     found = _read(text, is_date)
-    if found and _ABOUT_BEFORE.search(before):
+    if about or _ABOUT_BEHIND.match(behind):
         mark = "~"
     if not found or not mark or found.edtf[-1] in "~X":
         return found
@@ -113,6 +164,13 @@ def date_of_cell(text: str) -> DateValue | None:
     text = " ".join(seen(text).split())
     if number := _FLOAT.fullmatch(text):
         text = number[1]
+    if wikibase := _WIKIBASE.fullmatch(text):
+        return _of_wikibase(*wikibase.groups())
+    if twice := _TWICE.fullmatch(text):
+        both = [found for part in twice.groups() if (found := date_of_cell(part))]
+        if len(both) == 2 and agree(*both):
+            return max(both, key=lambda one: one.precision)
+    text = _CLOCK.sub("", text).removeprefix("+")
     if basic := _BASIC.fullmatch(text):
         text = "-".join(basic.groups())
     if _EDTF.fullmatch(text):
@@ -147,8 +205,9 @@ def _read(text: str, is_date: bool) -> DateValue | None:
         return _value(f"{sign}{number - 1:02}XX", CENTURY) if 1 <= number <= 21 else None
     if _TWO_YEARS.fullmatch(text):
         return _of_two(text)
-    if time := _TIME.fullmatch(text):
-        return _of_edtf(time[1])
+    text = _CLOCK.sub("", text)
+    if re.fullmatch(r"\+?-?[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        return _of_edtf(text.removeprefix("+"))
     if numeric := _NUMERIC.fullmatch(text):
         first, second, year = int(numeric[1]), int(numeric[3]), int(numeric[4])
         day, month = (first, second) if first > 12 else (second, first)
@@ -185,6 +244,17 @@ def _of_edtf(text: str) -> DateValue | None:
     return _day_or_longer(-int(year) if sign else int(year), month, day, mark) if month or not day else None
 
 
+def _of_wikibase(sign: str, year: str, month: str, day: str, precision: str, julian: str | None) -> DateValue | None:
+    """Return a date of Wikibase, where 44 BC is the year -44, and a century or decade is one of its years."""
+    number, minus = int(year), "-" if sign == "-" else ""
+    if precision in ("7", "8"):
+        digits = f"{(number - 1) // 100:02}XX" if precision == "7" else f"{number // 10:03}X"
+        return _value(minus + digits, int(precision))
+    parts = [int(month), int(day)] if precision == "11" else [int(month), 0] if precision == "10" else [0, 0]
+    found = _day_or_longer(1 - number if minus else number, parts[0], parts[1])
+    return None if found is None else replace(found, julian=True) if julian else found
+
+
 def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
     """Return a date whose parts a grammar has told apart."""
     year = int(parts["year"] or parts.get("ad") or parts.get("of_era") or 0)
@@ -200,7 +270,7 @@ def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
     weekday = parts.get("weekday")
     if named and weekday:
         since_monday = (int(_gregorian_day(year, number, day, named.julian).astype(int)) + 3) % 7
-        if _WEEKDAYS.split("|")[since_monday] != weekday.title():
+        if _WEEKDAYS.split("|")[since_monday][:3] != weekday[:3].title():
             return None
     return named
 

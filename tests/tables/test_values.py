@@ -1,6 +1,7 @@
 """Values: two texts of one value have one normal form, and a doubtful text has none."""
 
 import calendar
+import re
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -9,22 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kbq.tables import dates
 from kbq.tables.claims import DateValue, QuantityValue, ValueType
 from kbq.tables.dates import date_of, date_of_cell, gregorian
+from kbq.tables.quickstatements import time_of
 from kbq.tables.values import agree, keys_of, normal_form
 from kbq.text.letters import normalised
 
-ORDERS = (
-    "{d} {month} {y}",
-    "{d} {month}, {y}",
-    "{d}th {month} {y}",
-    "the {d}th of {month}, {y}",
-    "{month} {d}, {y}",
-    "{MONTH} {d:02} {y}",
-    "{mon} {d}, {y}",
-    "{d} {mon}. {y}",
-    "{y}-{m:02}-{d:02}",
-)
 DATES: dict[str, tuple[Any, ...]] = {
     "November 1867": ("1867-11", 10),
     "november, 1867": ("1867-11", 10),
@@ -158,11 +150,55 @@ def test_what_only_a_type_makes_certain(text: str) -> None:
     assert normal_form(text) is None
 
 
-@given(st.dates(min_value=date(1582, 10, 15), max_value=date(2999, 12, 31)), st.sampled_from(ORDERS))
-def test_every_order_gives_the_date_back(day: date, order: str) -> None:
-    name = calendar.month_name[day.month]
-    text = order.format(d=day.day, m=day.month, y=day.year, month=name, MONTH=name.upper(), mon=name[:3])
-    assert normal_form(text) == DateValue(day.isoformat(), 11)
+ANY_DAY = st.dates(min_value=date(1582, 10, 15), max_value=date(2999, 12, 31))
+
+
+def a_way_to_write(form: str, day: date, draw: st.DataObject) -> str:
+    """Write a date in one of the forms, with or without what it may lack, its words in one of their spellings."""
+    while optional := re.search(r"\[([^\[\]]*)\]", form):
+        form = form.replace(optional[0], draw.draw(st.sampled_from(["", optional[1]])), 1)
+    month, weekday = calendar.month_name[day.month], calendar.day_name[day.weekday()]
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(0 if day.day in (11, 12, 13) else day.day % 10, "th")
+    spellings = {
+        "day": [str(day.day), f"{day.day:02}", f"{day.day}{ending}"],
+        "month": [month, month.upper(), month.lower(), month[:3], f"{month[:3]}."],
+        "year": [str(day.year), f"{day.year} AD", f"AD {day.year}", f"{day.year} CE"],
+        "weekday": [weekday, weekday[:3], f"{weekday[:3].lower()}."],
+    }
+    return form.format(**{part: draw.draw(st.sampled_from(ways)) for part, ways in spellings.items()})
+
+
+@pytest.mark.parametrize("form", dates.FORMS)
+@given(day=ANY_DAY, draw=st.data())
+def test_every_form_gives_the_date_back(form: str, day: date, draw: st.DataObject) -> None:
+    text = a_way_to_write(form, day, draw)
+    precision = 11 if "{day}" in form else 10 if "{month}" in form else 9
+    expected = DateValue(day.isoformat()[: {11: 10, 10: 7, 9: 4}[precision]], precision)
+    assert normal_form(text, "date") == date_of_cell(text) == expected
+    assert (
+        date_of_cell(f"c. {text}")
+        == date_of_cell(f"{text} or thereabouts")
+        == DateValue(f"{expected.edtf}~", precision)
+    )
+    clock = draw.draw(st.sampled_from([" 00:00", " 12:30:05", ", 9:05 PM", " 00:00:00 GMT", " 00:00:00.000Z"]))
+    if precision == 11:
+        assert date_of_cell(text + clock) == date_of_cell(f"{text} ({day.isoformat()})") == expected
+
+
+@given(st.integers(-9998, 2999), st.integers(7, 11), ANY_DAY)
+def test_what_kbq_writes_itself_is_read_as_it_was(year: int, precision: int, day: date) -> None:
+    sign, digits = "-" if year < 0 else "", f"{abs(year):04}"
+    ends = {7: f"{digits[:2]}XX", 8: f"{digits[:3]}X", 9: digits, 10: f"{digits}-{day.month:02}"}
+    edtf = sign + ends.get(precision, f"{digits}-{day.month:02}-{min(day.day, 28):02}")
+    value = dates._value(edtf, precision)
+    assert date_of_cell(time_of(value)) == value  # of QuickStatements
+    assert date_of_cell(time_of(value).partition("/")[0]) or precision < 11 or year < 0  # of Wikidata
+    assert date_of_cell(edtf) == value
+    if precision > 8:
+        assert date_of_cell(f"{edtf}~") == DateValue(f"{edtf}~", precision, value.julian)
+    if precision == 11 and not value.julian:
+        (object_,) = [dates.gregorian(value)]
+        assert date_of_cell(f"{object_}T00:00:00Z") == value
 
 
 @given(st.integers(1, 31), st.integers(1, 31), st.integers(1583, 2999), st.sampled_from("/.-"))
@@ -410,3 +446,43 @@ def test_a_julian_day_has_another_name_in_the_gregorian_calendar(text: str, day:
     found = date_of(text)
     assert found is not None
     assert gregorian(found) == day
+
+
+AROUND_TOO = {  # by the words around a year: nobody is more exact than the text
+    "born in circ. |1265|.": "1265~", "born c |1265|": "1265~", "in c.a. |1799|": "1799~", "in (c.) |1655|": "1655~",
+    "in |1342| or thereabouts": "1342~", "in |1733| +/- 2": "1733~", "in |1733| ± 5 years": "1733~",
+    "|1655| (c.), in Bergen": "1655~", "in or about |1500|": "1500~", "abt. |1500|": "1500~", "|1500|, circa": "1500~",
+    "reputedly in |1399|": "1399?", "traditionally in |1411|": "1411?",
+    "According to tradition, he was born in |1411|": "1411?",
+    "is assumed to have been born in |1411|": "1411?", "apparently in |1411|": "1411?",
+    "in |1377| or earlier": None, "in |1466| or a little later": None, "in |1388|, at the latest": None,
+    "at the latest in |1388|": None, "in |1577| at the earliest": None, "before or in |1544|": None,
+    "in or before |1544|": None,
+    "before c. |1500|": None, "no later than |1500|": None, "in |1744|–45.": None, "in |1744|-5": None,
+    "1744/|1745|": None,
+    "in |1744|–45 he moved": None,
+    "(|21 May 1744| – 5 June 1800)": "1744-05-21", "(|1744|–1800)": "1744", "in |1990| and later moved": "1990",
+    "in |1990| ca. 5,000 people": "1990", "in |1990| after the war": "1990", "vitamin C in |1937|": "1937",
+    "(|1744|–5 June 1800)": "1744", "the legend, born in |1945|": "1945",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", AROUND_TOO)
+def test_words_around_a_year(text: str) -> None:
+    before, value, behind = text.split("|")
+    found = normal_form(value, "date", before, behind)
+    assert (found.edtf if isinstance(found, DateValue) else None) == AROUND_TOO[text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "7-Nov-1867", "07-Nov-1867", "1867 Nov 7", "1867-Nov-07", "7/Nov/1867", "7.Nov.1867", "1867-11-7", "1867/11/7",
+        "+1867-11-07T00:00:00Z/11", "+1867-11-00T00:00:00Z/10", "+1867-00-00T00:00:00Z/9", "1867-11-07T00:00:00Z",
+        "Thu Nov  7 00:00:00 1867", "Thu, 07 Nov 1867 00:00:00 GMT", "7 November 1867 (1867-11-07)",
+        "1867-11-07 (7 November 1867)", "1867-11-07 12:30 PM", "18671107T120000Z", "+1860-00-00T00:00:00Z/8",
+    ],
+)  # fmt: skip
+def test_a_date_in_a_table_agrees_with_the_text(text: str) -> None:
+    assert agree(text, "7 November 1867")
+    assert not agree(text, "7 November 1877")
