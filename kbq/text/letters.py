@@ -44,6 +44,9 @@ _MINUS, _POINT = "\ue000", "\ue001"  # of numbers, while punctuation is looked f
 _NEGATIVE = re.compile(r"(?<![\w.,)])-(?=[0-9])|(?<=^[^\W\d_])-$|(?<=^[^\W\d_]{2})-$")  # -5; the blood groups O-, AB-
 _DECIMAL = re.compile(r"(?<![0-9.,])([0-9]+)(?:\.([0-9]+)|,([0-9]{1,2}))(?![0-9.,]?[0-9])")
 _INITIALS = re.compile(r"(?<!\w)[^\W\d_](?:\. ?[^\W\d_])+\.?(?!\w)")
+_ACRONYM = re.compile(  # A.C., U.S.A; of capitals alone also J. R. R., but no end of a sentence before "A"
+    r"(?<![\w.])[^\W\d_](?:\.[^\W\d_])+\.?(?!\w)|(?<![\w.])[A-Z]\.(?: [A-Z]\.)+(?!\w)"
+)
 
 
 def clean_text(text: str) -> str:
@@ -119,6 +122,15 @@ def folded(text: str) -> str:
     'lodz, oeuvre, strasse, елка, バ'
     """
     return _in_parts(_folded_part, text).casefold()
+
+
+def joined(text: str) -> str:
+    """Return a text in which letters with full stops are one word, as they are without: A.C. Milan is AC Milan.
+
+    >>> joined("N.A.S.A. and A.C. Milan, by J. R. R. Tolkien."), joined("Plan A. The 3.5 of Dr. B. Ann")
+    ('NASA and AC Milan, by JRR Tolkien.', 'Plan A. The 3.5 of Dr. B. Ann')
+    """
+    return _ACRONYM.sub(lambda found: re.sub("[. ]", "", found[0]), text) if "." in text else text
 
 
 def _in_parts(change: Callable[[str], str], text: str) -> str:

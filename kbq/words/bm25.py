@@ -1,8 +1,8 @@
 """BM25: paragraphs, with their page titles, become an inverted index of English stems; words become BM25 scores.
 
-Words are compared by `letters`, so that Lodz finds Łódź; words that this changes are also there as they are written,
-since Réunion is rarer than reunion. Names made of common words ("The Band") are found by the title
-as a whole, which is a term, too; it counts only where no word of the name tells anything.
+Words are compared by `letters`, so that Lodz finds Łódź, and AC Milan A.C. Milan; words with other letters than those
+of ASCII are also there as they are written, since Réunion is rarer than reunion. Names made of common words ("The
+Band") are found by the title as a whole, which is a term, too; it counts only where no word of the name tells anything.
 
 The folder `bm25/` of a shard holds how often each word occurs in each paragraph (`Postings`), and in `lengths.npy` (u32
 [paragraphs]) how many words each has. Weights are Lucene's. They depend on word frequencies in the whole knowledge
@@ -31,7 +31,7 @@ from kbq.dump.publishing import changing, write_manifest
 from kbq.dump.shards import Shard
 from kbq.storage.files import folder_bytes
 from kbq.storage.progress import Report, Stage, silent
-from kbq.text.letters import folded, plain
+from kbq.text.letters import folded, joined, plain
 from kbq.text.markers import mention_in, slot_of
 from kbq.words.postings import Entries, Postings, damaged, is_complete, query_text, write_postings
 
@@ -129,16 +129,16 @@ def _written_stems(text: str) -> list[str]:
 def title_term(title: str) -> str:
     """Return the term of a title as a whole.
 
-    >>> title_term("The Band"), title_term("It")
-    ('=the band', '=it')
+    >>> title_term("The Band"), title_term("A.C. Milan")
+    ('=the band', '=ac milan')
     """
-    return TITLE + " ".join(re.findall(r"\w+", folded(title).replace("'", "")))
+    return TITLE + " ".join(re.findall(r"\w+", folded(joined(title)).replace("'", "")))
 
 
 def words_of(texts: Sequence[str], is_folded: bool = True) -> list[list[str]]:
     """Return the stems of the words of each text, folded, without English stop words and single letters."""
     stemmed = _stemmer(STEMS).stemWords
-    parted = (WORD.findall((folded(text) if is_folded else text).lower()) for text in texts)
+    parted = (WORD.findall((folded(joined(text)) if is_folded else text).lower()) for text in texts)
     return [stemmed([word for word in words if word not in STOP_WORDS]) for words in parted]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kbq.corpus.pages import Page, Paragraph
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.words.bm25 import stems_of, words_of
+from kbq.words.bm25 import stems_of, title_term, words_of
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +47,30 @@ def test_where_there_are_no_words_nothing_is_said(pages: list[Page], model: Mode
 def test_stems_are_those_of_words_in_a_text(words: list[str]) -> None:
     pairs = [(word, stem) for word, stems in zip(words, words_of(words), strict=True) for stem in stems]
     assert list(zip(*stems_of(words), strict=True)) == pairs
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("A.C. Milan", "AC Milan"), ("U.S. Mint", "US Mint"), ("N.A.S.A.", "NASA"), ("R.E.M.", "REM"),
+        ("U.S.A", "USA"), ("J. R. R. Tolkien", "J.R.R. Tolkien"), ("F.C. Barcelona", "FC Barcelona"),
+    ],
+)  # fmt: skip
+def test_letters_with_full_stops_are_one_word(one: str, other: str) -> None:
+    assert words_of([one]) == words_of([other]) != [[]]
+    assert title_term(one) == title_term(other)
+
+
+def test_a_sentence_that_ends_in_a_letter_is_not_joined() -> None:
+    assert words_of(["He took vitamin A. Milan was far. It is 3.5 m long."]) == words_of(
+        ["He took vitamin A, Milan was far, It is 3.5 m long"]
+    )
+
+
+@pytest.mark.parametrize("name", ["A.C. Milan", "AC Milan"])
+def test_a_page_is_found_by_either_form(name: str, model: Model, tmp_path: Path) -> None:
+    titles = ["A.C. Milan", "Inter Milan", "Milan", "AC"]
+    pages = [Page(title, title, (Paragraph(0, f"{title} is old."),)) for title in titles]
+    kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
+    assert kb.query(f"{name} [SEP] age", k=1, unit="page", backend="bm25")[0].page_id == "A.C. Milan"
+    assert kb.unknown_words(f"{name} [SEP] old") == []
