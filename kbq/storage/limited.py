@@ -27,7 +27,7 @@ Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 
 SECONDS, MEMORY = 30.0, 2**30  # bytes
-PATIENCE = 4  # times the seconds of computing, on the clock: other processes may use the same cores
+PATIENCE = 10  # times the seconds of computing, on the clock: other processes may use the same cores
 OUT_OF_MEMORY = 77  # exit status of a child
 ROOT = str(Path(__file__).parents[2])
 # The caller's script is not run again, as multiprocessing would do, nor is anything from the current folder (-P).
