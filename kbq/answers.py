@@ -224,8 +224,14 @@ class Answer:
         # Actors of a cluster send many answers; a dataclass with slots takes twice as long.
         return Answer, _fields_of(self)
 
+    def _repr_html_(self) -> str:
+        return Answers([self])._repr_html_()
+
     def __str__(self) -> str:
         return f"{self.text}  {self.score:.2f}  {self.title} (page {self.page_id}, paragraph {self.paragraph})"
+
+
+HEADER = "answer", "probability", "evidence", "page"  # of answers in a notebook
 
 
 class Answers(list[Answer]):
@@ -234,21 +240,51 @@ class Answers(list[Answer]):
     def _repr_html_(self) -> str:
         from kbq.text import html
 
+        return html.table(HEADER, map(_cells, self)) if self else html.text("no answer")
+
+
+class AnswersOfEach(list[list[Answer]]):
+    """The answers to each of several queries; a notebook shows the best of each, with its evidence."""
+
+    queries: Sequence[str] = ()
+
+    def _repr_html_(self) -> str:
+        from kbq.text import html
+
         rows = [
-            [
-                html.element("td", html.element("b", html.text(one.text))),
-                html.element(
-                    "td",
-                    html.text(f"{one.score:.2f}")
-                    if one.probability is None
-                    else html.bar(one.probability, percentage(one.probability)),
-                ),
-                html.element("td", _evidence(one), style="text-align:left"),
-                html.element("td", html.text(one.title), title=f"page {one.page_id}, paragraph {one.paragraph}"),
-            ]
-            for one in self
+            [html.element("td", html.text(query), style="text-align:left"), *(_cells(answers[0]) if answers else ())]
+            for query, answers in zip(self.queries, self, strict=True)
         ]
-        return html.table(("answer", "probability", "evidence", "page"), rows) if rows else html.text("no answer")
+        return html.table(("query", *HEADER), rows)
+
+
+class Facts(dict[str, object]):
+    """Facts by name; a notebook shows them as a table."""
+
+    def _repr_html_(self) -> str:
+        from kbq.text import html
+
+        pairs = ((name.replace("_", " "), value) for name, value in self.items())
+        return html.table(
+            (), ([html.element("td", html.text(one), style="text-align:left") for one in pair] for pair in pairs)
+        )
+
+
+def _cells(answer: Answer) -> list[str]:
+    """Return an answer, its probability, evidence and page as cells of a table in a notebook."""
+    from kbq.text import html
+
+    return [
+        html.element("td", html.element("b", html.text(answer.text))),
+        html.element(
+            "td",
+            html.text(f"{answer.score:.2f}")
+            if answer.probability is None
+            else html.bar(answer.probability, percentage(answer.probability)),
+        ),
+        html.element("td", _evidence(answer), style="text-align:left"),
+        html.element("td", html.text(answer.title), title=f"page {answer.page_id}, paragraph {answer.paragraph}"),
+    ]
 
 
 class PageName(NamedTuple):

@@ -8,6 +8,7 @@ pages ──── model/ ────► phrase dump (dump/) ──► rows (in
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, islice
@@ -21,6 +22,8 @@ from kbq.answers import (
     WORDS_ALONE,
     Answer,
     Answers,
+    AnswersOfEach,
+    Facts,
     K,
     PageName,
     Result,
@@ -37,6 +40,7 @@ from kbq.index.factory import build_missing, open_index
 from kbq.model.model import Model, model_of
 from kbq.model.queries import refuse_unreadable
 from kbq.options import refuse_unknown_options
+from kbq.progress import LateBar, warn
 from kbq.reading.probability import HIDDEN, SearchPlan, best_answers, own_calibration
 from kbq.reading.reader import Reader
 from kbq.reading.reranker import Reranking
@@ -46,7 +50,6 @@ from kbq.search.changing import build, compact, update
 from kbq.search.hybrid import WordIndexes
 from kbq.search.search import BATCH, SearchContext, Wanted, raised, search_several
 from kbq.storage.files import as_path, file_digest, given
-from kbq.storage.progress import Note, Report, silent, unheard
 from kbq.storage.records import digest_of_bytes
 from kbq.text.letters import clean_text
 from kbq.text.markers import mention_in
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
     from kbq.model.queries import QueryTokenizer
     from kbq.parallel import Answerers
     from kbq.reading.probability import Calibration
+    from kbq.storage.progress import Note, Report
     from kbq.tables.options import FillWords
     from kbq.tables.relations import Relation
     from kbq.tables.tables import Table
@@ -166,9 +170,10 @@ class KnowledgeBase:
             from kbq.cluster.tasks import encoders_on
 
             start_encoders = encoders_on(ray)
-        manifest, opened, bad_lines = build(
-            corpus, folder, model, wanted, start_encoders=start_encoders, device=device, **reports
-        )
+        with _told(f"building {folder}", reports) as told:
+            manifest, opened, bad_lines = build(
+                corpus, folder, model, wanted, start_encoders=start_encoders, device=device, **told
+            )
         kb = cls(folder, manifest, opened, lazy=lazy)
         kb.bad_lines = bad_lines
         return kb
@@ -354,7 +359,7 @@ class KnowledgeBase:
         """Describe what the knowledge base holds and what its indexes cost, as `kbq info --json` prints it."""
         from kbq.description import describe
 
-        return describe(self.folder)
+        return Facts(describe(self.folder))
 
     def pages(self) -> Iterator[PageName]:
         """Return the ids and titles of the pages that answers may come from, in the order of the corpus."""
@@ -447,10 +452,17 @@ class KnowledgeBase:
             QueryError: a text is empty, too long, or malformed; or what is asked for does not exist here.
         """
         several = "queries are", "a text, or a list of texts"
-        asked = [texts] if isinstance(texts, str) else list(given(texts, QueryError, *several))
-        found = self.ask(asked, search_options(options, k=k, unit=unit, backend=backend))
-        answers: list[list[Answer]] = [Answers(result.likely) for result in found]
-        return answers[0] if isinstance(texts, str) else answers
+        search = search_options(options, k=k, unit=unit, backend=backend)
+        if isinstance(texts, str):
+            return Answers(next(self.ask([texts], search)).likely)
+        asked, answers = list(given(texts, QueryError, *several)), AnswersOfEach()
+        with LateBar("asking") as bar:
+            told = bar.to("count")
+            for result in self.ask(asked, search):
+                answers.append(Answers(result.likely))
+                told(len(answers), len(asked))
+        answers.queries = asked
+        return answers
 
     def query_stream(
         self,
@@ -630,8 +642,8 @@ class KnowledgeBase:
         dev: str | Path | None = None,
         examples: int = 0,
         command: str = "",
-        note: Note = unheard,
-        report: Callable[[StepReport], None] = unheard,
+        note: Note = warn,
+        report: Callable[[StepReport], None] | None = None,
         **settings: Unpack[FinetuningWords],
     ) -> FinetuningOutcome:
         """Tune the query encoder on triples; this knowledge base is not changed. `with_model` takes the outcome.
@@ -651,10 +663,11 @@ class KnowledgeBase:
         from kbq.tuning.settings import FinetuningSettings
 
         refuse_unknown_options(settings, FinetuningSettings.__dataclass_fields__, QueryError)
-        return finetune(
-            self, triples, out, FinetuningSettings(**settings), task=task, dev=dev, examples=examples, command=command,
-            note=note, report=report,
-        )  # fmt: skip
+        with LateBar(f"tuning {out}") as bar:
+            return finetune(
+                self, triples, out, FinetuningSettings(**settings), task=task, dev=dev, examples=examples,
+                command=command, note=note, report=bar.to("step", report),
+            )  # fmt: skip
 
     def calibrate(
         self,
@@ -664,7 +677,7 @@ class KnowledgeBase:
         hidden: float = HIDDEN,
         backend: Backend = "auto",
         command: str = "",
-        report: Callable[[int, int], None] = unheard,
+        report: Callable[[int, int], None] | None = None,
         **options: Unpack[RankWords],
     ) -> CalibrationOutcome:
         """Learn how likely answers are to be right, and write it into a file; `calibration` of `query` takes it.
@@ -683,7 +696,12 @@ class KnowledgeBase:
 
         search = search_options(options, backend=backend)
         self.check(search)
-        return calibrate(self, triples, as_path(out, "out"), search, hidden=hidden, command=command, report=report)
+        path = as_path(out, "out")
+        with LateBar(f"calibrating {path}") as bar:
+            told = bar.to("count", report)
+            outcome = calibrate(self, triples, path, search, hidden=hidden, command=command, report=told)
+        self.__dict__.pop("_own_calibration", None)  # it may be the file just written
+        return outcome
 
     @overload
     def predict(
@@ -712,7 +730,7 @@ class KnowledgeBase:
         top_pages: int = TOP_PAGES,
         with_text: bool = False,
         backend: Backend = "auto",
-        report: Callable[[int, int], None] = unheard,
+        report: Callable[[int, int], None] | None = None,
         **options: Unpack[SearchWords],
     ) -> PredictionOutcome | list[dict[str, Any]]:
         """Predict KILT records: into a file, resuming where a killed run stopped, or without `out` as records.
@@ -730,7 +748,9 @@ class KnowledgeBase:
         from kbq.kilt.prediction import predict_all
 
         search = search_options(options, k=top_pages, unit="page", backend=backend)
-        return predict_all(self, records, task, None if out is None else as_path(out, "out"), search, with_text, report)
+        path = None if out is None else as_path(out, "out")
+        with LateBar("predicting") as bar:
+            return predict_all(self, records, task, path, search, with_text, bar.to("count", report))
 
     def fill(
         self,
@@ -739,8 +759,8 @@ class KnowledgeBase:
         out: str | Path | None = None,
         *,
         command: str = "",
-        note: Note = unheard,
-        report: Callable[[int, int, int], None] = unheard,
+        note: Note = warn,
+        report: Callable[[int, int, int], None] | None = None,
         **options: Unpack[FillWords],
     ) -> Table:
         """Fill the empty cells of a table with what the text says, where that is likely enough, each with its evidence.
@@ -765,7 +785,9 @@ class KnowledgeBase:
 
         wanted, words = fill_options(options)
         search = search_options(words, unit="phrase", k=max(LOOKS, words.get("rerank") or 0))
-        return fill(self, table, relations, out, wanted, search, command=command, note=note, report=report)
+        with LateBar("filling") as bar:
+            told = bar.to("cells", report)
+            return fill(self, table, relations, out, wanted, search, command=command, note=note, report=told)
 
     # Maintain
 
@@ -790,10 +812,11 @@ class KnowledgeBase:
 
     def _updated(self, corpus: str | Path | Iterable[Page], words: Mapping[str, Any], delete_missing: bool) -> Self:
         options, others = build_options(words, SyncWords if delete_missing else UpdateWords)
-        manifest, changes, bad_lines = update(
-            corpus, self._changeable, lambda: self.model, options, delete_missing=delete_missing,
-            start_encoders=processes(options.workers), **others,
-        )  # fmt: skip
+        with _told(f"updating {self.folder}", others) as told:
+            manifest, changes, bad_lines = update(
+                corpus, self._changeable, lambda: self.model, options, delete_missing=delete_missing,
+                start_encoders=processes(options.workers), **told,
+            )  # fmt: skip
         kb = self._reopened(manifest, self.index.kind)
         kb.changes, kb.bad_lines = changes, bad_lines
         return kb
@@ -823,7 +846,7 @@ class KnowledgeBase:
         kb.changes = changes
         return kb
 
-    def compact(self, threshold: float = 0.0, report: Report = silent) -> Self:
+    def compact(self, threshold: float = 0.0, report: Report | None = None) -> Self:
         """Write shards again without their deleted pages, join small ones, and open the outcome.
 
         Afterwards no file of the folder holds anything that a deleted page said. Nothing is encoded again.
@@ -834,7 +857,8 @@ class KnowledgeBase:
         Raises:
             KnowledgeBaseError: the folder is in use or cannot be written, or an update is unfinished.
         """
-        manifest = compact(self._changeable, lambda: self.model, threshold, report)
+        with LateBar(f"compacting {self.folder}") as bar:
+            manifest = compact(self._changeable, lambda: self.model, threshold, bar.to("stage", report))
         return self._reopened(manifest, self.index.kind)
 
     def index_vectors(
@@ -844,7 +868,7 @@ class KnowledgeBase:
         queries: Sequence[str] = (),
         filter: float | None = None,
         ray: str | None = None,
-        report: Report = silent,
+        report: Report | None = None,
     ) -> Self:
         """Build an index over the vectors, beside those that exist, and open the knowledge base with it.
 
@@ -866,21 +890,34 @@ class KnowledgeBase:
             build = building_on(ray)
         asked = tuple(given(queries, QueryError, "queries are", "a list of texts"))
         refuse_unreadable(asked, [self.model.query_tokenizer])
-        manifest = add_index(folder, self.model, IndexSpec(kind, recall, asked, filter), report, build)
+        with LateBar(f"indexing {folder}") as bar:
+            spec = IndexSpec(kind, recall, asked, filter)
+            manifest = add_index(folder, self.model, spec, bar.to("stage", report), build)
         return self._reopened(manifest, None)
 
-    def index_bm25(self, report: Report = silent) -> Self:
+    def index_bm25(self, report: Report | None = None) -> Self:
         """Add a BM25 index of the words to shards that have none, and open the knowledge base with it."""
-        return self._with_words(index_bm25(self._changeable, report))
+        with LateBar(f"indexing {self.folder}") as bar:
+            return self._with_words(index_bm25(self._changeable, bar.to("stage", report)))
 
-    def index_sparta(self, model: str | Path, terms: int = TERMS, report: Report = silent) -> Self:
+    def index_sparta(self, model: str | Path, terms: int = TERMS, report: Report | None = None) -> Self:
         """Add impacts that a SPARTA model has learned, the strongest `terms` of each sentence, and open with them."""
-        return self._with_words(index_sparta(self._changeable, model, terms, self._where.device, report))
+        with LateBar(f"indexing {self.folder}") as bar:
+            device, told = self._where.device, bar.to("stage", report)
+            return self._with_words(index_sparta(self._changeable, model, terms, device, told))
 
     def _with_words(self, index_bytes: int) -> Self:
         kb = self._reopened(read_manifest(self.folder), self.index.kind)
         kb.index_bytes = index_bytes
         return kb
+
+
+@contextmanager
+def _told(title: str, words: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield these words with reports to a bar, and notes to the log, where the caller gives none."""
+    pages, stage = words.get("report"), words.get("report_stage")
+    with LateBar(title, pages, stage) as bar:
+        yield {"note": warn} | dict(words) | {"report": bar.to("pages", pages), "report_stage": bar.to("stage", stage)}
 
 
 def _unpickled(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kbq.answers import Answer, SearchOptions
 
-    Asked = tuple[Sequence[str], SearchOptions]
+    Request = tuple[Sequence[str], SearchOptions]
     OpenWith = Callable[[Model], Any]  # gives a `KnowledgeBase`
 
 
@@ -36,7 +36,7 @@ class Answerers:
         if not model.source:
             raise KnowledgeBaseError("workers cannot open a model that is in no folder: save it first")
         equipment = pickle.dumps((open_with, model.source))
-        self._pool: WorkerPool[Asked, list[list[Answer]]] = WorkerPool(
+        self._pool: WorkerPool[Request, list[list[Answer]]] = WorkerPool(
             answerer, equipment, devices, "use fewer workers"
         )
         self._dismiss = weakref.finalize(self, self._pool.dismiss)  # the processes end with this object
@@ -57,7 +57,7 @@ class Answerers:
             raise
 
 
-def answerer(packed: bytes, device: str) -> Callable[[Asked], list[list[Answer]]]:
+def answerer(packed: bytes, device: str) -> Callable[[Request], list[list[Answer]]]:
     """In a process: open the knowledge base, and return what answers."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)

@@ -32,6 +32,7 @@ LAYERS = (
     ("sample_kb", "description"),
     ("tuning",),
     ("tables",),
+    ("progress",),
     ("kb",),
     ("augmentation",),
     ("importing",),

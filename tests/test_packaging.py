@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import venv
 import zipfile
 from pathlib import Path
 
@@ -70,24 +71,30 @@ def test_nothing_else_is_there(names: list[str]) -> None:
     assert [name for name in names if "__pycache__" in name or "test" in name] == []
 
 
-def test_it_runs_from_another_folder(wheel: Path, tmp_path: Path) -> None:
-    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
-    (tmp_path / "elsewhere").mkdir()
+def test_it_runs_from_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    """The wheel alone is installed; its dependencies come from where the tests run."""
+    venv.create(tmp_path / "env", with_pip=False)
+    python = tmp_path / "env" / "bin" / "python"
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run([*install, "--quiet", "--disable-pip-version-check"], check=True)
+    (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
+    (site / "dependencies.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    ours = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
-    def python(*arguments: str) -> str:
-        found = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=tmp_path / "elsewhere",
-            env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def run(*command: str) -> str:
+        found = subprocess.run(command, cwd=elsewhere, env=ours, capture_output=True, text=True, check=False)
         assert (found.returncode, found.stderr) == (0, "")
         return found.stdout
 
-    assert python("-c", "import kbq.storage.files; print(kbq.storage.files.own('cli.py'))").strip() == str(
-        tmp_path / "site" / "kbq" / "cli.py"
-    )
-    told = python("-m", "kbq", "--help")
+    where = run(str(python), "-c", "import kbq.storage.files; print(kbq.storage.files.own('cli.py'))")
+    assert where.strip() == str(site / "kbq" / "cli.py")
+    kbq = str(tmp_path / "env" / "bin" / "kbq")
+    told = run(kbq, "--help")
     assert all(f"  {name} " in told for name in ("build", "query", "train", "info"))
+    (elsewhere / "corpus.jsonl").write_text(
+        '{"id": "1", "title": "Emma", "text": "Emma was written by Jane Austen."}\n'
+    )
+    assert run(kbq, "build", "corpus.jsonl", "kb").startswith("kb: 1 pages, 1 paragraphs")
+    assert "Jane Austen" in run(kbq, "query", "Emma [SEP] author", "--kb", "kb", "-k", "1")

@@ -21,7 +21,7 @@ from kbq.cluster.connection import Node, connect
 from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import ClusterError, KbqError, first_line
-from kbq.index.base import Whole
+from kbq.index.base import KnowledgeBaseSize
 from kbq.index.factory import open_index
 from kbq.index.inner_products import CPU
 from kbq.search.hybrid import LexicalScores, ParagraphIndex, WordQueries
@@ -42,7 +42,7 @@ class ActorGroup:
     folder: Path
     manifest: Manifest  # which names these shards only
     index: IndexEntry
-    whole: Whole
+    whole: KnowledgeBaseSize
     shown: tuple[Bools, ...]  # of each shard, the pages that may be answered with; none: all
     length_penalty: float
 
@@ -63,7 +63,7 @@ def divided(
     length_penalty: float = 0.0,
 ) -> list[ActorGroup]:
     """Divide a knowledge base into this number of groups, or fewer; see `ActorGroup`."""
-    whole = Whole.of(shards)
+    whole = KnowledgeBaseSize.of(shards)
     manifests = [(part, replace(manifest, shards=manifest.shards[part])) for part in whole.parts(count)]
     return [
         ActorGroup(folder.resolve(), of_part, index, whole, tuple(shown[part]), length_penalty)

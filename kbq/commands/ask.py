@@ -11,10 +11,10 @@ from kbq.answers import CONTEXT, WORDS_ALONE, CorpusColumns, DocumentOptions, Se
 from kbq.commands import printing
 from kbq.commands.asking import AskedKb, note_unknown, note_untuned, read_queries, refuse_idle, typed_lines
 from kbq.commands.options import ASK, Device, Json, MovedModel, Ray, fields_of, output_path, refuse_given, takes
-from kbq.commands.progress import Bar
 from kbq.commands.terminal import Styled, note, print_answers_json, print_error, show, tell
 from kbq.dump.options import BuildOptions
 from kbq.errors import KbqError
+from kbq.progress import Bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

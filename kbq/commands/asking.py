@@ -12,9 +12,9 @@ import typer
 from kbq.answers import WORDS_ALONE, Backend
 from kbq.commands import printing
 from kbq.commands.options import Device, IndexName, Ray, TunedModel, refuse_given
-from kbq.commands.progress import Bar
 from kbq.commands.terminal import Styled, note, show
 from kbq.errors import QueryError
+from kbq.progress import Bar
 
 if TYPE_CHECKING:
     from kbq.dump.shards import Counts

@@ -14,8 +14,8 @@ from typer.core import TyperCommand
 from kbq.answers import RankWords, SearchOptions
 from kbq.commands.asking import AskedKb
 from kbq.commands.options import FILL, Device, Json, TunedModel, fields_of, output_path, refuse_given, takes
-from kbq.commands.progress import Bar
 from kbq.commands.terminal import note, print_file, tell, typed_command
+from kbq.progress import Bar
 from kbq.storage.rows import SUFFIXES
 from kbq.tables.options import FillOptions
 

@@ -9,8 +9,8 @@ import typer
 from kbq.commands import printing
 from kbq.commands.application import Commands
 from kbq.commands.options import MAINTAIN, Device, Json, output_path
-from kbq.commands.progress import Bar
 from kbq.commands.terminal import note, tell, typed_command
+from kbq.progress import Bar
 
 if TYPE_CHECKING:
     from kbq.importing.dump import Imported

@@ -26,10 +26,10 @@ from kbq.commands.options import (
     refuse_given,
     takes,
 )
-from kbq.commands.progress import Bar
 from kbq.commands.terminal import note, tell
 from kbq.dump.options import TERMS, BuildOptions
 from kbq.errors import KbqError
+from kbq.progress import Bar
 
 if TYPE_CHECKING:
     from kbq.dump.manifest import Manifest

@@ -10,9 +10,9 @@ from kbq.answers import TOP_PAGES, WORDS_ALONE, SearchOptions
 from kbq.commands import printing
 from kbq.commands.asking import AskedKb, note_untuned, refuse_idle
 from kbq.commands.options import MEASURE, Json, fields_of, output_path, takes
-from kbq.commands.progress import Bar
 from kbq.commands.terminal import note, print_json, show, tell
 from kbq.errors import MOST_PROBLEMS
+from kbq.progress import Bar
 
 if TYPE_CHECKING:
     from kbq.dump.page_directory import Pages

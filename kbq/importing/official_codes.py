@@ -15,7 +15,7 @@ from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
 from kbq.importing.codes import AGAIN, CodedShard, Codes
-from kbq.index.base import ShardGroup, Whole, ranges
+from kbq.index.base import KnowledgeBaseSize, ShardGroup, ranges
 from kbq.index.cell_index import CellIndex, Hits
 from kbq.index.cells import Cells, load_faiss
 from kbq.index.inner_products import in_steps
@@ -48,7 +48,7 @@ class OfficialIndex(CellIndex):
     """One inverted file of the rows of all shards, which are therefore searched as one group."""
 
     def __init__(self, shards: Sequence[Shard], codes: Codes, cells: Cells) -> None:
-        super().__init__(shards, (), overfetch=1, whole=Whole.of(shards))
+        super().__init__(shards, (), overfetch=1, whole=KnowledgeBaseSize.of(shards))
         self._codes, self._all_cells = codes, cells
         self._begins = np.cumsum([0, *(len(shard) for shard in shards)])  # the first row of each shard
 

@@ -66,7 +66,7 @@ class ShardGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class KnowledgeBaseSize:
     """The size of a whole knowledge base, which decides its groups; an index may see a part of it."""
 
     shards: int
@@ -92,7 +92,7 @@ class Whole:
     def parts(self, count: int) -> list[slice]:
         """Return the shards in this number of parts, of whole groups, that may be searched in different places.
 
-        >>> Whole(shards=25, rows=1000, shown=1000).parts(2)
+        >>> KnowledgeBaseSize(shards=25, rows=1000, shown=1000).parts(2)
         [slice(0, 12, None), slice(12, 25, None)]
         """
         groups = -(-self.shards // self.together)

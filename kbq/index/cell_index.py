@@ -13,7 +13,7 @@ import numpy as np
 
 from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
-from kbq.index.base import Bonus, Candidates, ShardGroup, Whole, everything, ranges
+from kbq.index.base import Bonus, Candidates, KnowledgeBaseSize, ShardGroup, everything, ranges
 from kbq.index.cells import Cells
 from kbq.index.inner_products import in_steps
 
@@ -45,7 +45,11 @@ class CellIndex:
     """An approximate index: it may miss rows, but the scores of those that it finds are exact."""
 
     def __init__(
-        self, shards: Sequence[Shard], cells: Sequence[Cells | None], overfetch: int, whole: Whole | None = None
+        self,
+        shards: Sequence[Shard],
+        cells: Sequence[Cells | None],
+        overfetch: int,
+        whole: KnowledgeBaseSize | None = None,
     ) -> None:
         """Make an index of all shards, or of some groups of them.
 
@@ -57,7 +61,7 @@ class CellIndex:
         self._shards = shards
         self._cells = cells
         self._overfetch = overfetch
-        self._whole = Whole.of(shards) if whole is None else whole
+        self._whole = KnowledgeBaseSize.of(shards) if whole is None else whole
         self._shown = sum(shard.count_shown() for shard in shards)
 
     @cached_property

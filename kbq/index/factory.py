@@ -23,7 +23,7 @@ from kbq.dump.damage import IMPORTED
 from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
-from kbq.index.base import Index, Whole
+from kbq.index.base import Index, KnowledgeBaseSize
 from kbq.index.cell_index import CellIndex
 from kbq.index.cells import Cells, build_cells, read_cells
 from kbq.index.exact import ExactIndex
@@ -53,7 +53,7 @@ def chosen_kind(manifest: Manifest, wanted: WantedKind) -> BuiltKind:
 
 
 @dataclass(frozen=True, slots=True)
-class Codes:
+class CellCodes:
     """The form in which a kind of index stores rows in its cells, and how many hits it scores again."""
 
     together: int  # dimensions of rotated vectors that share four bits; 0: int8 vectors as they are
@@ -64,10 +64,10 @@ class Codes:
         return max(1, dim // 3 // self.together) * self.together
 
 
-CODES: dict[IndexKind, Codes] = {
-    "disk": Codes(0, 2),  # 4 found nothing more among 1.4 million rows
-    "compact": Codes(1, 8),  # half as many lose up to half a percent of the ten best phrases; so they do of tiny
-    "tiny": Codes(2, 32),
+CODES: dict[IndexKind, CellCodes] = {
+    "disk": CellCodes(0, 2),  # 4 found nothing more among 1.4 million rows
+    "compact": CellCodes(1, 8),  # half as many lose up to half a percent of the ten best phrases; so they do of tiny
+    "tiny": CellCodes(2, 32),
 }
 
 
@@ -173,7 +173,7 @@ def open_index(
     entry: IndexEntry,
     device: torch.device,
     may_leave_gpu: bool = False,
-    whole: Whole | None = None,
+    whole: KnowledgeBaseSize | None = None,
 ) -> Index:
     """Open the index of all shards, or of some neighbouring groups of them.
 
@@ -199,7 +199,9 @@ def open_index(
     return _open_cells(shards, entry, folders, whole)
 
 
-def _open_cells(shards: Sequence[Shard], entry: IndexEntry, folders: dict[int, Path], whole: Whole | None) -> CellIndex:
+def _open_cells(
+    shards: Sequence[Shard], entry: IndexEntry, folders: dict[int, Path], whole: KnowledgeBaseSize | None
+) -> CellIndex:
     """Open the cells of these shards as one index; mapped ones are prefetched if they do not stay in memory."""
     size = sum((folder / CELLS).stat().st_size for folder in folders.values())
     codes, stay, free = CODES[entry.kind], True, available_memory()

@@ -86,7 +86,7 @@ class GpuRows:
             for first in range(0, len(starts), max(SHAPES)):
                 part = slice(first, first + max(SHAPES))
                 own = None if added is None else added[:, part].contiguous()
-                numbers, enough = self._search(Asked.of(starts[part], ends[part], own, self.device), k)
+                numbers, enough = self._search(QueryBatch.of(starts[part], ends[part], own, self.device), k)
                 numbers[0] += first
                 parts.append((numbers.cpu().numpy(), enough.cpu().numpy()))
         queries, rows, uppers, bonuses = np.concatenate([numbers for numbers, _ in parts], axis=1)
@@ -117,7 +117,7 @@ class GpuRows:
             added[begin:stop] = as_tensor(bonus[number]).to(self.device).T
         return added
 
-    def _search(self, asked: "Asked", k: int) -> tuple[Tensor, Tensor]:
+    def _search(self, asked: "QueryBatch", k: int) -> tuple[Tensor, Tensor]:
         """Openings of a few queries, see `_scored`, and the scores that they must reach. Shape of these: (queries,)."""
         lowers = torch.empty((len(asked.units), 0), device=self.device)
         enough = torch.full_like(asked.errors, -torch.inf)
@@ -140,7 +140,7 @@ class GpuRows:
                 found.append(self._scored(asked, opened[pairs], queries[pairs], enough))
         return torch.cat(found, dim=1), enough
 
-    def _scored(self, asked: "Asked", pieces: Tensor, queries: Tensor, enough: Tensor) -> Tensor:
+    def _scored(self, asked: "QueryBatch", pieces: Tensor, queries: Tensor, enough: Tensor) -> Tensor:
         """Query, row, upper bound and bonus of what opens in these pieces and may be good enough.
 
         Shapes: pieces and queries (pairs,), result (4, openings); float64, in which every row number is exact, so that
@@ -166,7 +166,7 @@ class GpuRows:
         return torch.stack([of_queries.double(), rows.double(), uppers[pairs, places].double(), added.double()])
 
 
-class Asked(NamedTuple):
+class QueryBatch(NamedTuple):
     """A batch of queries on a GPU, as the kernels read it. Shapes: those of `best_of_pieces`; errors (queries,)."""
 
     limbs: Tensor
@@ -182,7 +182,7 @@ class Asked(NamedTuple):
         return SHAPES[self.columns]
 
     @classmethod
-    def of(cls, starts: Floats, ends: Floats, bonus: Tensor | None, device: torch.device) -> "Asked":
+    def of(cls, starts: Floats, ends: Floats, bonus: Tensor | None, device: torch.device) -> "QueryBatch":
         """Shapes: starts and ends (queries, dim), bonus (paragraphs, queries)."""
         limbs, units, errors = whole_numbers(starts, ends)
         queries, dim = starts.shape
@@ -208,7 +208,7 @@ class Best(NamedTuple):
     alone: Tensor
 
 
-def best_of_pieces(rows: Tensor, edges: Tensor, paragraphs: Tensor, asked: Asked) -> Best:
+def best_of_pieces(rows: Tensor, edges: Tensor, paragraphs: Tensor, asked: QueryBatch) -> Best:
     """Multiply rows, a multiple of PADDING, with queries. Shapes: rows (rows, dim), edges and paragraphs (rows,)."""
     from kbq.index import gpu_kernels
 
@@ -236,7 +236,7 @@ def kernels_work(device: torch.device, dim: int) -> bool:
     rows = (torch.arange(PADDING * dim, device=device) % 251 - 125).to(torch.int8).view(PADDING, dim)
     edges = torch.full((PADDING,), OPENS | CLOSES, dtype=torch.uint8, device=device)
     one = np.eye(1, dim, dtype=np.float32)
-    asked = Asked.of(one, -one, None, device)
+    asked = QueryBatch.of(one, -one, None, device)
     most = rows.view(-1, PIECE, dim)[:, :, 0].int() * largest_whole(dim) * asked.units
     try:
         with _current(device):

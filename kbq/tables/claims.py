@@ -8,11 +8,13 @@ from typing import Annotated, Any, Literal, Self
 
 import msgspec
 
+from kbq.answers import percentage
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.storage.records import as_record, digest_of_bytes, json_line
 from kbq.storage.writing import replacing, writing_to
 from kbq.tables.options import Dates
+from kbq.text import html
 from kbq.text.letters import tidy
 
 CLAIMS, RUN = ".claims.jsonl", ".run.json"  # how the names of a file of claims, and of what they come from, end
@@ -98,6 +100,14 @@ class Claim:
         """The sentence: the text before the value, the value as it is there, and the text after it."""
         start, end = self.start - self.sentence_start, self.end - self.sentence_start
         return self.sentence[:start], self.sentence[start:end], self.sentence[end:]
+
+    def _repr_html_(self) -> str:
+        cells = html.text(self.subject), html.text(self.relation), html.element("b", html.text(self.value))
+        probability = "" if self.probability is None else html.bar(self.probability, percentage(self.probability))
+        row = [
+            html.element("td", one) for one in (*cells, probability, html.marked(*self.parts), html.text(self.title))
+        ]
+        return html.table(("subject", "relation", "value", "probability", "evidence", "page"), [row])
 
     @property
     def digest(self) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import kbq
+from kbq import progress
 from kbq.__main__ import main
-from kbq.commands import progress
 from kbq.commands.terminal import Styled, note, show
 from kbq.corpus.pages import Page, Paragraph
 from kbq.model.model import Model

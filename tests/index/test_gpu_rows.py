@@ -16,7 +16,7 @@ from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.index import exact, gpu_rows, inner_products
 from kbq.index.exact import ExactIndex
 from kbq.index.factory import open_index
-from kbq.index.gpu_rows import PIECE, Asked, best_of_pieces
+from kbq.index.gpu_rows import PIECE, QueryBatch, best_of_pieces
 from kbq.search.search import SearchContext, search
 
 pytest.importorskip("triton", reason="Triton comes with PyTorch's builds for CUDA, and is in kbq[dev]")
@@ -52,7 +52,7 @@ def test_a_kernel_finds_what_a_plain_product_finds(count: int, dim: int, with_bo
     paragraphs = torch.arange(256, device=DEVICE).div(50, rounding_mode="floor").int()
     starts, ends = random_queries(count, dim)
     added = torch.rand((6, count), device=DEVICE) if with_bonus else None
-    asked = Asked.of(starts, ends, added, DEVICE)
+    asked = QueryBatch.of(starts, ends, added, DEVICE)
     best = best_of_pieces(rows, edges, paragraphs, asked)
     products = rows.double() @ torch.from_numpy(np.concatenate([starts, ends])).to(DEVICE).double().T
     opens, closes = products[:, :count], products[:, count:]
@@ -130,7 +130,7 @@ def test_what_is_made_of_a_chunk_fits_into_what_is_kept_free(
     nothing = torch.empty((4, 0), device=DEVICE)
     monkeypatch.setattr(gpu_rows.GpuRows, "_scored", lambda *_: nothing)  # a few rows at a time
     rows = gpu_rows.GpuRows([random_shard(*[60] * 100)], [0], DEVICE)
-    asked = Asked.of(*random_queries(64, 16), None, DEVICE)
+    asked = QueryBatch.of(*random_queries(64, 16), None, DEVICE)
     with Made() as made:
         rows._search(asked, 10)
     assert 20 < made.bytes / rows._count <= inner_products.WORKING / gpu_rows.CHUNK

@@ -12,7 +12,7 @@ from kbq.answers import Answer, Backend, BuiltKind, SearchOptions, Unit
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building
 from kbq.index import base, cell_index, factory
-from kbq.index.base import Whole
+from kbq.index.base import KnowledgeBaseSize
 from kbq.index.factory import open_index
 from kbq.index.inner_products import CPU
 from kbq.kb import KnowledgeBase
@@ -81,7 +81,7 @@ def asked(kb: KnowledgeBase, texts: Sequence[str], backend: Backend, unit: Unit)
 
 def asked_in_parts(kb: KnowledgeBase, backend: Backend, unit: Unit, count: int) -> list[list[Answer]]:
     """The answers of `count` searches, each of some of the shards and with an index of these only."""
-    answers, whole = [], Whole.of(kb.shards)
+    answers, whole = [], KnowledgeBaseSize.of(kb.shards)
     for part in whole.parts(count):
         if backend in ("bm25", "sparta"):
             scores = kb.words.scores(QUERIES, backend).of_shards(part)
@@ -137,7 +137,7 @@ def test_groups_may_be_of_several_shards(
     by_kind: dict[BuiltKind, KnowledgeBase], kind: BuiltKind, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base, "MOST_GROUPS", 4)
-    assert Whole.of(by_kind[kind].shards).together > 1
+    assert KnowledgeBaseSize.of(by_kind[kind].shards).together > 1
     assert asked_in_parts(by_kind[kind], backend, "phrase", 3) == asked_in_parts(by_kind[kind], backend, "phrase", 1)
 
 
@@ -178,4 +178,4 @@ def test_equal_scores_are_merged_in_the_order_of_the_parts() -> None:
     ],
 )
 def test_parts_are_of_whole_groups(shards: int, count: int, parts: list[tuple[int, int]]) -> None:
-    assert [(part.start, part.stop) for part in Whole(shards, rows=100, shown=100).parts(count)] == parts
+    assert [(part.start, part.stop) for part in KnowledgeBaseSize(shards, rows=100, shown=100).parts(count)] == parts

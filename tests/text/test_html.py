@@ -1,6 +1,7 @@
 """HTML of notebooks: answers, tables and evaluations show their evidence, and no text of a corpus is markup."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,8 @@ def test_a_filled_table_has_its_evidence() -> None:
     shown = kb.fill([{"subject": "Marie Curie", "note": "x"}], ["place of birth"])._repr_html_()
     assert "1 rows, 1 of 1 cells filled" in shown
     assert 'style="background:#3b82c433" title="' in shown
+    claim = kb.fill([{"subject": "Marie Curie"}], ["place of birth"]).claims[0]
+    assert "born in <mark>Warsaw</mark>" in claim._repr_html_()
     assert list(kb.with_pages(["S013"]).pages()) == [("S013", "Isaac Newton")]
     assert next(kb.pages()).title == "Marie Curie"
 
@@ -62,3 +65,14 @@ def test_a_notebook_shows_answers_tables_and_evaluations() -> None:
     assert "<caption>scores, 4 queries</caption>" in evaluation
     assert "<td>accuracy</td><td>100.00</td>" in evaluation
     assert "<caption>by relation</caption>" in evaluation
+
+
+def test_every_result_shows_itself(kb: KnowledgeBase) -> None:
+    answer = kb.query("the river", 1)[0]
+    assert answer._repr_html_() == Answers([answer])._repr_html_()
+    several: Any = kb.query(["the river", "<Paris>"], 2)
+    shown = several._repr_html_()
+    assert shown.count("<tr>") == 3
+    assert "&lt;Paris&gt;" in shown
+    info: Any = kb.info()
+    assert '<td style="text-align:left">knowledge base</td>' in info._repr_html_()

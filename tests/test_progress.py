@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kbq.commands import progress
-from kbq.commands.progress import Bar
+from kbq import progress
 from kbq.dump.shards import Counts
+from kbq.progress import Bar, LateBar
 from kbq.training.engine import StepReport
 
 
@@ -102,6 +102,52 @@ def test_a_log_gets_lines(work: Callable[[], None], lines: list[str], monkeypatc
 
 def test_a_log_gets_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert written(train, False, monkeypatch) == ""
+
+
+def test_work_in_python_gets_a_bar_once_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    def index() -> None:
+        with LateBar("t") as bar:
+            bar.to("stage")("shards", 1, 2)
+            monkeypatch.setattr("kbq.progress.time.monotonic", lambda: 1e9)  # later
+            bar.to("stage")("shards", 2, 2)
+
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = written(index, True, monkeypatch)
+    assert "t: shards: 2 of 2" in shown
+    assert "1 of 2" not in shown
+
+
+@pytest.mark.parametrize(("wanted", "given"), [("0", None), ("1", lambda *facts: None)])
+def test_work_in_python_gets_no_bar_where_none_is_wanted(
+    wanted: str, given: Callable[..., None] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    monkeypatch.setenv("KBQ_PROGRESS", wanted)
+
+    def index() -> None:
+        with LateBar("t", given) as bar:
+            bar.to("stage")("shards", 1, 2)
+
+    assert written(index, True, monkeypatch) == ""
+
+
+def test_a_program_without_a_terminal_gets_a_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "PATIENCE", -1.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", -1.0)
+
+    def index() -> None:
+        with LateBar("t") as bar:
+            bar.to("count")(1, 2)
+        progress.warn("see --empty")
+
+    with caplog.at_level("INFO", "kbq"):
+        assert written(index, False, monkeypatch) == ""
+    assert [(one.levelname, one.getMessage()) for one in caplog.records] == [
+        ("INFO", "t: 1 of 2"),
+        ("WARNING", "see empty=…"),
+    ]
 
 
 @pytest.mark.parametrize(("work", "lines"), CASES)

@@ -1,31 +1,55 @@
-"""Progress: a bar on standard error for work that takes long; a line now and then where that is no terminal."""
+"""Progress: a bar on standard error, or in a notebook, for work that takes long; lines in a log where there is neither.
 
+Commands show a `Bar` from the beginning. In Python, `LateBar` shows one once the work has taken some seconds, unless
+`KBQ_PROGRESS` is 0 or the caller reports in its own way. Notes go to the logger `kbq`.
+"""
+
+import logging
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Self
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
 
+from kbq.errors import spoken
+from kbq.storage.progress import unheard
 from kbq.text.visible import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kbq.dump.shards import Counts
     from kbq.training.engine import StepReport
 
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
+PATIENCE = 3.0  # seconds before work in Python gets a bar
+log = logging.getLogger("kbq")
+
+
+def warn(text: str) -> None:
+    """Log a note for the person who waits, with options as they are written in Python."""
+    log.warning("%s", spoken(text))
+
+
+def write_line(text: str) -> None:
+    """Write a line to standard error."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 class Bar:
     """A bar with a title; work reports to one of its methods: `with Bar("indexing") as bar: index(kb, bar.stage)`."""
 
-    def __init__(self, title: str, is_counted: bool = True) -> None:
-        """`is_counted`: it will be known how much there is to do."""
+    def __init__(self, title: str, is_counted: bool = True, line: "Callable[[str], None]" = write_line) -> None:
+        """`is_counted`: it will be known how much there is to do. `line`: takes lines where there is no terminal."""
         from rich.console import Console  # on demand: the help does without
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         text, elapsed = TextColumn("{task.description}", markup=False), TimeElapsedColumn()
         counted = [text, BarColumn(), elapsed, TimeRemainingColumn()]
-        self._is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        console = Console(stderr=True, quiet=not self._is_terminal)
+        console = Console(stderr=True)
+        self._is_terminal = console.is_jupyter or (sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
+        console.quiet, self._line = not self._is_terminal, line
         self._bar = Progress(*(counted if is_counted else [SpinnerColumn(), text, elapsed]), console=console)
         self._title, self._task = title, self._bar.add_task(visible(title), total=None)
         self._last_line = time.monotonic()
@@ -45,8 +69,7 @@ class Bar:
         self._bar.update(self._task, description=shown, completed=done, total=total)
         if not self._is_terminal and time.monotonic() - self._last_line > LINE_SECONDS:
             self._last_line = time.monotonic()
-            sys.stderr.write(f"{shown}\n")
-            sys.stderr.flush()
+            self._line(shown)
 
     def pages(self, counts: "Counts") -> None:
         """Show pages, tokens and tokens per second."""
@@ -89,3 +112,38 @@ class Bar:
         if not self._begun:
             self._begun, self._before = time.monotonic(), done
         return (done - self._before) / max(1e-3, time.monotonic() - self._begun)
+
+
+class LateBar:
+    """Reports of work in Python, shown by a bar once the work has taken some seconds."""
+
+    def __init__(self, title: str, *given: object) -> None:
+        """`given`: reports of the caller, if any: there is no bar then."""
+        self._title = title
+        self._bar: Bar | None = None
+        self._is_wanted = os.environ.get("KBQ_PROGRESS") != "0" and all(report is None for report in given)
+        self._starts = time.monotonic() + PATIENCE
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._bar is not None:
+            self._bar.__exit__()
+
+    def to(self, method: str, given: Any = None) -> "Callable[..., None]":
+        """Return the caller's report or, without one, a report to this method of the bar."""
+        if given is not None or not self._is_wanted:
+            return given or unheard
+
+        def report(*facts: Any) -> None:
+            if self._bar is None and time.monotonic() >= self._starts:
+                from rich.errors import LiveError
+
+                self._bar = Bar(self._title, line=log.info)
+                with suppress(LiveError):  # the program has a live display of its own
+                    self._bar.__enter__()
+            if self._bar is not None:
+                getattr(self._bar, method)(*facts)
+
+        return report
