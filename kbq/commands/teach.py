@@ -13,6 +13,7 @@ from kbq.commands import printing
 from kbq.commands.application import Commands
 from kbq.commands.options import TEACH, Device, Json, TunedModel, fields_of, option_of, output_path, refuse_given, takes
 from kbq.commands.terminal import note, tell, typed_command
+from kbq.progress import Bar
 from kbq.training.settings import ReaderSettings, RunSettings, TrainingSettings
 from kbq.tuning.settings import FinetuningSettings
 
