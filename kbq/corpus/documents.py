@@ -169,7 +169,9 @@ def read_documents(
                     seconds=options.seconds_per_document,
                 )
             except (CorpusError, LimitExceeded) as problem:
-                on_bad_line(CorpusError(f"{file.place}: {str(problem).removeprefix(f'{file.place}: ')}"))
+                is_late = isinstance(problem, LimitExceeded) and problem.limit == "seconds"
+                advice = ": divide it, or give more --seconds-per-document" if is_late else ""
+                on_bad_line(CorpusError(f"{file.place}: {str(problem).removeprefix(f'{file.place}: ')}{advice}"))
                 continue
             kinds[file.suffix] += 1
             title = chosen_title(reading, name_of(file.id), options.title_from, sites)
