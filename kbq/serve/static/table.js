@@ -103,6 +103,7 @@ async function fill(kept = null) {
     remember();
   } catch (error) {
     if (stopping !== own) return;
+    byId("asking").open = true;
     progress.className = error.name === "AbortError" ? "" : "warning";
     progress.textContent = error.name === "AbortError" ? `Stopped after ${number(cells().length)} cells.` : `It did not work: ${error.message}`;
   } finally {

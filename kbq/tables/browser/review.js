@@ -14,13 +14,13 @@ class Review {
   #chosen = 0;          // place in `shown`
   #first = -1;          // place in `shown` of the first row that is drawn
   #sorted = {by: "", descending: false};
-  #counts = {};
+  #counts = {accept: 0, reject: 0, corrected: 0, "": 0};  // of the claims, by what was decided on them
   #waiting = 0;         // until the list is drawn again
 
   // keep, exchange: as `Decisions` has them; page, suggest: as `Evidence`; table: gives {columns, rows} for tables, or null.
   constructor({keep, exchange = null, page, suggest, table = () => null}) {
     this.table = table;
-    this.decisions = new Decisions({keep, exchange, changed: touched => { this.#tell(); this.#redraw(touched); }});
+    this.decisions = new Decisions({keep, exchange, changed: touched => { this.#judge(touched); this.#redraw(touched); }});
     this.evidence = new Evidence(byId("evidence"), {decisions: this.decisions, page, suggest,
       next: () => this.#choose(this.#chosen + 1, true), close: () => this.#close()});
     this.evidence.root.hidden = matchMedia("(max-width: 60rem)").matches;
@@ -45,6 +45,7 @@ class Review {
   clear() {
     this.#cells.clear();
     this.#claims = [];
+    for (const state in this.#counts) this.#counts[state] = 0;
     byId("relation").replaceChildren(element("option", {value: ""}, "all"));
     this.#filter();
     this.#tell();
@@ -67,8 +68,10 @@ class Review {
       own.claims = listed.map((claim, place) => ({...claim, ...cell.views?.[place]?.[0], cell: own,
         alternatives: claim.alternatives?.map((other, at) => ({...other, ...cell.views[place][at + 1]})) ?? [],
         words: `${subject}\n${claim.value}\n${claim.title}`.toLowerCase()}));
-      this.#claims.push(...own.claims);
+      own.listed = own.claims;
       if (!cell.claims.length) own.claims = [];
+      for (const claim of own.listed) this.#counts[claim.state = this.#stateOf(claim)]++;
+      this.#claims.push(...own.listed);
       this.#cells.set(key, own);
     }
     this.#waiting ||= setTimeout(() => {
@@ -104,11 +107,18 @@ class Review {
     return values.map(value => ({value, claim: known.find(one => oneLine(one.value) === value)}));
   }
 
+  #judge(touched) {  // the claims of these cells, as something was decided
+    for (const {listed} of [...touched].map(key => this.#cells.get(key)).filter(Boolean)) {
+      for (const claim of listed) {
+        this.#counts[claim.state]--;
+        this.#counts[claim.state = this.#stateOf(claim)]++;
+      }
+    }
+    this.#tell();
+  }
+
   #tell() {
-    const counts = {accept: 0, reject: 0, corrected: 0, "": 0};
-    for (const claim of this.#claims) counts[claim.state = this.#stateOf(claim)]++;
-    this.#counts = counts;
-    const done = this.#claims.length - counts[""], {warning} = this.decisions;
+    const counts = this.#counts, done = this.#claims.length - counts[""], {warning} = this.decisions;
     byId("reviewed").max = this.#claims.length || 1;
     byId("reviewed").value = done;
     byId("done").className = warning ? "warning" : "";
