@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kbq.answers import CONTEXT, MOST_MARKS, Answer
 from kbq.errors import QueryError
+from kbq.text.letters import tidy
 
 ANSWER = Answer("Warsaw", 2.0, "1", "Poland", 0, 0, 6, "Warsaw is the capital.", (0, 6))
 FLAT = [
@@ -74,7 +75,7 @@ def test_the_answer_stands_where_it_says(text: str, context: int, data: st.DataO
     assert isinstance(shown, str)
     assert isinstance(first, int)
     assert shown == text[first : first + len(shown)]
-    assert shown[start - first : end - first] == printed["text"] == text[start:end]
+    assert tidy(shown[start - first : end - first]) == printed["text"] == tidy(text[start:end])
     assert min(len(text), end - start + 2 * context) <= len(shown) <= end - start + 2 * (context + MOST_MARKS)
 
 
