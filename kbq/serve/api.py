@@ -53,11 +53,16 @@ class Given(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def refuse_many_fields(cls, fields: Any) -> Any:
-        """Refuse more fields than any request has: to name 100,000 that are unknown would take a second."""
-        if isinstance(fields, dict) and len(fields) > bounds.MOST_FIELDS:
+    def known_fields(cls, fields: Any) -> Any:
+        """Refuse more fields than any request has: to name 100,000 that are unknown would take a second.
+
+        A field that is null has its default.
+        """
+        if not isinstance(fields, dict):
+            return fields
+        if len(fields) > bounds.MOST_FIELDS:
             raise PydanticCustomError("too_many_fields", f"has {len(fields):,} fields: leave unknown ones out")
-        return fields
+        return {name: value for name, value in fields.items() if value is not None or name not in cls.model_fields}
 
 
 def http_fields(record: Any, *names: str, **changes: Any) -> Any:
@@ -116,7 +121,7 @@ async def answered(
 def _written(kb: str, found: Sequence[Result], context: int) -> Response:
     results, size = list[str](), 0
     for one in found:
-        results.append(json.dumps(one.to_dict(context), ensure_ascii=False))
+        results.append(json_line(one.to_dict(context)))
         size += len(results[-1])
         if size > bounds.MOST_ANSWERED:
             raise RefusedError(

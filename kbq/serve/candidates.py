@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from kbq.dump.page_directory import PageValue, Titles
 from kbq.serve.bounds import LONGEST, MOST_ANSWERS, MOST_ASKED, refuse_more
 from kbq.serve.filling import SlotFiller
+from kbq.serve.knowledge_bases import unescaped_id
 from kbq.serve.titles import NamedPage, TitleWords
 from kbq.tables.cells import is_empty, shown, subject_of
 from kbq.tables.claims import Claim
@@ -67,13 +66,17 @@ def name_of(query: object) -> Name:
     (Name(query='Emma', limit=0, properties=[]), '', '')
     """
     given = dict(query) if isinstance(query, dict) else {}
-    fields = {name: given[name] for name in ("query", "limit", "properties") if given.get(name) is not None}
-    if not isinstance(fields.get("query", ""), str):
-        fields["query"] = ""
+    text, limit, properties = (given.get(name) for name in ("query", "limit", "properties"))
+    others = [one for one in properties if isinstance(one, dict)] if isinstance(properties, list) else []
     try:
-        return msgspec.convert(fields, Name, strict=False)
-    except msgspec.ValidationError:
-        return Name()
+        most = float(limit) if limit else 0
+    except (TypeError, ValueError, OverflowError):
+        most = 0
+    return Name(
+        text if isinstance(text, str) else "",
+        most,
+        [Property(one["pid"], one.get("v")) for one in others if isinstance(one.get("pid"), str)],
+    )
 
 
 async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Candidate]]:
@@ -125,5 +128,6 @@ def _is_said(value: Any, claims: Sequence[Claim], titles: Titles) -> bool:
 def _is_value(value: Any, claim: Claim, titles: Titles) -> bool:
     if not isinstance(value, dict):
         return is_same(shown(value), claim, titles)
-    is_page = isinstance(claim.normal, PageValue) and claim.normal.page_id == value.get("id")
+    ids = value.get("id"), unescaped_id(str(value.get("id")))
+    is_page = isinstance(claim.normal, PageValue) and claim.normal.page_id in ids
     return is_page or ("name" in value and is_same(shown(value["name"]), claim, titles))

@@ -27,6 +27,8 @@ from kbq.storage.machine import give_memory_back
 from kbq.tables.relations import USUAL, preset
 
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
+UNSAFE = re.compile(r"[^\w /.,:;@!$'()*=-]+|(?<![^/])\.{1,2}(?![^/])")  # in an address, as `encodeURI` leaves it
+ESCAPED = re.compile("(?:~[0-9A-F]{2})+")
 EVERY = 1.0  # seconds between two looks at a folder
 TRIMS = 10  # looks after which freed memory is given back
 AGAIN, MOST_AGAIN = 10.0, 600.0  # seconds until a refused folder is read again: ever more, up to ten minutes
@@ -62,6 +64,20 @@ class Folder:
         except OSError:
             return None
         return facts.st_ino, facts.st_mtime_ns, facts.st_size
+
+
+def escaped_id(page_id: str) -> str:
+    """Return an id that is the same in any address, whether a client encodes it, and how often: OpenRefine does half.
+
+    >>> escaped_id("report.pdf#page=1"), escaped_id("a/../C# & Ü"), escaped_id("S001")
+    ('report.pdf~23page=1', 'a/~2E~2E/C~23 ~26 Ü', 'S001')
+    """
+    return UNSAFE.sub(lambda found: "".join(f"~{byte:02X}" for byte in found[0].encode("utf-8", "replace")), page_id)
+
+
+def unescaped_id(escaped: str) -> str:
+    """Return the id that `escaped_id` was given; any other text stays as it is."""
+    return ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("~", "")).decode("utf-8", "replace"), escaped)
 
 
 class _Opened:
@@ -106,14 +122,15 @@ class ServedKb:
 
     def page(self, page_id: str) -> Page:
         """Return a page. Raises RefusedError if there is none with this id."""
-        page = self._opened.pages.page(page_id)
+        pages = self._opened.pages
+        page = pages.page(page_id) or pages.page(unescaped_id(page_id))
         if page is None:
             raise RefusedError(404, f"{self.name} has no page {page_id!r:.80}")
         return page
 
     def has_page(self, page_id: str) -> bool:
-        """Whether there is a page with this id."""
-        return self._opened.pages.is_known(page_id)
+        """Whether there is a page with this id, as it is or escaped."""
+        return self._opened.pages.is_known(page_id) or self._opened.pages.is_known(unescaped_id(page_id))
 
     def hidden(self, text: str) -> str:
         """Return a text with the name of this knowledge base instead of the place where it or its model lies."""

@@ -11,10 +11,10 @@ The same behind /reconcile/kb/NAME for the knowledge base of that name. Source: 
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from textwrap import shorten
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import quote
 
 import msgspec
@@ -29,6 +29,7 @@ from kbq.serve.bounds import MOST_ASKED, refuse_long, refuse_more
 from kbq.serve.candidates import Candidate, candidates, is_match, name_of
 from kbq.serve.filling import SlotFiller
 from kbq.serve.guard import refuse_foreign
+from kbq.serve.knowledge_bases import escaped_id
 from kbq.serve.problems import RefusedError
 from kbq.serve.services import Services, WithServices
 from kbq.serve.views import rendered
@@ -68,6 +69,12 @@ class Column:
     id: str
     settings: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def sent(cls, properties: Sequence[Any]) -> list[Self]:
+        """Read columns as a client sent them; a property that is null, or has no id, is no column."""
+        named = (one for one in properties if isinstance(one, dict) and isinstance(one.get("id"), str))
+        return [cls(one["id"], one["settings"] if isinstance(one.get("settings"), dict) else {}) for one in named]
+
     @property
     def chosen(self) -> Settings:
         """The settings; a field that was left empty has its default. Raises KbqError if one has no meaning."""
@@ -76,17 +83,6 @@ class Column:
             return msgspec.convert(given, Settings, strict=False)
         except msgspec.ValidationError as error:
             raise KbqError(f"the settings of {self.id!r:.80} have no meaning: {error}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class Extension:
-    """A request of the protocol: which columns to add to which pages."""
-
-    ids: list[str]
-    properties: list[Column] = field(default_factory=list)
-
-
-T = TypeVar("T", dict[str, Any], Extension)
 
 
 class _Asked:
@@ -106,18 +102,17 @@ class _Asked:
         if "queries" in self._fields or "extend" in self._fields:
             refuse_foreign(self._services.settings, self._request.headers, is_read_only)
         if "queries" in self._fields:
-            return await self._candidates(self._read("queries", dict[str, Any]))
+            return await self._candidates(self._read("queries"))
         if "extend" in self._fields:
-            return await self._extension(self._read("extend", Extension))
+            return await self._extension(self._read("extend"))
         if not is_read_only:
             raise RefusedError(400, "the request has neither queries nor extend: send one of them as a field of a form")
         return self._manifest()
 
-    def _read(self, field: str, type: type[T]) -> T:
-        """Read the JSON in a field of the form."""
+    def _read(self, field: str) -> dict[str, Any]:
+        """Read the JSON object in a field of the form."""
         try:
-            read: T = msgspec.convert(json.loads(str(self._fields[field])), type, strict=False)
-            return read
+            return msgspec.convert(json.loads(str(self._fields[field])), dict[str, Any])
         except (ValueError, RecursionError) as error:  # msgspec's are ValueErrors, too
             raise RefusedError(400, f"{field} cannot be read: {error}: send JSON as the protocol has it") from None
 
@@ -174,27 +169,39 @@ class _Asked:
     def _named(self, page_id: str) -> dict[str, Any]:
         page = self._served.page(page_id)
         first = page.paragraphs[0].text[: 4 * DESCRIPTION] if page.paragraphs else ""
-        return {"id": page.id, "name": page.title, "description": shorten(first, DESCRIPTION, placeholder=" …")}
+        return {
+            "id": escaped_id(page.id),
+            "name": page.title,
+            "description": shorten(first, DESCRIPTION, placeholder=" …"),
+        }
 
-    async def _extension(self, request: Extension) -> Response:
-        """Give the cells of new columns: every id has each, an empty list where nothing is likely enough."""
-        refuse_more("cells", len(request.ids) * len(request.properties), MOST_ASKED)
-        refuse_more("rows and columns", max(len(request.ids), len(request.properties)), MOST_ASKED)
-        pages = [self._served.page(page_id) for page_id in dict.fromkeys(request.ids) if self._served.has_page(page_id)]
+    async def _extension(self, asked: Mapping[str, Any]) -> Response:
+        """Give the cells of new columns: every id has each, an empty list where nothing is likely enough.
+
+        An id may be anything: one that is no page's has empty cells.
+        """
+        ids, properties = asked.get("ids"), asked.get("properties") or []
+        if not (isinstance(ids, list) and isinstance(properties, list)):
+            raise RefusedError(400, "extend cannot be read: send ids and properties, each a list")
+        refuse_more("cells", len(ids) * len(properties), MOST_ASKED)
+        refuse_more("rows and columns", max(len(ids), len(properties)), MOST_ASKED)
+        ids = list(dict.fromkeys(one if isinstance(one, str) else json.dumps(one) for one in ids))
+        pages = {page_id: self._served.page(page_id) for page_id in ids if self._served.has_page(page_id)}
         columns = []
-        for one in request.properties:
+        for one in Column.sent(properties):
             chosen = one.chosen
             named = relation_named(one.id, "one" if chosen.limit == 1 else "many")
             columns.append((one.id, replace(named, min_probability=chosen.probability), chosen))
-        asked = [(page, *column) for page in pages for column in columns]
-        refuse_long([page.title for page in pages], [one.id for one in request.properties])
-        claims = await self._filler.claims([Slot(subject_of(page.title), relation) for page, _, relation, _ in asked])
+        cells = [(page_id, *column) for page_id in pages for column in columns]
+        refuse_long([page.title for page in pages.values()], [column for column, _, _ in columns])
+        slots = [Slot(subject_of(pages[page_id].title), relation) for page_id, _, relation, _ in cells]
+        claims = await self._filler.claims(slots)
         rows: dict[str, dict[str, list[dict[str, Any]]]] = {
-            page_id: {column: [] for column, _, _ in columns} for page_id in request.ids
+            page_id: {column: [] for column, _, _ in columns} for page_id in ids
         }
-        for (page, column, _, chosen), said in zip(asked, claims, strict=True):
+        for (page_id, column, _, chosen), said in zip(cells, claims, strict=True):
             accepted = [claim for claim in said if claim.accepted][: chosen.limit or None]
-            rows[page.id][column] = [_cell(claim, chosen.content) for claim in accepted]
+            rows[page_id][column] = [_cell(claim, chosen.content) for claim in accepted]
         return _json({"meta": [{"id": column, "name": column} for column, _, _ in columns], "rows": rows})
 
     async def suggested_pages(self) -> Response:
@@ -260,7 +267,7 @@ def _cell(claim: Claim, content: Content) -> dict[str, Any]:
     if content == "probability":
         return {} if claim.probability is None else {"float": claim.probability}
     if isinstance(claim.normal, PageValue):
-        return {"id": claim.normal.page_id, "name": claim.normal.title}
+        return {"id": escaped_id(claim.normal.page_id), "name": claim.normal.title}
     # A date of OpenRefine is a moment: a day is, a year or a Julian date would become one that nobody has said.
     iso = written(claim, "iso")
     return {"date": f"{iso}T00:00:00Z"} if isinstance(claim.normal, DateValue) and DAY.fullmatch(iso) else {"str": iso}

@@ -1,13 +1,14 @@
 """Tools: a knowledge base becomes an MCP server, where a language model looks up facts with their evidence."""
 
 import asyncio
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from mcp.server import MCPServer
-from mcp.server.mcpserver import ResourceSecurity
+from mcp.server.mcpserver import Context, ResourceSecurity
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
@@ -47,9 +48,16 @@ UNLIKELY = "The pages do not say this clearly enough: best_guess is unlikely to 
 NOTHING = "The pages do not say this."
 
 Subject = Annotated[
-    str, Field(description="A name, best the title of a page, such as Marie Curie.", max_length=LONGEST)
+    str,
+    Field(description="A name, best the title of a page.", examples=["Marie Curie"], max_length=LONGEST),
 ]
-Relation = Annotated[str, Field(description="A property in a few words, such as place of birth.", max_length=LONGEST)]
+Relation = Annotated[
+    str,
+    Field(description="A property in a few words.", examples=["place of birth"], max_length=LONGEST),
+]
+PageId = Annotated[
+    str, Field(description="The id of a page, as search gives it.", examples=["S001"], max_length=LONGEST)
+]
 
 
 class Tools:
@@ -60,27 +68,44 @@ class Tools:
 
     async def search(
         self,
-        query: Annotated[str, Field(description="A question, or words of the page.", max_length=LONGEST)],
-        limit: Annotated[int, Field(ge=1, le=20)] = 5,
+        query: Annotated[
+            str,
+            Field(
+                description="A question, or words of the page.",
+                examples=["Who discovered radium?"],
+                max_length=LONGEST,
+            ),
+        ],
+        limit: Annotated[int, Field(description="Pages at most.", ge=1, le=20)] = 5,
     ) -> FoundPages:
-        """Find pages for a question or some words, each with the phrase that answers best; fetch reads a page."""
+        """Find pages for a question or some words, each with the phrase that answers best; fetch reads a page.
+
+        Example: {"query": "Who discovered radium?", "limit": 3}
+        """
         with _refusals(self._served):
             (answers,) = await self._batcher.ask(self._served, [query], SearchOptions(limit, "page"))
         return FoundPages([_found(answer) for answer in answers])
 
-    async def fetch(
-        self, id: Annotated[str, Field(description="The id of a page.", max_length=LONGEST)]
-    ) -> FetchedPage:
-        """Read a page by its id, as the other tools give it."""
+    async def fetch(self, id: PageId) -> FetchedPage:
+        """Read a page by its id, as the other tools give it.
+
+        Example: {"id": "S001"}
+        """
         if not self._served.has_page(id):
             raise ToolError(f"{self._served.name} has no page {id!r:.80}: take the id of one that search has found")
         page = self._served.page(id)
         return FetchedPage(page.id, page.title, _text(page), _url(page.id, page.metadata), dict(page.metadata))
 
     async def fill_slot(
-        self, subject: Subject, relation: Relation, limit: Annotated[int, Field(ge=1, le=10)] = 3
+        self,
+        subject: Subject,
+        relation: Relation,
+        limit: Annotated[int, Field(description="Answers at most.", ge=1, le=10)] = 3,
     ) -> FilledSlot:
-        """Say what the pages say of one property of one thing, with evidence. No answers: the pages do not say it."""
+        """Say what the pages say of one property of one thing, with evidence. No answers: the pages do not say it.
+
+        Example: {"subject": "Marie Curie", "relation": "place of birth"}
+        """
         ((claims,),) = await self._claims([subject], [relation], "many")
         answers = [Fact.of(claim) for claim in claims if claim.accepted][:limit]
         guess = Fact.of(claims[0]) if claims and not answers else None
@@ -91,7 +116,10 @@ class Tools:
         subjects: Annotated[list[Subject], Field(min_length=1, max_length=MOST_SUBJECTS)],
         relations: Annotated[list[Relation], Field(min_length=1, max_length=MOST_RELATIONS)],
     ) -> FilledTable:
-        """Fill a table of at most 200 cells, each with evidence; null where the pages do not say it."""
+        """Fill a table of at most 200 cells, each with evidence; null where the pages do not say it.
+
+        Example: {"subjects": ["Marie Curie", "Isaac Newton"], "relations": ["place of birth", "date of death"]}
+        """
         cells = len(subjects) * len(relations)
         if cells > MOST_CELLS:
             raise ToolError(f"the table has {cells} cells, at most {MOST_CELLS} are filled at once: ask for fewer")
@@ -123,7 +151,7 @@ class Tools:
 def server(served: ServedKb, batcher: Batcher) -> MCPServer:
     """Make an MCP server for a knowledge base; the batcher must run while it does."""
     examples = ", ".join(one.title for one in served.titles.spread(EXAMPLES))
-    made = MCPServer(
+    made = _Server(
         "kbq",
         title=f"{served.name} (kbq)",
         version=kbq.__version__,
@@ -158,6 +186,73 @@ def applications(services: Services) -> list[Starlette]:
     for route in (route for one in made for route in one.routes if isinstance(route, Route)):
         route.methods = {"POST"}
     return made
+
+
+class _Server(MCPServer):
+    """An MCP server that takes arguments as models write them, and refuses others in one sentence each."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None) -> Any:
+        """Call a tool by its name. Raises ToolError if it does not take these arguments."""
+        schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
+        if name in schemas:
+            arguments = _as_declared(schemas[name], arguments)
+        return await super().call_tool(name, arguments, context)
+
+
+def _as_declared(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of the declared types: null is the default, and a number is a text where a text is wanted.
+
+    Raises ToolError if one is missing, unknown or out of its range.
+    """
+    declared = schema["properties"]
+    for name in arguments:
+        if name not in declared:
+            raise ToolError(f"{name:.80} is unknown: choose from {', '.join(declared)}")
+    given = {name: value for name, value in arguments.items() if value is not None}
+    for name in schema.get("required", ()):
+        if name not in given:
+            raise ToolError(f"{name} is missing: give it")
+    return {name: _declared_value(name, declared[name], value) for name, value in given.items()}
+
+
+def _declared_value(name: str, declared: Mapping[str, Any], value: Any) -> Any:
+    if declared["type"] == "array":
+        return _declared_list(name, declared, value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and value == value // 1:
+        value = int(value)
+    if declared["type"] == "string":
+        text = str(value) if is_number else value
+        if not isinstance(text, str):
+            raise ToolError(f"{name} is {json.dumps(value):.80}: write a text")
+        _refuse_size(f"{name} has {len(text):,} characters", len(text), declared, "minLength", "maxLength")
+        return text
+    try:
+        number = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
+    except ValueError:
+        number = None
+    if number is None:
+        raise ToolError(f"{name} is {json.dumps(value):.80}: write a whole number")
+    _refuse_size(f"{name} is {number:,}", number, declared, "minimum", "maximum")
+    return number
+
+
+def _declared_list(name: str, declared: Mapping[str, Any], value: Any) -> list[Any]:
+    if isinstance(value, str) and value.lstrip().startswith("["):  # some clients send a list as its JSON
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise ToolError(f"{name} cannot be read: write a list") from None
+    items = value if isinstance(value, list) else [value]
+    _refuse_size(f"{name} has {len(items):,} items", len(items), declared, "minItems", "maxItems")
+    return [_declared_value(f"{name}[{number}]", declared["items"], item) for number, item in enumerate(items)]
+
+
+def _refuse_size(fact: str, size: int, declared: Mapping[str, Any], least: str, most: str) -> None:
+    if size < declared.get(least, size):
+        raise ToolError(f"{fact}, at least {declared[least]:,}")
+    if size > declared.get(most, size):
+        raise ToolError(f"{fact}, at most {declared[most]:,}")
 
 
 @contextmanager

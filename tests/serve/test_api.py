@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import kbq
 from kbq.__main__ import main
+from kbq.corpus.pages import Page
 from kbq.kb import KnowledgeBase
 from kbq.tables.wikidata import WIKIDATA
 
@@ -212,6 +213,36 @@ def test_halves_of_characters_end_no_answer(service: Running) -> None:
     answer = service.client.post("/v1/fill", content=asked, headers={"Content-Type": "application/json"})
     _, last = map(json.loads, answer.text.splitlines())
     assert last["rows"] == [{"subject": "Marie Curie", "\ufffd": "\ufffd", "spouse": "Pierre Curie"}]
+
+
+BREAKS = "a\u2028b\u2029c\x85d\x0be\x1cf"  # what ends a line for some readers
+
+
+def test_a_line_of_json_is_one_line_for_every_reader(serve: Serve, tmp_path: Path) -> None:
+    KnowledgeBase.build(
+        [Page("1", f"Gus {BREAKS}", [f"Gus Yard was born in Ber{BREAKS}gen."])], tmp_path / "kb", device="cpu"
+    )
+    service = serve({"breaks": tmp_path / "kb"})
+    table = {
+        "rows": [{"subject": f"Gus {BREAKS}", "note": BREAKS}],
+        "relations": ["place of birth"],
+        "min_probability": 0.0,
+    }
+    answer = service.client.post("/v1/fill", json=table)
+    *_, last = map(json.loads, answer.content.decode().splitlines())
+    assert last["rows"][0]["note"] == BREAKS
+    answer = service.client.post("/v1/query", json={"queries": ["Gus [SEP] place of birth"], "k": 1})
+    assert len(answer.content.decode().splitlines()) == 1
+    assert "\u2028" in answer.json()["results"][0]["answers"][0]["context"]
+
+
+@pytest.mark.parametrize("name", ["k", "unit", "backend", "reader", "rerank", "min_probability", "context", "kb"])
+def test_null_is_the_default(service: Running, name: str) -> None:
+    asked = {"queries": [SLOT], "rerank": 0}
+    assert (
+        service.client.post("/v1/query", json=asked | {name: None}).json()
+        == service.client.post("/v1/query", json=asked if name != "rerank" else {"queries": [SLOT]}).json()
+    )
 
 
 def test_rows_types_and_wordings_are_taken(service: Running) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import jsonschema
@@ -317,8 +318,9 @@ def test_suggestions(client: httpx2.Client) -> None:
 def test_nothing_in_a_page_is_obeyed(client: httpx2.Client) -> None:
     page_id = "../a b?#%/é"
     (found,) = reconcile(client, {"query": EVIL}, at="/reconcile/kb/names")
-    assert [(one["id"], one["name"], one["match"]) for one in found[:1]] == [(page_id, EVIL, True)]
-    answer = client.get("/reconcile/kb/names/preview", params={"id": page_id})
+    assert [(one["id"], one["name"], one["match"]) for one in found[:1]] == [("~2E~2E/a b~3F~23~25/é", EVIL, True)]
+    answer = client.get("/reconcile/kb/names/preview", params={"id": found[0]["id"]})
+    assert answer.content == client.get("/reconcile/kb/names/preview", params={"id": page_id}).content
     assert answer.status_code == 200
     assert "<script" not in answer.text
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; &#34;Co&#39;" in answer.text
@@ -339,7 +341,7 @@ def test_nothing_in_a_page_is_obeyed(client: httpx2.Client) -> None:
         ({"queries": '{"q0": ' + "[" * 100_000 + "]" * 100_000 + "}"}, 400, "queries cannot be read"),
         ({"queries": json.dumps({str(number): {} for number in range(26)})}, 413, "has 26 names, at most 25 are taken"),
         ({"queries": '{"q0": {"query": "Emma", "properties": [{"pid": "", "v": 1}]}}'}, 422, "relation ''"),
-        ({"extend": '{"properties": []}'}, 400, "missing required field `ids`"),
+        ({"extend": '{"properties": []}'}, 400, "send ids and properties, each a list"),
         ({"extend": json.dumps({"ids": ["1"] * 501, "properties": [{"id": "a"}] * 2})}, 413, "has 1,002 cells"),
         ({"extend": '{"ids": ["1"], "properties": [{"id": "a [SEP] b"}]}'}, 422, "write words, without [SEP]"),
         (
@@ -357,6 +359,87 @@ def test_bad_requests_are_told_as_the_protocol_has_it(
     assert said in document["message"]
     if fields and len(str(fields)) < 10_000:
         assert client.get("/reconcile", params=fields).json() == document
+
+
+ODD_IDS = [
+    "report.pdf#page=1",
+    "C# and F#.md",
+    "R+D 100%.md",
+    "what?.md",
+    "a&b=c",
+    "50%25",
+    "~23",
+    "./x/../y",
+    "é ü;,:@",
+]
+
+
+def encode_uri(text: str) -> str:
+    """JavaScript's encodeURI, which OpenRefine applies to a whole address, with the id as it is."""
+    return quote(text, safe=";,/?:@&=+$-_.!~*'()#")
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
+    """A client of a service whose pages have such ids."""
+    folder = tmp_path_factory.mktemp("kbs") / "odd"
+    pages = [Page(page_id, f"Title {number}", ["It is red."]) for number, page_id in enumerate(ODD_IDS)]
+    KnowledgeBase.build(pages, folder, device="cpu")
+    with running({"odd": folder}) as service:
+        yield service.client
+
+
+@pytest.mark.parametrize("encodings", [0, 1, 2])
+def test_what_openrefine_makes_of_an_id_still_finds_its_page(odd: httpx2.Client, encodings: int) -> None:
+    manifest = odd.get("/reconcile").json()
+    for number, page_id in enumerate(ODD_IDS):
+        (found, *_) = reconcile(odd, {"query": f"Title {number}", "limit": 1})[0]
+        for what in ("view", "preview"):
+            address = manifest[what]["url"].replace("{{id}}", found["id"])
+            for _ in range(encodings):
+                address = encode_uri(address)
+            answer = odd.get(address)
+            assert (answer.status_code, f">Title {number}</h1>" in answer.text) == (200, True), address
+        extend = {"ids": [found["id"], page_id], "properties": [{"id": "colour"}]}
+        assert list(odd.post("/reconcile", data={"extend": json.dumps(extend)}).json()["rows"]) == list(
+            dict.fromkeys([found["id"], page_id])
+        )
+        suggested = odd.get("/reconcile/suggest/entity", params={"prefix": f"title {number}"}).json()["result"]
+        assert [one["id"] for one in suggested] == [found["id"]]
+
+
+BORN = {"id": "place of birth"}
+
+
+@pytest.mark.parametrize(
+    ("extend", "rows"),
+    [
+        ({"ids": ["S001", None], "properties": [BORN]}, {"S001": ["Warsaw"], "null": []}),
+        ({"ids": ["S001", 5, 1.5, True], "properties": [BORN]}, {"S001": ["Warsaw"], "5": [], "1.5": [], "true": []}),
+        ({"ids": [["S001"], {}, "S001"], "properties": [BORN]}, {'["S001"]': [], "{}": [], "S001": ["Warsaw"]}),
+        ({"ids": ["S001"], "properties": [BORN | {"settings": None}]}, {"S001": ["Warsaw"]}),
+        ({"ids": ["S001"], "properties": [BORN | {"settings": []}]}, {"S001": ["Warsaw"]}),
+        ({"ids": ["S001"], "properties": [BORN | {"settings": {"limit": None}}]}, {"S001": ["Warsaw"]}),
+        ({"ids": ["S001"], "properties": [None, BORN, {"id": None}]}, {"S001": ["Warsaw"]}),
+    ],
+)
+def test_what_is_odd_in_a_batch_is_empty_and_the_rest_is_filled(
+    extend: dict[str, Any], rows: dict[str, list[str]], client: httpx2.Client
+) -> None:
+    answer = client.post("/reconcile", data={"extend": json.dumps(extend)})
+    assert answer.status_code == 200, answer.text
+    found = {
+        key: [one.get("str", one.get("name")) for one in row["place of birth"]]
+        for key, row in answer.json()["rows"].items()
+    }
+    assert found == rows
+
+
+def test_a_property_without_a_value_does_not_cost_the_query_its_candidates(client: httpx2.Client) -> None:
+    properties = [None, {"pid": None, "v": "x"}, {"pid": "spouse", "v": None}, {"v": 1}]
+    for query in ({"properties": properties}, {"properties": None, "type": None}, {"limit": "x"}, {"limit": [1]}):
+        (found,) = reconcile(client, {"query": "Marie Curie", **query})
+        assert (found[0]["id"], found[0]["match"]) == ("S001", True)
 
 
 def test_unknown_pages_and_knowledge_bases(client: httpx2.Client) -> None:

@@ -194,15 +194,21 @@ def test_pages_are_found_and_read(served: ServedKb) -> None:
         ("fill_slot", {"subject": "x [SEP] y", "relation": "z"}, 'has 2 "[SEP]"'),
         ("fill_slot", {"subject": "x", "relation": "[SEP]"}, "write words, without [SEP]"),
         ("fill_slot", {"subject": "x " * 2000, "relation": "y"}, "tokens, the encoder reads"),
-        ("fill_slot", {"subject": "x" * 5000, "relation": "y"}, "at most 4096 characters"),
-        ("fill_slot", {"subject": "x", "relation": "y", "limit": 99}, "less than or equal to 10"),
-        ("fill_slot", {"subject": "x"}, "Field required"),
-        ("fill_table", {"subjects": [], "relations": ["x"]}, "at least 1 item"),
-        ("fill_table", {"subjects": ["x"] * 51, "relations": ["x"]}, "at most 50 items"),
+        ("fill_slot", {"subject": "x" * 5000, "relation": "y"}, "subject has 5,000 characters, at most 4,096"),
+        ("fill_slot", {"subject": "x", "relation": "y", "limit": 99}, "limit is 99, at most 10"),
+        ("fill_slot", {"subject": "x"}, "relation is missing: give it"),
+        ("fill_table", {"subjects": [], "relations": ["x"]}, "subjects has 0 items, at least 1"),
+        ("fill_table", {"subjects": ["x"] * 51, "relations": ["x"]}, "subjects has 51 items, at most 50"),
         ("fill_table", {"subjects": ["x"] * 50, "relations": list("abcde")}, "has 250 cells, at most 200 are filled"),
         ("fill_table", {"subjects": ["x", ""], "relations": ["a"]}, "query 2: the query"),
         ("search", {"query": "?"}, "the query is empty"),
-        ("search", {"query": "x", "limit": 0}, "greater than or equal to 1"),
+        ("search", {"query": "x", "limit": 0}, "limit is 0, at least 1"),
+        ("search", {"query": "x", "limit": True}, "limit is true: write a whole number"),
+        ("search", {"query": "x", "limit": "many"}, 'limit is "many": write a whole number'),
+        ("search", {"query": ["x"]}, 'query is ["x"]: write a text'),
+        ("search", {"query": None}, "query is missing: give it"),
+        ("search", {"query": "x", "k": 3}, "k is unknown: choose from query, limit"),
+        ("fill_table", {"subjects": ["x", None], "relations": ["a"]}, "subjects[1] is null: write a text"),
         ("fetch", {"id": "none"}, "sample has no page 'none': take the id of one that search has found"),
         ("fetch", {"id": "../S001"}, "sample has no page '../S001'"),
     ],
@@ -211,7 +217,34 @@ def test_the_model_reads_why_it_is_refused(tool: str, arguments: dict[str, Any],
     text = in_memory(served, lambda client: refusal(client, tool, **arguments))
     assert said in text
     assert "Traceback" not in text
+    assert "pydantic" not in text
     assert str(served.kb.folder.parent) not in text
+
+
+def test_arguments_are_taken_as_models_write_them(model: Model, tmp_path: Path) -> None:
+    pages = [
+        Page("1", "1984", ["1984 is a novel by George Orwell."]),
+        Page("2", "Ann Aal", ["Ann Aal was born in Bergen."]),
+    ]
+    KnowledgeBase.build(pages, tmp_path / "kb", model)
+    served = ServedKb("numbers", Folder(tmp_path / "kb", device="cpu"))
+
+    async def work(client: Client) -> None:
+        default = await called(client, "search", query="1984")
+        for limit in (None, 5, 5.0, "5"):
+            assert await called(client, "search", query=1984, limit=limit) == default
+        assert (
+            (await called(client, "fetch", id=1))["title"] == (await called(client, "fetch", id=1.0))["title"] == "1984"
+        )
+        slot = await called(client, "fill_slot", subject=1984, relation="author", limit=None)
+        assert slot == await called(client, "fill_slot", subject="1984", relation="author")
+        for subjects in ([1984, "Ann Aal"], '["1984", "Ann Aal"]'):
+            table = await called(client, "fill_table", subjects=subjects, relations="author")
+            assert [row["subject"] for row in table["rows"]] == ["1984", "Ann Aal"]
+        for tool in (await client.list_tools()).tools:
+            assert 'Example: {"' in (tool.description or "")
+
+    in_memory(served, work)
 
 
 def test_strange_pages(model: Model, tmp_path: Path) -> None:
