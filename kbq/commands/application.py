@@ -39,6 +39,7 @@ GONE = {  # what takes the place of an option or a command of the last version
     "validate --fix": "`kbq submit` cleans the files that it packages",
     "train generator": "any sequence-to-sequence checkpoint will do for `kbq augment --generator`",
     "merge": "join the files by id with a script, the answer of one and the provenance of the other",
+    "pages --by": "`kbq pages --where FIELD=VALUE` lists pages",
 }
 
 

@@ -43,7 +43,7 @@ async def json_only(request: Request) -> None:
 
 
 router = APIRouter(prefix="/v1", dependencies=[Depends(json_only)], responses={"4XX": DESCRIBED, "5XX": DESCRIBED})
-health = APIRouter()
+health = APIRouter(tags=["service"])
 
 
 class Given(BaseModel):
@@ -76,6 +76,17 @@ def http_fields(record: Any, *names: str, **changes: Any) -> Any:
     return create_model(f"{record.__name__}OverHttp", __base__=Given, **fields)
 
 
+PageIds = Annotated[
+    list[Text], Field(max_length=bounds.MOST_PAGES, description="answer from these pages only, by their ids")
+]
+Metadata = Annotated[
+    dict[Text, str],
+    Field(
+        max_length=8,
+        description="answer only from pages whose metadata have these values",
+        examples=[{"language": "en"}],
+    ),
+]
 MOST: Any = {"le": bounds.MOST_ANSWERS}
 ASKED: Any = http_fields(
     SearchOptions, "k", "unit", "backend", "reader", "rerank", "min_probability",
@@ -88,6 +99,8 @@ class AskedQueries(ASKED):  # type: ignore[misc]
 
     queries: Annotated[list[Text], Field(min_length=1, max_length=bounds.MOST_QUERIES)]
     context: Annotated[int, Field(ge=0, le=100_000)] = CONTEXT
+    pages: PageIds = []  # noqa: RUF012
+    where: Metadata = {}  # noqa: RUF012
     kb: KbName = None
 
     @property
@@ -96,26 +109,16 @@ class AskedQueries(ASKED):  # type: ignore[misc]
         return SearchOptions(**{name: getattr(self, name) for name in ASKED.model_fields})
 
 
-@router.post("/query", response_model=None, responses=schemas.described(schemas.Queried))
+@router.post("/query", tags=["asking"], response_model=None, responses=schemas.described(schemas.Queried))
 async def query(request: Request, asked: AskedQueries, services: WithServices) -> Response:
     """Answer queries, each `subject [SEP] relation` or a question: documents such as `kbq query --json` prints."""
-    return await answered(request, services, asked.kb, asked.queries, asked.options, asked.context)
-
-
-async def answered(
-    request: Request, services: Services, kb: str | None, texts: Sequence[str], options: SearchOptions,
-    context: int = CONTEXT,
-) -> Response:  # fmt: skip
-    """Answer queries from the knowledge base of this name.
-
-    Raises KbqError if they cannot be asked, take too long, or have answers that are too long.
-    """
-    served = services.kbs.named(kb)
-    bounds.refuse_costly(len(texts), options)
-    request.state.queries = list(texts)  # for the log
-    found = await services.batcher.found(served, texts, options)
+    served = services.kbs.named(asked.kb)
+    bounds.refuse_costly(len(asked.queries), asked.options)
+    request.state.queries = asked.queries  # for the log
+    part = await asyncio.to_thread(served.part, asked.pages, asked.where)
+    found = await services.batcher.found(served, asked.queries, asked.options, part)
     # Neither the search nor other requests wait while a large answer is written.
-    return await asyncio.to_thread(_written, served.name, found, context)
+    return await asyncio.to_thread(_written, served.name, found, asked.context)
 
 
 def _written(kb: str, found: Sequence[Result], context: int) -> Response:
@@ -148,8 +151,9 @@ class WantedRelation(Given):
 
 
 FILLED: Any = http_fields(
-    FillOptions, "values", "min_probability", "top", min_probability=(float | None, {}), top=(int, {"le": 10})
-)
+    FillOptions, "values", "min_probability", "precision", "top", "dates",
+    min_probability=(float | None, {}), precision=(float | None, {}), top=(int, {"le": 10}),
+)  # fmt: skip
 
 
 class AskedTable(FILLED):  # type: ignore[misc]
@@ -158,14 +162,24 @@ class AskedTable(FILLED):  # type: ignore[misc]
     subjects: Annotated[list[Text], Field(max_length=bounds.MOST_CELLS, description="or `rows`")] = []  # noqa: RUF012
     rows: Annotated[list[dict[str, Any]], Field(max_length=bounds.MOST_CELLS, description="filled where empty")] = []  # noqa: RUF012
     subject: Annotated[Text, Field(description="the column of `rows` that has the subjects")] = "subject"
-    relations: Annotated[list[Text | WantedRelation], Field(min_length=1, max_length=bounds.MOST_RELATIONS)]
+    relations: Annotated[
+        list[Text | WantedRelation],
+        Field(min_length=1, max_length=bounds.MOST_RELATIONS, description="names, or known ones, such as @people"),
+    ]
+    ids: Annotated[
+        dict[Text, Annotated[str, Field(pattern="^Q[0-9]+$")]],
+        Field(max_length=bounds.MOST_CELLS, description="names with their Q-numbers of Wikidata, for `triples`"),
+    ] = {}  # noqa: RUF012
+    pages: PageIds = []  # noqa: RUF012
+    where: Metadata = {}  # noqa: RUF012
     kb: KbName = None
 
 
 @router.post(
     "/fill",
+    tags=["asking"],
     response_class=StreamingResponse,
-    responses={200: {"content": {LINES: {"schema": schemas.Cell.model_json_schema()}}}},
+    responses={200: {"description": schemas.STREAMED, "content": {LINES: {"schema": schemas.line_of_table()}}}},
 )
 async def fill(table: AskedTable, services: WithServices) -> StreamingResponse:
     """Fill a table: a line of JSON for each cell with its claims, as soon as it is asked; the last has the table."""
@@ -186,13 +200,14 @@ async def filled(table: AskedTable, services: Services) -> AsyncIterator[dict[st
     if bool(table.subjects) == bool(table.rows):
         raise RefusedError(422, "the table has no subjects: give either subjects or rows", fields={"subjects": "none"})
     rows = table.rows or [{"subject": subject} for subject in dict.fromkeys(table.subjects)]
-    subject = table.subject if table.rows else "subject"
-    options = FillOptions(subject, table.values, table.min_probability, top=table.top)
     relations = list(chain.from_iterable(_relations(one, table.values) for one in table.relations))
     bounds.refuse_more("cells", len(rows) * len(relations), bounds.MOST_CELLS, 422)
+    subject = table.subject if table.rows else "subject"
+    options = FillOptions(subject, **{name: getattr(table, name) for name in FILLED.model_fields})
     wordings = [words for one in relations for words in one.query]
     bounds.refuse_long([subject_of(row.get(subject)) for row in rows], wordings)
-    lines = services.filler.lines(services.kbs.named(table.kb), rows, relations, options)
+    kb = await asyncio.to_thread(services.kbs.named(table.kb).part, table.pages, table.where)
+    lines = services.filler.lines(kb, rows, relations, options, table.ids)
     first = await anext(lines)
 
     async def all_lines() -> AsyncIterator[dict[str, Any]]:
@@ -207,7 +222,7 @@ async def filled(table: AskedTable, services: Services) -> AsyncIterator[dict[st
     return all_lines()
 
 
-@router.get("/pages/{page_id:path}", response_model=None, responses=schemas.described(schemas.PageText))
+@router.get("/pages/{page_id:path}", tags=["pages"], response_model=None, responses=schemas.described(schemas.PageText))
 async def page(page_id: str, services: WithServices, kb: str | None = None) -> dict[str, Any]:
     """Give a page with its paragraphs."""
     return page_document(services.kbs.named(kb).page(page_id))
@@ -219,7 +234,7 @@ def page_document(page: Page) -> dict[str, Any]:
     return {"id": page.id, "title": page.title, "paragraphs": paragraphs, "metadata": dict(page.metadata)}
 
 
-@router.get("/titles", response_model=None, responses=schemas.described(schemas.NamedPages))
+@router.get("/titles", tags=["pages"], response_model=None, responses=schemas.described(schemas.NamedPages))
 async def titles(
     services: WithServices,
     prefix: Annotated[str, Query(max_length=bounds.LONGEST)] = "",
@@ -231,7 +246,7 @@ async def titles(
     return {"titles": [one._asdict() for one in found]}
 
 
-@router.get("/kbs", response_model=None, responses=schemas.described(schemas.Served))
+@router.get("/kbs", tags=["service"], response_model=None, responses=schemas.described(schemas.Served))
 async def knowledge_bases(services: WithServices) -> dict[str, Any]:
     """Give the knowledge bases that are served, each with its size; the first is asked where none is named."""
     kbs = [

@@ -14,25 +14,52 @@ from starlette.staticfiles import StaticFiles
 import kbq
 from kbq.errors import MOST_PROBLEMS, KbqError
 from kbq.serve import api, decisions, pages, reconciliation, tools
-from kbq.serve.access import ServeSettings, is_reconciliation
+from kbq.serve.access import OPEN, ServeSettings, is_reconciliation
 from kbq.serve.batcher import Batcher
 from kbq.serve.filling import TableFiller
 from kbq.serve.guard import Guard
 from kbq.serve.knowledge_bases import FIRST, KnowledgeBases
 from kbq.serve.monitoring import Metrics
 from kbq.serve.problems import RefusedError, response_to
+from kbq.serve.schemas import RECORDS
 from kbq.serve.services import Services
 from kbq.serve.views import HERE
 from kbq.tables.outputs import BROWSER
+
+TAGS = {
+    "asking": "Answers with evidence, one by one or as a table.",
+    "pages": "The pages that answers come from.",
+    "reviewing": "What people decide on the values of tables.",
+    "service": "What is served, and how it is.",
+}
+
+
+class _App(FastAPI):
+    """An application whose description says how a key is sent."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the description of the API."""
+        if self.openapi_schema is None:
+            described = super().openapi()
+            key = {"type": "http", "scheme": "bearer", "description": "A key, where the service needs one."}
+            described["components"]["securitySchemes"] = {"key": key}
+            described["components"]["schemas"] |= RECORDS
+            described["security"] = [{"key": []}] if self.state.services.settings.keys else [{}, {"key": []}]
+            for path in OPEN:
+                described["paths"][path]["get"]["security"] = []
+        return dict(self.openapi_schema or {})
 
 
 def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
     """Make the application that serves these knowledge bases."""
     metrics = Metrics()
     batcher = Batcher(settings.queue, settings.seconds, metrics)
-    app = FastAPI(
+    app = _App(
         title="kbq", version=kbq.__version__, docs_url=None, redoc_url=None, lifespan=_running,
         description="Answers slot queries from knowledge bases of phrases, with evidence.",
+        servers=[{"url": settings.public_url.rstrip("/") or "/"}],
+        openapi_tags=[{"name": name, "description": text} for name, text in TAGS.items()],
+        generate_unique_id_function=lambda route: route.name,
     )  # fmt: skip
     app.state.services = Services(served, batcher, TableFiller(batcher), settings, metrics)
     app.add_middleware(Guard, settings=settings, metrics=metrics)

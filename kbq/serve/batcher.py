@@ -114,9 +114,14 @@ class Batcher:
         """
         return [one.likely for one in await self._results(kb.kb, texts, options, spell=False)]
 
-    async def found(self, kb: ServedKb, texts: Sequence[str], options: SearchOptions) -> list[Result]:
-        """Return the results of each text, with unlikely answers and unknown words; raises what `ask` does."""
-        found = await self._results(kb.kb, texts, options, spell=True)
+    async def found(
+        self, kb: ServedKb, texts: Sequence[str], options: SearchOptions, part: KnowledgeBase | None = None
+    ) -> list[Result]:
+        """Return the results of each text, with unlikely answers and unknown words; raises what `ask` does.
+
+        `part`: some pages of the knowledge base, see `ServedKb.part`; by default all.
+        """
+        found = await self._results(part or kb.kb, texts, options, spell=True)
         for one in found:
             self._metrics.answers.labels(kb.name, "answered" if one.likely else "none").inc()
         return found

@@ -12,6 +12,7 @@ from kbq.serve.problems import RefusedError
 LONGEST = 4096  # characters of a query, a subject, a relation, a name
 MOST_QUERIES, MOST_ANSWERS = BATCH, 100  # of a request to be answered at once, and for each of them
 MOST_CELLS, MOST_RELATIONS = 1000, 60  # of a table that is filled a few cells at a time
+MOST_PAGES = 1000  # that a request may choose
 MOST_ASKED_OF_TABLE = 4000  # queries: a relation may have several wordings
 MOST_ASKED = 300  # queries of a request of reconciliation or of a tool, which is answered as a whole
 MOST_TEXT = 1_000_000  # characters of all queries of a request together, and bytes of the request itself

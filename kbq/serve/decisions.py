@@ -60,7 +60,7 @@ class KeptDecisions(BaseModel):
     more: bool
 
 
-@router.post("/decisions")
+@router.post("/decisions", tags=["reviewing"])
 async def exchange(given: Exchange, services: WithServices) -> KeptDecisions:
     """Keep decisions, each {subject, relation, value, decision}, and give those that have arrived since.
 

@@ -6,13 +6,14 @@ The claims are those of `kbq fill`.
 import asyncio
 import dataclasses
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
 import kbq
 from kbq.answers import LOOKS, TOP, Answer, SearchOptions
+from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
 from kbq.serve.batcher import Batcher
 from kbq.serve.knowledge_bases import ServedKb
@@ -80,14 +81,15 @@ class TableFiller:
         self._batcher, self._tables = batcher, 0  # that are being filled
 
     async def lines(
-        self, served: ServedKb, rows: Sequence[Row], wanted: Sequence[Relation], options: FillOptions
-    ) -> AsyncGenerator[dict[str, Any], None]:
+        self, kb: KnowledgeBase, rows: Sequence[Row], wanted: Sequence[Relation], options: FillOptions,
+        ids: Mapping[str, str],
+    ) -> AsyncGenerator[dict[str, Any], None]:  # fmt: skip
         """Yield a line for each empty cell, with its claims, as they are final, and in the end one with the table.
 
-        Cells of rows with one subject are one: its line has the numbers of the rows, and of the relation. Raises
+        Cells of rows with one subject are one: its line has the numbers of the rows, and of the relation. `kb`: the
+        whole table is filled from it, even if its folder changes meanwhile. `ids`: Q-numbers of names. Raises
         KbqError if nothing can be asked, OverloadedError if too many tables are being filled.
         """
-        kb = served.kb  # the whole table is filled from one, even if it is replaced meanwhile
         if self._tables >= TABLES:
             raise OverloadedError(10)
         self._tables += 1
@@ -107,19 +109,20 @@ class TableFiller:
                     claims += found
                     empty = [number for number in places[slot.subject] if filling.is_empty(rows[number], slot.relation)]
                     place = {"rows": empty, "column": columns[slot.relation.name]}
-                    yield _cell(slot, found, source) | place
+                    yield _cell(slot, found, source, ids) | place
             yield _outcome(filling.finished(claims))
         finally:
             self._tables -= 1
 
 
-def _cell(slot: Slot, claims: Sequence[Claim], source: Source) -> dict[str, Any]:
+def _cell(slot: Slot, claims: Sequence[Claim], source: Source, ids: Mapping[str, str]) -> dict[str, Any]:
+    properties = {slot.relation.name: slot.relation.property} if slot.relation.property else {}
     return {
         "subject": slot.subject,
         "relation": slot.relation.name,
         "values": slot.relation.values,
         "claims": [claim.to_dict() for claim in claims],
-        "triples": [f"{fact(claim, {}, {})} ." for claim in claims],
+        "triples": [f"{fact(claim, properties, ids)} ." for claim in claims],
         "views": [views(claim, source, slot.relation) for claim in claims],
     }
 

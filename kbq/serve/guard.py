@@ -42,6 +42,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+DESCRIPTION = "/openapi.json"  # is the same for every knowledge base
 SCHEMES = 'Basic realm="kbq", charset="UTF-8"'
 log = logging.getLogger("kbq.serve")
 
@@ -274,7 +275,7 @@ def refuse_key(settings: ServeSettings, path: str, headers: Headers, query: str)
     Raises:
         RefusedError: there is no key, or a wrong one.
     """
-    if not settings.keys:
+    if not settings.keys or path == DESCRIPTION:
         return
     given = _key_of(headers.get("authorization", ""))
     if not given and is_reconciliation(path):

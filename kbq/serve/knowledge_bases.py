@@ -7,13 +7,14 @@ import logging
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from kbq.answers import IndexKind
+from kbq.corpus.metadata import has_value
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import MANIFEST, read_manifest
 from kbq.dump.page_directory import Pages
@@ -29,6 +30,7 @@ from kbq.tables.relations import USUAL, preset
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 UNSAFE = re.compile(r"[^\w /.,:;@!$'()*=-]+|(?<![^/])\.{1,2}(?![^/])")  # in an address, as `encodeURI` leaves it
 ESCAPED = re.compile("(?:~[0-9A-F]{2})+")
+PARTS = 4  # of a knowledge base that stay open
 EVERY = 1.0  # seconds between two looks at a folder
 TRIMS = 10  # looks after which freed memory is given back
 AGAIN, MOST_AGAIN = 10.0, 600.0  # seconds until a refused folder is read again: ever more, up to ten minutes
@@ -87,6 +89,7 @@ class _Opened:
         self.kb, self.pages, self.titles = kb, Pages(kb.shards), PageTitles(kb.shards)
         self.pages.is_known("")  # makes the table
         self.words = TitleWords(kb.shards, self.pages)
+        self.parts: dict[object, KnowledgeBase] = {}  # some pages of it, by what they were chosen by
 
 
 class ServedKb:
@@ -131,6 +134,26 @@ class ServedKb:
     def has_page(self, page_id: str) -> bool:
         """Whether there is a page with this id, as it is or escaped."""
         return self._opened.pages.is_known(page_id) or self._opened.pages.is_known(unescaped_id(page_id))
+
+    def part(self, pages: Sequence[str], where: Mapping[str, str]) -> KnowledgeBase:
+        """Return the knowledge base with these pages only and, of these, those whose metadata have these values.
+
+        The last ones stay open, as the next request probably wants the same. Raises RefusedError if there is no page.
+        """
+        opened, wanted = self._opened, (tuple(pages), tuple(where.items()))
+        if not any(wanted):
+            return opened.kb
+        if wanted not in opened.parts:
+            chosen = {self.page(one).id for one in pages} or set(opened.pages.ids())
+            if where:
+                found = zip(opened.pages.ids(), opened.pages.metadata(), strict=True)
+                chosen &= {page_id for page_id, fields in found if all(has_value(fields, *pair) for pair in wanted[1])}
+            if not chosen:
+                raise RefusedError(422, f"{self.name} has no page with these metadata: see `kbq pages`")
+            while len(opened.parts) >= PARTS:
+                del opened.parts[next(iter(opened.parts))]
+            opened.parts[wanted] = opened.kb.with_pages(sorted(chosen))
+        return opened.parts[wanted]
 
     def hidden(self, text: str) -> str:
         """Return a text with the name of this knowledge base instead of the place where it or its model lies."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
+import msgspec
 from pydantic import BaseModel, Field
 
 from kbq.tables.claims import Claim
@@ -46,20 +47,47 @@ class Queried(BaseModel):
     results: list[QueryResult]
 
 
+STREAMED = "A JSON document a line: the cells, as they are filled, and in the end the table, or a problem."
+
+
 class Cell(BaseModel):
-    """A line of a filled table: a cell. The last line has `columns`, `rows` and `counts` instead."""
+    """A line of a filled table: a cell."""
 
     subject: str
     relation: str
     values: Literal["one", "many"]
-    claims: list[Json] = Field(description="those that fill the cell, or the best guess: see OUT.claims.jsonl")
-    triples: list[str] = Field(description="the claims as N-Triples, without properties of Wikidata")
+    claims: list[Json] = Field(description="those that fill the cell, or the best guess")
+    triples: list[str] = Field(description="the claims as N-Triples")
     views: list[list[Json]] = Field(
         description="of each claim, and then of each of its alternatives, its `fact` (N-Triples), and its `command` "
         "(QuickStatements) or what it `lacks` for one"
     )
     rows: list[int] = Field(description="the rows that have this subject and an empty cell, from 0")
     column: int = Field(description="the place of the relation among those asked for, from 0")
+
+
+class FilledLines(BaseModel):
+    """The last line: the filled table."""
+
+    columns: list[str]
+    rows: list[Json]
+    counts: Json = Field(description="how many rows, cells, queries and filled cells, and what could not be asked")
+
+
+class ProblemLine(BaseModel):
+    """The last line where something failed after the answer had begun: a problem (RFC 9457)."""
+
+    problem: Json
+
+
+(_CLAIM,), RECORDS = msgspec.json.schema_components([Claim], ref_template="#/components/schemas/{name}")
+
+
+def line_of_table() -> Json:
+    """Describe a line of `/v1/fill`, whose claims refer to `RECORDS`."""
+    cell, table, problem = (one.model_json_schema() for one in (Cell, FilledLines, ProblemLine))
+    cell["properties"]["claims"]["items"] = _CLAIM
+    return {"oneOf": [cell, table, problem]}
 
 
 class NumberedText(BaseModel):

@@ -1,10 +1,12 @@
 """The API: what is answered is what the commands and the library say."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -15,6 +17,7 @@ from kbq.kb import KnowledgeBase
 from kbq.tables.wikidata import WIKIDATA
 
 from .conftest import Running, Serve
+from .test_access import KEY
 
 SLOT, MISTYPED = "Marie Curie [SEP] place of birth", "Marie Curye [SEP] record label"
 
@@ -180,8 +183,70 @@ def test_answers_are_described_and_are_as_described(service: Running) -> None:
     line = service.client.post(
         "/v1/fill", json={"subjects": ["Marie Curie"], "relations": ["spouse"]}
     ).text.splitlines()[0]
-    cell = paths["/v1/fill"]["post"]["responses"]["200"]["content"]["application/x-ndjson"]["schema"]
+    cell, last, problem = paths["/v1/fill"]["post"]["responses"]["200"]["content"]["application/x-ndjson"]["schema"][
+        "oneOf"
+    ]
     assert {*json.loads(line)} == {*cell["properties"]}
+    assert [*last["properties"], *problem["properties"]] == ["columns", "rows", "counts", "problem"]
+    assert {*json.loads(line)["claims"][0]} <= {*schemas["Claim"]["properties"]}
+    for name in re.findall(r"#/components/schemas/(\w+)", json.dumps(described)):
+        assert name in schemas
+
+
+def test_the_description_says_how_to_ask(serve: Serve, kb_folder: Path) -> None:
+    service = serve({"tiny": kb_folder}, keys=(KEY,), public_url="https://kbq.example")
+    described = httpx2.get(f"http://127.0.0.1:{service.port}/openapi.json").raise_for_status().json()  # without a key
+    assert described["servers"] == [{"url": "https://kbq.example"}]
+    assert described["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    assert described["security"] == [{"key": []}]
+    operations = {
+        operation["operationId"]: operation for path in described["paths"].values() for operation in path.values()
+    }
+    assert {"query", "fill", "page", "titles", "healthz"} <= set(operations)
+    assert operations["healthz"]["security"] == []
+    assert {tag for one in operations.values() for tag in one["tags"]} <= {one["name"] for one in described["tags"]}
+
+
+def test_answers_come_from_chosen_pages(serve: Serve, tmp_path: Path) -> None:
+    pages = [
+        Page(
+            f"p{n}", f"Place {n}", [f"Place {n} is a town in {where}."], metadata={"language": "de" if n % 2 else "en"}
+        )
+        for n, where in enumerate(("Norway", "Sweden", "Denmark", "Finland"))
+    ]
+    KnowledgeBase.build(pages, tmp_path / "kb", device="cpu")
+    service = serve({"places": tmp_path / "kb"})
+
+    def found(**chosen: Any) -> set[str]:
+        (result,) = service.query("Place [SEP] country", k=50, unit="page", backend="bm25", **chosen)
+        return {answer["page_id"] for answer in result["answers"]}
+
+    assert found() == {"p0", "p1", "p2", "p3"}
+    assert found(pages=["p1", "p2"]) == {"p1", "p2"}
+    assert found(where={"language": "de"}) == {"p1", "p3"}
+    assert found(pages=["p1", "p2"], where={"language": "de"}) == {"p1"}
+    for chosen, status in (
+        ({"pages": ["none"]}, 404),
+        ({"where": {"language": "fr"}}, 422),
+        ({"where": {"x": "y"}}, 422),
+    ):
+        answer = service.client.post("/v1/query", json={"queries": ["Place 1 [SEP] country"], **chosen})
+        assert answer.status_code == status
+
+
+def test_a_table_has_the_options_of_the_command(service: Running, sample: KnowledgeBase) -> None:
+    asked = {"subjects": ["Marie Curie"], "relations": ["@date of birth"], "dates": "iso", "pages": ["S001"]}
+    answer = service.client.post("/v1/fill", json=asked | {"ids": {"Marie Curie": "Q7186"}})
+    cell, last = map(json.loads, answer.text.splitlines())
+    assert last["rows"] == [{"subject": "Marie Curie", "date of birth": "1867-11-07"}]
+    assert cell["triples"][0].startswith(
+        "<http://www.wikidata.org/entity/Q7186> <http://www.wikidata.org/prop/direct/P569> "
+    )
+    table = sample.fill([{"subject": "Marie Curie"}], ["@people"], precision=0.9)
+    answer = service.client.post(
+        "/v1/fill", json={"subjects": ["Marie Curie"], "relations": ["@people"], "precision": 0.9}
+    )
+    assert json.loads(answer.text.splitlines()[-1])["rows"] == list(table.rows)
 
 
 @pytest.mark.parametrize(

@@ -274,7 +274,7 @@ def test_tables_are_bounded_and_leave_room_for_queries(served: ServedKb, batches
     async def fill(filler: TableFiller, subjects: list[str]) -> list[dict[str, Any]]:
         options = FillOptions(min_probability=0.0)
         rows = [{"subject": subject} for subject in subjects]
-        return [line async for line in filler.lines(served, rows, [relation_named("birth")], options)]
+        return [line async for line in filler.lines(served.kb, rows, [relation_named("birth")], options, {})]
 
     async def both() -> list[Any]:
         async with (batcher := Batcher()):

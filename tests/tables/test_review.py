@@ -235,7 +235,12 @@ def test_all_that_are_filled_are_accepted_and_undone_at_once_also_after_a_reload
     accepted = "2 of 4 reviewed: 1 accepted, 1 rejected, 0 corrected"
     assert opened.locator("#done").text_content() == accepted
     asked: list[str] = []
-    opened.on("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+
+    def dismissed(dialog: Any) -> None:
+        asked.append(dialog.message)
+        dialog.dismiss()
+
+    opened.on("dialog", dismissed)
     opened.get_by_role("button", name="Accept 2 guesses…").click()
     assert asked == ["2 values are below the threshold: kbq left their cells empty. Accept all of them?"]
     assert opened.locator("#done").text_content() == accepted

