@@ -151,9 +151,7 @@ class KnowledgeBase:
             folder: a new folder, one in which a build stopped half-way, or with `append` a knowledge base.
             model: `default`, a folder or a hub name; by default that of the knowledge base to append to, or `default`.
             ray: the address of a Ray cluster whose machines encode, in place of `workers`; `local` starts one here.
-            lazy: as of `open`.
-            options: as of `BuildOptions` and `CorpusWords`; several `workers` need a main module that can be imported,
-                as `multiprocessing` says.
+            options: as of `BuildOptions` and `CorpusWords`.
 
         Raises:
             KnowledgeBaseError: the folder is in use, not writable, or holds another build; or the index needs faiss.
@@ -171,9 +169,8 @@ class KnowledgeBase:
 
             start_encoders = encoders_on(ray)
         with _told(f"building {folder}", reports) as told:
-            manifest, opened, bad_lines = build(
-                corpus, folder, model, wanted, start_encoders=start_encoders, device=device, **told
-            )
+            told |= {"start_encoders": start_encoders, "device": device}
+            manifest, opened, bad_lines = build(corpus, folder, model, wanted, **told)
         kb = cls(folder, manifest, opened, lazy=lazy)
         kb.bad_lines = bad_lines
         return kb
@@ -198,7 +195,7 @@ class KnowledgeBase:
             ray: the address of a Ray cluster whose machines search the shards, which must lie in the same folder on
                 each; `local` starts one here.
             workers: processes that answer, each with one thread and its own copy of the networks and,
-                on a GPU, of the vectors; they need a main module that can be imported, as `multiprocessing` says.
+                on a GPU, of the vectors.
             device: `auto`, `cpu`, `cuda` or `cuda:n`; `auto` searches on the CPU where the GPUs have too little room.
             lazy: open files and networks when they are first needed, as to change or describe it takes few of them.
 
