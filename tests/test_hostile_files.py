@@ -156,9 +156,15 @@ def test_documents_are_left_out_by_name_and_the_others_are_read(tmp_path: Path) 
     made(tmp_path, DOCUMENTS)
     (tmp_path / "zz.txt").write_text("Marie Curie was born in Warsaw.")  # after all others
     notes: list[str] = []
+    problems: list[KbqError] = []  # such as a title of 60,000 characters
     pages = {
         page.id.partition("#")[0]
-        for page in read_corpus(tmp_path, note=notes.append, documents=DocumentOptions(seconds_per_document=SECONDS))
+        for page in read_corpus(
+            tmp_path,
+            on_bad_line=problems.append,
+            note=notes.append,
+            documents=DocumentOptions(seconds_per_document=SECONDS),
+        )
     }
     assert "zz.txt" in pages
     assert pages <= {*DOCUMENTS, "zz.txt"}
