@@ -34,7 +34,7 @@ class Running:
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         assert started.wait(60)
-        self.client = httpx2.Client(base_url=self.address, timeout=60)
+        self.client = httpx2.Client(base_url=self.address, timeout=300)
 
     def _run(self) -> None:
         asyncio.run(self._serve())
