@@ -68,7 +68,7 @@ class NoNumberError(KbqError):
     """Something has no Q-number; `name` is what a file of ids would call it."""
 
     def __init__(self, what: str, name: str) -> None:
-        super().__init__(f"{what} has no Q-number: add it to --ids")
+        super().__init__(f"{what} has no Q-number: add it to the file of ids")
         self.name = name
 
 

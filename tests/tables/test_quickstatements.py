@@ -127,7 +127,7 @@ def test_what_a_value_becomes(tmp_path: Path, claim: Claim, expected: list[str])
 @pytest.mark.parametrize(
     ("claim", "reason"),
     [
-        (replace(BIRTH, subject="Eve"), "subject 'Eve' has no Q-number: add it to --ids"),
+        (replace(BIRTH, subject="Eve"), "subject 'Eve' has no Q-number: add it to the file of ids"),
         (
             saying("x", "nickname"),
             "relation 'nickname' has no P-number: write it as property of the relation, or ask for @nickname",
@@ -135,9 +135,9 @@ def test_what_a_value_becomes(tmp_path: Path, claim: Claim, expected: list[str])
         (saying("x", "other"), "relation 'other' has no P-number: write it as property of the relation"),
         (
             saying("Rome", "place of birth", PageValue("S7", "Rome")),
-            "page 'Rome' (S7) has no Q-number: add it to --ids",
+            "page 'Rome' (S7) has no Q-number: add it to the file of ids",
         ),
-        (saying("5 mi", "length", QuantityValue("5", "mi")), "unit 'mi' has no Q-number: add it to --ids"),
+        (saying("5 mi", "length", QuantityValue("5", "mi")), "unit 'mi' has no Q-number: add it to the file of ids"),
         (
             saying("12/05/2003", "date of birth"),
             "value '12/05/2003' is not certainly a page, date or quantity, 'date of birth' not of type text",

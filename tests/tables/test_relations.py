@@ -29,7 +29,7 @@ def test_names_and_files_make_relations(tmp_path: Path) -> None:
     path = tmp_path / "relations.toml"
     path.write_text(FILE, "utf-8")
     assert relations_of(["date_of_birth", str(path)]) == [
-        Relation("date_of_birth", ("date of birth",)),
+        Relation("date_of_birth", ("date of birth",), type="date", property="P569"),  # as it is known
         Relation("place of birth", ("place of birth", "born in"), type="page", property="P19"),
         Relation("children", ("children",), "many", min_probability=0.7),
     ]
