@@ -3,10 +3,12 @@
     python recipes/mine_phrases.py KB QUERIES.jsonl… OUT.jsonl
 
 QUERIES are KILT lines, or tables of triples; where no answer is given, nothing is right. OUT is what
-recipes/teach_second_look.py reads. The 20 best phrases are kept, in the order of the search: without reranking.
+recipes/teach_second_look.py reads. The 20 best phrases are kept, in the order of the search: without reranking. The
+`meta` of a KILT line may have the `values` of a cell, each with its forms, and `is_kept`: see `MinedQuery`.
 
 A line of OUT is `{"query", "answers", "pages", "paragraphs": [{"page_id", "title", "number", "text"}], "phrases":
-[[paragraph, start, end, score]]}`: each phrase is in one of the paragraphs above it, counted from 0, the best first.
+[[paragraph, start, end, score]], "values", "is_kept"}`: each phrase is in one of the paragraphs above it, counted from
+0, the best first.
 Source: arXiv 2010.10757 (a second model learns from the mistakes of the first).
 """
 
@@ -41,6 +43,8 @@ class MinedQuery:
     answers: tuple[str, ...]  # none: nothing is right
     pages: tuple[str, ...]  # ids or titles of the pages where an answer is right; none: it is right anywhere
     phrases: tuple[Answer, ...]
+    values: tuple[tuple[str, ...], ...] = ()  # the answers by what they mean, the usual form of each first
+    is_kept: bool = False  # a reader that judges already should go on saying what it says of it
 
     def is_on_page(self, phrase: Answer) -> bool:
         """Whether an answer would be right at the place of this phrase."""
@@ -84,6 +88,8 @@ class _Line:
     pages: tuple[str, ...]
     paragraphs: tuple[_Paragraph, ...]
     phrases: tuple[tuple[int, int, int, float], ...]
+    values: tuple[tuple[str, ...], ...] = ()
+    is_kept: bool = False
 
 
 def as_line(query: MinedQuery) -> dict[str, object]:
@@ -99,6 +105,8 @@ def as_line(query: MinedQuery) -> dict[str, object]:
             for one in paragraphs.values()
         ],
         "phrases": [(numbers[one.place[:2]], one.start, one.end, one.score) for one in query.phrases],
+        "values": query.values,
+        "is_kept": query.is_kept,
     }
 
 
@@ -129,7 +137,7 @@ def _query(line: _Line, texts: dict[str, str]) -> MinedQuery:
             raise ValueError(f"a phrase has characters {start} to {end} of {len(text)}")
         answer = text[start:end], score, paragraph.page_id, paragraph.title, paragraph.number, start, end, text
         phrases.append(Answer(*answer, unit=(start, end)))
-    return MinedQuery(line.query, line.answers, line.pages, tuple(phrases))
+    return MinedQuery(line.query, line.answers, line.pages, tuple(phrases), line.values, line.is_kept)
 
 
 # Mining
@@ -152,6 +160,8 @@ def mine(folder: Path, queries: list[Path], out: Path, device: str) -> None:
     """Ask all queries that are short enough, a batch at a time."""
     kb = KnowledgeBase.open(folder, device=device)
     golds = [gold for path in queries for gold in read_triples(path, unanswered=True)]
+    records = (record for path in queries for _, record in read_json_lines(str(path)))
+    metas = {record["id"]: record["meta"] for record in records if "id" in record and "meta" in record}
     asked = [(gold.input or "", gold) for gold in golds if kb.model.query_tokenizer.accepts(gold.input or "")]
     with writing_to(out, KbqError), out.open("w", encoding="utf-8") as file:
         for first in range(0, len(asked), BATCH):
@@ -159,7 +169,9 @@ def mine(folder: Path, queries: list[Path], out: Path, device: str) -> None:
             found = kb.query([text for text, _ in batch], PHRASES, "phrase", rerank=0)
             for (text, gold), phrases in zip(batch, found, strict=True):
                 answers, pages = sorted(gold.answers), sorted(pages_of(gold))
-                line = as_line(MinedQuery(text, tuple(answers), tuple(pages), tuple(phrases)))
+                meta = metas.get(gold.id, {})
+                values, is_kept = tuple(map(tuple, meta.get("values", ()))), meta.get("is_kept", False)
+                line = as_line(MinedQuery(text, tuple(answers), tuple(pages), tuple(phrases), values, is_kept))
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
             print(f"{first + len(batch)} of {len(asked)} queries", file=sys.stderr)
     print(f"{out}: {len(asked)} queries, {len(golds) - len(asked)} were too long")

@@ -7,7 +7,8 @@ FOLDER/calibration.jsonl, the others into FOLDER/redocred.jsonl and FOLDER/squad
 pages of DATA/wiki. At most SQUAD questions of either half are taken, at random. Tables of persons, works and
 organisations, most of whose cells these pages do not state, go into FOLDER/calibration.jsonl, too, and those of the
 other half, as triples, into FOLDER/unsaid.jsonl. FOLDER/impossible.jsonl has the slots of redocred.jsonl, and asks for
-what subjects cannot have, such as the spouse of a country: nothing is right there.
+what subjects cannot have, such as the spouse of a country: nothing is right there. The cells of DATA/tables that are
+meant for it calibrate, too.
 """
 
 import random
@@ -87,8 +88,9 @@ def main() -> None:
         if calibrates(one.page)
         for name in one.unsaid()
     ]
+    cells = [one for one in json_lines(data / "tables" / "cells.jsonl.xz") if one["meta"]["part"] == "calibrate"]
     chosen = {
-        "calibration": [*first[0], *first[1][:SQUAD], *empty],
+        "calibration": [*first[0], *first[1][:SQUAD], *empty, *cells],
         "unsaid": [cell for one in of_tables if not calibrates(one.page) for cell in triples(one)],
         "redocred": second[0],
         "squad": second[1][:SQUAD],

@@ -1,23 +1,26 @@
 """A copy of a model whose reader judges the phrases of a search, taught with phrases that were mined.
 
     python recipes/teach_second_look.py MODEL OUT EXAMPLES.jsonl… [--epochs 1] [--seed 0] [--learning-rate 1.5e-4]
-        [--half 0] [--larger READER READER]
+        [--half 0] [--larger READER READER] [--phrases 8] [--frozen 0]
 
 MODEL is a folder with a reader (recipes/bundle_reader.py), or `default`; EXAMPLES are files of recipes/mine_phrases.py.
 A larger reader, a checkpoint of `kbq train reader`, learns the same from --half 0 of the queries, another from --half
-1; with --larger, both teach the model's reader, each on the queries that it has not seen. A killed run resumes.
+1; with --larger, both teach the model's reader, each on the queries that it has not seen. Of queries that are marked as
+kept, the reader as it was before teaches, too, so that what is new costs nothing elsewhere. A killed run resumes.
 Several of other seeds are better together: recipes/average_models.py --readers.
 
-The whole reader learns, but for its word embeddings, which are the model's. Phrases compete with each other and with
-"none of these is right", and so do the tokens around them. A larger reader learns from half of the queries, so what
-it says of the other half is not learned by heart. Sources: arXiv 1710.10723 (paragraphs compete); arXiv
-2012.12624, Eq. 5 (the share of all that is right); arXiv 1503.02531 (distillation).
+The whole reader learns, but for its word embeddings, which are the model's, and its --frozen lowest layers. Phrases
+compete with each other and with "none of these is right", and so do the tokens around them; of several values of a
+cell, each is right by itself. A larger reader learns from half of the queries, so what it says of the other half is not
+learned by heart. Sources: arXiv 1710.10723 (paragraphs compete); arXiv 2012.12624, Eq. 5 (the share of all that is
+right); arXiv 1503.02531 (distillation); arXiv 1606.09282 (learning without forgetting).
 """
 
 import argparse
 import dataclasses
 import math
 import random
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,6 +44,7 @@ from kbq.reading.phrase_windows import Excerpt, ReadWindow, read_around
 from kbq.reading.reader import Reader
 from kbq.reading.reranker import judged
 from kbq.storage.folders import copy_folder, make_folders
+from kbq.text.answer_scores import normalise
 from kbq.text.sentences import whole_words
 from kbq.training.batches import passages_digest, weights_digest
 from kbq.training.engine import SEEDS, Run, StepReport
@@ -71,6 +75,7 @@ class TeachingSettings(StepSettings):
     phrases: int = 8  # judged for a query
     removed: float = 0.3  # share of the queries whose evidence is removed, so that none of their phrases is right
     hidden: float = 0.05  # share of those whose pages are hidden, to the same effect
+    frozen: int = 0  # lowest layers, which do not learn: a step takes less time, and less is forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +99,17 @@ class RerankerRun(Run):
         queries: Sequence[MinedQuery],
         settings: TeachingSettings,
         larger: Sequence[Reader] = (),
+        before: Reader | None = None,
     ) -> None:
-        """`larger`: two readers, taught with either half of the queries; each teaches the reader on the other half."""
+        """Prepare a run.
+
+        Args:
+            larger: two readers, taught with either half of the queries; each teaches the reader on the other half.
+            before: the reader before the run, which teaches queries that are kept.
+        """
         if not settings.epochs > 0:
             raise TrainingError(f"epochs is {settings.epochs}, must be above 0")
-        self.reader, self.queries, self.larger = reader, queries, larger
+        self.reader, self.queries, self.larger, self.before = reader, queries, larger, before
         self.weights = WEIGHTS | {name: weight / 2 for name, weight in WEIGHTS.items() if larger} | TAUGHT_WEIGHTS
         network, judge = reader.reranking
         layers = dict.fromkeys([*judge.inner.parameters(), *judge.outer.parameters()], FASTER * settings.learning_rate)
@@ -125,22 +136,34 @@ class RerankerRun(Run):
         losses = [query_losses(judge, query, windows) for query, windows in zip(queries, read, strict=True)]
         of_phrases, of_tokens = (torch.stack(each) for each in zip(*losses, strict=True))
         tokens = sum(len(each.excerpt.window.ids) for windows in read for each in windows)
-        return {"phrases": of_phrases, "tokens": of_tokens} | self._taught(ids, queries, read), tokens
+        share = of_phrases.new_tensor([0.5 if query.is_kept and self.before else 1.0 for query in queries])
+        own = {"phrases": share * of_phrases, "tokens": share * of_tokens}
+        return own | self._taught(ids, queries, read), tokens
 
     def _taught(
         self, ids: Sequence[Sequence[int]], queries: Sequence[MinedQuery], read: Sequence[Sequence[ReadWindow]]
     ) -> dict[str, Tensor]:
-        """Return how the reader differs from the larger ones, if there are any."""
-        if not self.larger:
+        """Return how the reader differs from those that teach it, if there are any."""
+        if not self.larger and not self.before:
             return {}
+        judge = self.reader.reranking[1]
+        nothing = torch.zeros((), device=read[0][0].logits.device)
         losses: list[tuple[Tensor, Tensor]] = []
         for own, query, windows in zip(ids, queries, read, strict=True):
-            larger = self.larger[1 - half_of(query)]
+            teacher = self._teacher(query)
+            if teacher is None:
+                losses.append((nothing, nothing))
+                continue
             with torch.no_grad():
-                (says,) = read_around(larger, [own], [query.phrases])
-            losses.append(taught_losses((self.reader.reranking[1], larger.reranking[1]), query, (windows, says)))
+                (says,) = read_around(teacher, [own], [query.phrases])
+            losses.append(taught_losses((judge, teacher.reranking[1]), query, (windows, says)))
         of_phrases, of_tokens = (torch.stack(each) for each in zip(*losses, strict=True))
         return {"taught phrases": of_phrases, "taught tokens": of_tokens}
+
+    def _teacher(self, query: MinedQuery) -> Reader | None:
+        if self.larger:
+            return self.larger[1 - half_of(query)]
+        return self.before if query.is_kept else None
 
     def digest(self) -> str:
         """Return a digest of initial weights, queries, and the weights of the larger readers."""
@@ -194,6 +217,15 @@ def judging_reader(model: str | Path, device: str) -> Reader:
         network.judge = new_judge(network.config.hidden_size)
     network.backbone.get_input_embeddings().weight.requires_grad_(False)
     return Reader(network.to(choose_device(device)), tokenizer, str(model))
+
+
+def freeze(reader: Reader, layers: int) -> None:
+    """Keep the embeddings and the lowest layers of a reader as they are."""
+    backbone = question_answering(reader.network).backbone
+    for name, weight in backbone.named_parameters() if layers else ():
+        layer = re.search(r"layer\.(\d+)\.", name)
+        if name.startswith("embeddings") or (layer and int(layer[1]) < layers):
+            weight.requires_grad_(False)
 
 
 def is_model(source: str | Path) -> bool:
@@ -252,7 +284,11 @@ def teach_reranker(
                 f"none of {left_out} queries in {', '.join(digests)} has phrases and is short enough: the reader takes "
                 f"{reader.query_tokenizer.max_tokens} tokens"
             )
-        run = RerankerRun(reader, queries, settings, readers)
+        freeze(reader, settings.frozen)
+        before = judging_reader(model, device) if any(query.is_kept for query in queries) and not larger else None
+        if before is not None:
+            before.network.eval()
+        run = RerankerRun(reader, queries, settings, readers, before)
         run.run(folder / "checkpoint.pt", on_step)
         outcome = TeachingOutcome(len(queries), left_out, run.steps)
         facts = training_facts(command, model, digests, settings, outcome=dataclasses.asdict(outcome))
@@ -309,7 +345,33 @@ def query_losses(judge: PhraseJudge, query: MinedQuery, windows: Sequence[ReadWi
     alone = judged(judge, windows)
     found = alone.new_tensor([phrase.score for phrase in phrases])
     scores = alone + judge.retrieval * (found - found.max()) / POINTS
-    return phrase_loss(scores, labels), token_loss(query, windows, judge.none / 2, is_nothing_right(labels))
+    loss = value_loss(scores, labels, [normalise(phrase.text) for phrase in phrases], query.values)
+    return loss, token_loss(query, windows, judge.none / 2, is_nothing_right(labels))
+
+
+def value_loss(
+    scores: Tensor, labels: Sequence[Label], names: Sequence[str], values: Sequence[Sequence[str]]
+) -> Tensor:
+    """Return the mean loss of the values that were found; without values, that of all right phrases together.
+
+    Each value competes with what is wrong and with "none", not with other values. Where its usual form was found, its
+    other forms take no part.
+
+    >>> scores, labels = torch.tensor([3.0, 2.0, 1.0]).log(), ("right", "right", "wrong")
+    >>> loss = value_loss(scores, labels, ["poet", "editor", "child"], [("poet",), ("editor",)])
+    >>> round(float((-2 * loss).exp()), 4)  # 3 of 3 + 1 + 1, times 2 of 2 + 1 + 1
+    0.3
+    """
+    losses = []
+    for forms in values:
+        found = next((name for name in map(normalise, forms) if name in names), None)
+        own: list[Label] = [
+            label if label != "right" else "right" if name == found else "elsewhere"
+            for label, name in zip(labels, names, strict=True)
+        ]
+        if "right" in own:
+            losses.append(phrase_loss(scores, own))
+    return torch.stack(losses).mean() if losses else phrase_loss(scores, labels)
 
 
 def taught_losses(
@@ -399,11 +461,14 @@ def main() -> None:
     parser.add_argument("--half", type=int, choices=(0, 1))
     parser.add_argument("--larger", nargs=2, default=())
     parser.add_argument("--dropout", type=float, default=TeachingSettings().dropout)
+    parser.add_argument("--phrases", type=int, default=TeachingSettings().phrases)
+    parser.add_argument("--frozen", type=int, default=TeachingSettings().frozen)
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     settings = TeachingSettings(
-        epochs=options.epochs, seed=options.seed, learning_rate=options.learning_rate, dropout=options.dropout
-    )
+        epochs=options.epochs, seed=options.seed, learning_rate=options.learning_rate, dropout=options.dropout,
+        phrases=options.phrases, frozen=options.frozen,
+    )  # fmt: skip
     command = "recipes/teach_second_look.py"
     try:
         outcome = teach_reranker(
