@@ -63,7 +63,8 @@ def _status_of(app: Callable[..., int | None]) -> int:
     try:
         status = app(standalone_mode=False) or 0
     except UsageError as error:
-        error.message = visible(explained(error.message, error.ctx))
+        if type(error).__name__ != "NoArgsIsHelpError":  # whose message is the whole help
+            error.message = visible(explained(error.message, error.ctx))
         error.show()
         return 2
     except KbqError as error:

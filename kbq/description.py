@@ -120,6 +120,9 @@ def _tuning(config: ModelConfig) -> dict[str, object]:
         "dev_queries": outcome["dev_queries"],
         "dev_measure": outcome["measure"],
         "dev_scores": outcome["scores"],  # before tuning, and after each epoch
+        "dev_scores_with_words": [outcome.get(name) for name in ("hybrid_before", "hybrid_score")],
+        "dev_right_with_reranking": outcome.get("reranker", []),  # percent, before tuning, and after; or none
+        "probabilities_learned_from": outcome.get("calibrated_on", 0),  # answers; 0: they are the model's own
         "agreements": outcome.get("agreements", []),  # percent of other queries answered as before; as often
         "command": facts["command"],
     }

@@ -43,14 +43,26 @@ class Bar:
     def __init__(self, title: str, is_counted: bool = True, line: "Callable[[str], None]" = write_line) -> None:
         """`is_counted`: it will be known how much there is to do. `line`: takes lines where there is no terminal."""
         from rich.console import Console  # on demand: the help does without
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            SpinnerColumn,
+            TaskProgressColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+        from rich.table import Column
 
-        text, elapsed = TextColumn("{task.description}", markup=False), TimeElapsedColumn()
-        counted = [text, BarColumn(), elapsed, TimeRemainingColumn()]
+        # The text gives way where the terminal is narrow, never the times.
+        text = TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True))
+        elapsed = TimeElapsedColumn()
+        counted = [text, BarColumn(bar_width=10), TaskProgressColumn(), elapsed, TimeRemainingColumn()]
         console = Console(stderr=True)
         self._is_terminal = console.is_jupyter or (sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
         console.quiet, self._line = not self._is_terminal, line
-        self._bar = Progress(*(counted if is_counted else [SpinnerColumn(), text, elapsed]), console=console)
+        columns = counted if is_counted else [SpinnerColumn(), text, elapsed]
+        self._bar = Progress(*columns, console=console, expand=True)
         self._title, self._task = title, self._bar.add_task(visible(title), total=None)
         self._last_line = time.monotonic()
         self._begun, self._before = 0.0, 0  # when it was first said how much is done, and how much that was

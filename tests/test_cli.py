@@ -624,14 +624,6 @@ def test_index_and_query_with_it(run: Run, kb_folder: Path, tmp_path: Path) -> N
     )
 
 
-def test_merge_models(run: Run, model_folder: Path, tmp_path: Path) -> None:
-    alone = run("merge-models", model_folder, "--out", tmp_path / "out")
-    assert (alone.status, alone.err) == (2, "error: 1 query encoder is given: give two or more\n")
-    untuned = run("merge-models", model_folder, model_folder, "--out", tmp_path / "out")
-    assert untuned.status == 1
-    assert untuned.err == f"error: {model_folder} is not a tuned query encoder: give folders of `kbq finetune`\n"
-
-
 def test_merge_kb(run: Run, kb_folder: Path, corpus: Path, model_folder: Path, tmp_path: Path) -> None:
     lines = corpus.read_text("utf-8").splitlines(keepends=True)
     for name, part, options in (("a", lines[:5], ()), ("b", lines[5:], ()), ("dense", lines[5:], ("--no-bm25",))):

@@ -1,6 +1,7 @@
 """Progress: what a person who waits reads, at a terminal and in a log."""
 
 import io
+import re
 import sys
 from collections.abc import Callable
 
@@ -154,3 +155,15 @@ def test_a_program_without_a_terminal_gets_a_log(
 def test_a_terminal_gets_a_bar(work: Callable[[], None], lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     assert lines[-1] in written(work, True, monkeypatch)
+
+
+def test_times_are_whole_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream(True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    with Bar("building a-knowledge-base-with-a-long-name") as bar:
+        bar.stage("words indexed, paragraphs of all the shards that there are", 1_000, 2_000)
+    shown = re.sub(r"\x1b\[[0-9;?]*\w", "", stream.getvalue()).splitlines()
+    assert " 50% 0:00:0" in shown[-2]
+    assert shown[-2].endswith("-:--:--")

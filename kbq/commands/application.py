@@ -37,6 +37,7 @@ GONE = {  # what takes the place of an option or a command of the last version
     "evaluate --no-rouge": "leave it out; ROUGE-L is always scored",
     "evaluate --measures": "write --trec-run and --trec-qrels, and give both files to ir_measures",
     "validate --fix": "`kbq submit` cleans the files that it packages",
+    "merge-models": "tune one query encoder on the triples of all: `kbq finetune`",
     "train generator": "any sequence-to-sequence checkpoint will do for `kbq augment --generator`",
     "merge": "join the files by id with a script, the answer of one and the provenance of the other",
     "pages --by": "`kbq pages --where FIELD=VALUE` lists pages",

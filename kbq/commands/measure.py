@@ -96,14 +96,15 @@ def evaluate(
         Path | None, typer.Option(callback=output_path, help="Write the gold pages to this file, as TREC qrels.")
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the last table as CSV.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print the tables for LaTeX, with booktabs.")] = False,
     as_json: Json = False,
 ) -> None:
     """Score KILT predictions exactly as the leaderboard does. `kbq evaluate-table` scores tables."""
     from kbq.kilt.evaluation import EvaluationFiles, PartlyScoredError
     from kbq.kilt.evaluation import evaluate as evaluate_predictions
 
-    if as_csv and as_json:
-        raise typer.BadParameter("excludes --json: leave one of them out", param_hint="--csv")
+    if as_csv + as_json + latex > 1:
+        raise typer.BadParameter("give one of --csv, --json and --latex", param_hint="--csv")
     refusal = None
     try:
         evaluation = evaluate_predictions(
@@ -119,6 +120,9 @@ def evaluate(
     elif evaluation and as_csv:
         note(evaluation.semantics)
         show(*evaluation.tables[-1].csv().splitlines())
+    elif evaluation and latex:
+        note(evaluation.semantics)
+        show(*(line for table in evaluation.tables for line in table.latex().splitlines()))
     elif evaluation:
         show(*str(evaluation).split("\n"))
     if refusal:

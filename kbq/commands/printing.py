@@ -168,19 +168,24 @@ def finetuning_lines(outcome: FinetuningOutcome) -> list[str]:
         f"dropped, of {reach.elsewhere:,} not there; {reach.no_page:,} have no page in the knowledge base"
         f"{unnamed}{nowhere}",
         f"the search found a right phrase for {outcome.found[0]:.1f} %, at last for {outcome.found[-1]:.1f} % of them",
-        f"dev {outcome.measure}  {before:.1f} → {after:.1f}  ({outcome.dev_queries:,} queries)",
-        f"of other queries, {outcome.agreements[outcome.best]:.1f} % are answered as before",
+        f"{f'{outcome.dev_queries:,} dev queries':40}  before  after",
+        f"{f'vectors alone, {outcome.measure}':40}  {before:6.1f}  {after:5.1f}",
     ]
-    if not outcome.is_better:
-        lines.append("no epoch was better: the query encoder stays as it was")
-    if outcome.hybrid_score is not None:
-        factor = f", whose weights are multiplied by {outcome.lexical_factor:g}" if outcome.lexical_factor != 1 else ""
-        lines.append(f"dev {outcome.measure}  {outcome.hybrid_score:.1f} together with words{factor}")
+    if outcome.hybrid_score is not None and outcome.hybrid_before is not None:
+        what = f"with words, {outcome.measure}"
+        lines.append(f"{what:40}  {outcome.hybrid_before:6.1f}  {outcome.hybrid_score:5.1f}")
     if outcome.reranker:
         before, after = outcome.reranker
-        lines.append(f"the reranker learned, too: {before:.1f} → {after:.1f} % of the dev queries answered rightly")
+        lines.append(f"{'with reranking, answers right':40}  {before:6.1f}  {after:5.1f}")
+    lines.append(f"{'other queries answered as before':40}  {100:6.1f}  {outcome.agreements[outcome.best]:5.1f}")
+    if not outcome.is_better:
+        lines.append("no epoch was better: the query encoder stays as it was")
+    if outcome.lexical_factor != 1:
+        lines.append(f"the weights of words are multiplied by {outcome.lexical_factor:g}")
     if outcome.calibrated_on:
-        lines.append(f"probabilities learned from {outcome.calibrated_on:,} answers to dev queries")
+        lines.append(f"probabilities are learned from {outcome.calibrated_on:,} answers to dev queries")
+    else:
+        lines.append("probabilities stay the model's own: they are learned from 30 or more answers to dev queries")
     return lines
 
 

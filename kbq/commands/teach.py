@@ -107,26 +107,6 @@ def calibrate(
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.calibration_lines(outcome))
 
 
-@app.command("merge-models", rich_help_panel=TEACH)
-def merge_models(
-    models: Annotated[list[str], typer.Argument(help="Query encoders tuned from the same model.", show_default=False)],
-    out: Annotated[Path, typer.Option(callback=output_path, help="Folder of the new query encoder.")],
-    device: Device = "auto",
-    as_json: Json = False,
-) -> None:
-    """Merge query encoders that were tuned apart into one that knows the relations of all."""
-    from kbq.tuning.merge_models import merge_models as merge
-
-    outcome = merge(models, out, device=device, command=typed_command())
-    count = len(outcome.relations)
-    tell(
-        dataclasses.asdict(outcome) | {"out": str(out)},
-        as_json,
-        f"{out}: {count} relation{'s' if count != 1 else ''} of {len(models)} query encoders",
-        f"its answers have no probabilities yet: kbq calibrate TRIPLES --model {out} --kb KB --out FILE",
-    )
-
-
 @train.command()
 @takes(TrainingSettings)
 @takes(Training)

@@ -1,7 +1,8 @@
-"""Report: an analysis of scores, whose tables are printed as Markdown or CSV, or shown by a notebook."""
+"""Report: an analysis of scores, whose tables are printed as Markdown, CSV or LaTeX, or shown by a notebook."""
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from kbq.text import html
 from kbq.text.visible import visible
 
+LATEX = re.compile(r"[&%$#_{}]")  # characters that LaTeX obeys
 Cell = str | int | float | None  # None: an empty cell
 Form = Literal["text", "count", "percent", "decimals"]  # how Markdown shows a cell; percent: of a share from 0 to 1
 
@@ -29,6 +31,14 @@ class ScoreTable:
         rule = ["---" if form == "text" else "---:" for form in self.columns.values()]
         lines = [f"| {' | '.join(cells)} |" for cells in [self.columns, rule, *self._shown()]]
         return "\n".join([f"**{self.title}**", "", *lines, ""])
+
+    def latex(self) -> str:
+        """Return the table for the package booktabs, under its title."""
+        cells = [[LATEX.sub(r"\\\g<0>", cell) for cell in row] for row in [list(self.columns), *self._shown()]]
+        head, *body = [" & ".join(row) + r" \\" for row in cells]
+        form = "".join("l" if form == "text" else "r" for form in self.columns.values())
+        begin = [f"% {self.title}", rf"\begin{{tabular}}{{{form}}}", r"\toprule", head, r"\midrule"]
+        return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", ""])
 
     def html(self) -> str:
         """Return the table as a notebook shows it."""

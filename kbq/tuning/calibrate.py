@@ -118,11 +118,9 @@ def judge(
 
 
 def teaches(kb: TunableKb, judged: Sequence[JudgedAnswer]) -> bool:
-    """Whether answers say anything about probabilities: without a calibration to change, some must be right."""
+    """Whether answers are enough to say anything about probabilities: without a calibration, some must be right."""
     right = sum(one.is_right for one in judged)
-    return bool(judged) and (
-        own_calibration(kb.model) is not None or (len(judged) >= LEAST and 0 < right < len(judged))
-    )
+    return len(judged) >= LEAST and (own_calibration(kb.model) is not None or 0 < right < len(judged))
 
 
 def write_calibration(

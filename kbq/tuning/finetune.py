@@ -22,7 +22,7 @@ from kbq.storage.progress import Note
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import output_folder, versions
 from kbq.tuning.calibrate import JudgedAnswer, judge, teaches, write_calibration
-from kbq.tuning.dev_evaluation import DevScorer
+from kbq.tuning.dev_evaluation import DevScorer, hybrid
 from kbq.tuning.labels import Labeller, PreparedQuery, Reach, TunableKb, prepare, readable_queries, with_page_ids
 from kbq.tuning.loop import Distillation, Finetuner, best_epoch
 from kbq.tuning.other_queries import other_queries
@@ -51,6 +51,7 @@ class FinetuningOutcome:
     steps: int
     lexical_factor: float = 1.0  # by which the weights of words beside the vectors are multiplied
     hybrid_score: float | None = None  # of dev queries with words, in percent; None: the knowledge base has no words
+    hybrid_before: float | None = None  # the same, before tuning
     reranker: Sequence[float] = ()  # percent of dev queries answered rightly before it was taught, and after; or none
     calibrated_on: int = 0  # answers to dev queries, from which the probabilities of its answers were learned; 0: none
 
@@ -115,6 +116,8 @@ def finetune(
         if len(scored) < len(dev_golds):
             note(f"{len(dev_golds) - len(scored)} of {len(dev_golds)} dev queries cannot be read: left out")
         scorer = DevScorer(task, scored, kb)
+        usual = kb.model.config.lexical_factor
+        hybrid_before = _percent([float(scorer.values(hybrid(usual)).mean())])[0] if kb.words else None
         passes = max(1, min(MOST_PASSES, ENOUGH // len(queries)))
         distillation = _distillation(kb, queries, settings)
         tuner = Finetuner(kb, labeller, passes * queries, settings, scorer.score, distillation, scorer.digest)
@@ -122,7 +125,7 @@ def finetune(
         factor, hybrid_score = 1.0, None
         taught: Sequence[float] = ()
         if kb.words:
-            factor, score = scorer.best_factor(kb.model.config.lexical_factor)
+            factor, score = scorer.best_factor(usual)
             hybrid_score = round(100 * score, 2)
         kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=factor)
         if task.answer == "phrase" and settings.keep < 1 and kb.reranking.n_reranked(SearchOptions()):
@@ -131,7 +134,7 @@ def finetune(
         outcome = FinetuningOutcome(
             out, reach, len(scorer), scorer.measure, _percent(tuner.scores), _percent(tuner.agreements),
             _percent([count / len(tuner.queries) for count in tuner.found]), passes, tuner.optimizer.done,
-            factor, hybrid_score, taught, len(answered),
+            factor, hybrid_score, hybrid_before, taught, len(answered),
         )  # fmt: skip
         facts |= {
             "relations": _tuned_relations(kb, golds, outcome),

@@ -96,3 +96,15 @@ def test_what_is_gone_is_gone() -> None:
             command = command.commands[part]
         options = {option for parameter in command.params for option in parameter.opts}
         assert last not in options | set(getattr(command, "commands", ())), name
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_by_itself_prints_its_help_line_by_line(
+    group: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["kbq", *group])
+    with pytest.raises(SystemExit):
+        main()
+    told = "".join(capsys.readouterr())
+    assert "\\n" not in told
+    assert "Options:" in told.splitlines()

@@ -196,7 +196,6 @@ ASKED: list[tuple[str, ...]] = [
     ("errors", "GUESS", "GOLD", "--kb", "KB"),
     ("validate", "GUESS", "--inputs", "GOLD", "--kb", "KB"),
     ("finetune", "GOLD", "--kb", "KB", "--dev", "GOLD", "--out", "OUT", "--epochs", "1"),
-    ("merge-models", "MODEL", BAD, "--out", "OUT"),
 ]
 
 

@@ -15,6 +15,7 @@ from kbq.kilt.analysis import (
     score_table,
 )
 from kbq.kilt.evaluation import evaluate
+from kbq.kilt.report import ScoreTable
 from kbq.kilt.scores import Scores, grouping, score
 
 Write: TypeAlias = Callable[..., Path]
@@ -134,3 +135,11 @@ def test_the_first_line_names_semantics_and_deviations(gold: Path, guess: Path) 
         "semantics: kilt-2664322; deviations: none\n\n**scores, 13 queries**\n"
     )
     assert evaluate(guess, gold, missing="zero").semantics == "semantics: kilt-2664322; deviations: missing=zero"
+
+
+def test_tables_are_written_for_latex() -> None:
+    table = ScoreTable("scores", {"score": "text", "mean %": "percent"}, [("a_b", 0.5)])
+    assert table.latex().splitlines() == [
+        "% scores", r"\begin{tabular}{lr}", r"\toprule", r"score & mean \% \\", r"\midrule", r"a\_b & 50.00 \\",
+        r"\bottomrule", r"\end{tabular}",
+    ]  # fmt: skip

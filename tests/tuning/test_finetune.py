@@ -466,7 +466,7 @@ def test_more_is_kept_by_more_keeping(asked: Asked, own_kb: KnowledgeBase) -> No
     assert len(kept.agreements) == len(kept.scores)
     assert kept.agreements[-1] >= lost.agreements[-1] + 20
     said = finetuning_lines(kept)
-    assert f"of other queries, {kept.agreements[kept.best]:.1f} % are answered as before" in said
+    assert f"{'other queries answered as before':40}   100.0  {kept.agreements[kept.best]:5.1f}" in said
 
 
 def test_a_tuned_encoder_has_probabilities_of_its_own(
@@ -480,7 +480,7 @@ def test_a_tuned_encoder_has_probabilities_of_its_own(
     asked["dev"].write_text("".join(json.dumps(row) + "\n" for row in rows))
     outcome = run(asked, judging_kb)
     assert outcome.calibrated_on >= len(rows)
-    assert f"probabilities learned from {outcome.calibrated_on} answers to dev queries" in finetuning_lines(outcome)
+    assert f"probabilities are learned from {outcome.calibrated_on} answers to dev queries" in finetuning_lines(outcome)
     tuned = judging_kb.with_model(outcome)
     (answer,) = tuned.query("Marie [SEP] birth", 1)
     assert answer.probability is not None

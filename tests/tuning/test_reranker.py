@@ -111,8 +111,10 @@ def test_fine_tuning_writes_the_judge_beside_the_query_encoder(
     settings: dict[str, Any] = {"k": 10, "epochs": 1, "batch": 5, "dev": triples}
     outcome = own_kb.finetune(triples, tmp_path / "tuned", **settings)
     before, after = outcome.reranker
-    said = f"the reranker learned, too: {before:.1f} → {after:.1f} % of the dev queries answered rightly"
-    assert said in finetuning_lines(outcome)
+    said = finetuning_lines(outcome)
+    assert f"{'with reranking, answers right':40}  {before:6.1f}  {after:5.1f}" in said
+    assert f"{f'vectors alone, {outcome.measure}':40}  {outcome.scores[0]:6.1f}  {max(outcome.scores):5.1f}" in said
+    assert said[-1] == "probabilities stay the model's own: they are learned from 30 or more answers to dev queries"
     assert own_kb.reranking.relation_judge is None  # the knowledge base itself is as it was
     tuned = own_kb.with_model(outcome)
     assert tuned.reranking.relation_judge is not None
