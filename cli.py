@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 import kbq
-from kbq.commands import ask, cluster, fill, importing, maintain, measure, serve, teach
-from kbq.commands.application import Commands
+from kbq.commands import ask, fill, maintain, measure, serve, teach
+from kbq.commands.options import Commands
 
 app = typer.Typer(
     name="kbq",
@@ -16,7 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for group in (ask, fill, serve, teach, measure, maintain, importing, cluster):
+for group in (ask, fill, serve, teach, measure, maintain):
     app.add_typer(group.app)
 
 

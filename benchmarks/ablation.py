@@ -20,9 +20,9 @@ from keep_all_tokens import without_filter
 from measuring import arguments
 
 from kbq.model.model import Model
+from kbq.training.batches import Passage, read_examples
 from kbq.training.encoders import train_encoders
-from kbq.training.evaluation import evaluate_reading
-from kbq.training.examples import Passage, read_examples
+from kbq.training.quantisation import evaluate_reading
 from kbq.training.settings import TrainingSettings
 
 PLAIN = {"negatives_weight": 0.0, "tokens_weight": 0.0, "pre_batches": 0, "trust_by_gold": False}  # as in the paper

@@ -32,7 +32,7 @@ from speed import tuning
 
 from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.readers import read_corpus
-from kbq.dump import building, workers
+from kbq.dump import building, page_encoder
 from kbq.dump.page_encoder import encode_pages
 from kbq.dump.shard_writer import EncodedParagraphs, Progress, ShardWriter, page_digest
 from kbq.dump.shards import Shard
@@ -270,7 +270,7 @@ def encoded(run: Run, found: dict[str, Any]) -> None:
     encode_pages(model, blocks[0])  # warm
 
     def encode() -> list[Any]:
-        return [block for _, block in workers.encode_blocks(model, blocks, lambda block: block)]
+        return [block for _, block in page_encoder.encode_blocks(model, blocks, lambda block: block)]
 
     begun = time.monotonic()
     tokens = sum(int(block.tokens.sum()) for block in encode())
@@ -283,7 +283,7 @@ def encoded(run: Run, found: dict[str, Any]) -> None:
     several = 2 if run.small else PROCESSES
     blocks, done = list(building._blocks(iter(articles(2 if run.small else MANY)))), [(0.0, 0)]
     begun = time.monotonic()
-    for _, block in workers.encode_blocks(model, blocks, lambda block: block, workers.processes(several)):
+    for _, block in page_encoder.encode_blocks(model, blocks, lambda block: block, page_encoder.processes(several)):
         done.append((time.monotonic() - begun, done[-1][1] + int(block.tokens.sum())))
     (begun, before), (ended, tokens) = done[min(3 * several, len(done) - 2)], done[-1]
     found[f"{several} processes, tokens per second"] = round((tokens - before) / (ended - begun))

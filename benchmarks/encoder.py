@@ -19,7 +19,7 @@ import torch
 from measuring import arguments, megabytes, wall_seconds
 
 from kbq.corpus.readers import read_corpus
-from kbq.model import phrases
+from kbq.model import model as phrases
 from kbq.model.devices import batch_tokens, buckets, fast_dtype
 from kbq.model.model import Model
 from kbq.model.model_folder import DEFAULT_MODEL

@@ -22,9 +22,8 @@ from kbq.answers import LOOKS, SearchOptions
 from kbq.dump.page_directory import Pages
 from kbq.kb import KnowledgeBase
 from kbq.tables.claims import Claim
-from kbq.tables.scoring import scores_of
+from kbq.tables.scoring import ValueSets, read_value_sets, scores_of
 from kbq.tables.tables import read_table
-from kbq.tables.value_sets import ValueSets, read_value_sets
 from kbq.text.letters import normalised
 from kbq.text.markers import slot_of
 from kbq.tuning.triples import pages_of, read_triples

@@ -22,7 +22,7 @@ from measuring import Records, arguments, intervals, predicted, records_of, writ
 
 from kbq.kb import KnowledgeBase
 from kbq.kilt.scores import Scores
-from kbq.tuning.settings import FinetuningSettings
+from kbq.training.settings import FinetuningSettings
 
 
 def main() -> None:

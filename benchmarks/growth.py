@@ -19,13 +19,12 @@ import torch
 from measuring import arguments, cpu_seconds, searched
 
 from kbq.answers import BuiltKind
-from kbq.dump.manifest import IndexEntry
-from kbq.dump.publishing import publish
+from kbq.dump.manifest import IndexEntry, publish
 from kbq.dump.shards import Counts, Shard, ShardEntry, shard_name
 from kbq.kb import KnowledgeBase
 from kbq.search.building_indexes import own_queries
 from kbq.storage.files import folder_bytes
-from kbq.storage.seals import seal_folder
+from kbq.storage.records import seal_folder
 
 TOGETHER, ALONE = 64, 8  # queries
 INDEX: BuiltKind = "compact"

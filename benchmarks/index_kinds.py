@@ -22,8 +22,7 @@ from measuring import arguments, cpu_seconds, inputs, interval, predicted, recor
 
 from kbq.answers import Answer, BuiltKind
 from kbq.description import describe_indexes
-from kbq.dump.manifest import IndexEntry, read_manifest
-from kbq.dump.publishing import write_manifest
+from kbq.dump.manifest import IndexEntry, read_manifest, write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.search.building_indexes import K, recall
 

@@ -18,8 +18,7 @@ from measuring import arguments, rounded
 from kbq.kb import KnowledgeBase
 from kbq.kilt.confidence import auroc
 from kbq.tables.claims import Claim
-from kbq.tables.scoring import SetScores, compared, scores_of
-from kbq.tables.value_sets import ValueSets, read_value_sets
+from kbq.tables.scoring import SetScores, ValueSets, compared, read_value_sets, scores_of
 
 USUAL = 0.5
 

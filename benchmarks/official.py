@@ -104,7 +104,7 @@ def enlarge(source: Path, out: Path, copies: int, names: Sequence[str]) -> None:
     """Write copies of all documents under numbers of their own, with their metadata and indexes."""
     import h5py
 
-    from kbq.importing.pickles import pickled_items
+    from kbq.importing.metadata import pickled_items
 
     if out.exists():
         return

@@ -16,8 +16,8 @@ from kbq.corpus.pages import Page, Paragraph
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.reading.reader import Reader, with_retrieval
-from kbq.training.evaluation import answer_scores
-from kbq.training.examples import read_examples
+from kbq.training.batches import read_examples
+from kbq.training.quantisation import answer_scores
 from kbq.training.reader import read_answers
 
 

@@ -14,9 +14,8 @@ import reporting
 from measuring import arguments
 
 from kbq.model.model import Model
-from kbq.training.evaluation import evaluate_reading
-from kbq.training.examples import read_examples
-from kbq.training.quantisation import DevSample, encode_tokens, filter_curve
+from kbq.training.batches import read_examples
+from kbq.training.quantisation import DevSample, encode_tokens, evaluate_reading, filter_curve
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from measuring import arguments
 from service import Service, serving
 
 from kbq.dump.manifest import read_manifest
-from kbq.serve.titles import edits, words_of
+from kbq.serve.knowledge_bases import edits, words_of
 from kbq.tables.tables import read_table
 from kbq.text.letters import normalised
 from kbq.text.markers import slot_of

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 
 from kbq.corpus.readers import read_corpus
 from kbq.model.windows import tokenize
-from kbq.training.examples import read_examples
+from kbq.training.batches import read_examples
 from kbq.training.sparta import calibrate_bias
 from kbq.words.bm25 import query_words, words_of
 from kbq.words.postings import Entries, Postings, query_text, write_postings
-from kbq.words.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
+from kbq.words.sparta import SpartaConfig, SpartaModel, strongest_impacts
 
 Scores = NDArray[np.float32]
 TERMS = (50, 100, 500, 1000, 2000)

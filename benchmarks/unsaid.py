@@ -18,8 +18,7 @@ from kbq.array_types import Bools, Doubles
 from kbq.kb import KnowledgeBase
 from kbq.kilt.confidence import auroc, coverage_at, reliability
 from kbq.tables.claims import Claim
-from kbq.tables.scoring import compared
-from kbq.tables.value_sets import ValueSets, read_value_sets
+from kbq.tables.scoring import ValueSets, compared, read_value_sets
 
 USUAL = 0.5
 PRECISIONS = (0.9, 0.95)

@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from kbq.commands.application import explained
+from kbq.commands.options import explained
 from kbq.commands.terminal import note, print_error
 from kbq.errors import KbqError, first_line, for_commands
 from kbq.storage.files import own

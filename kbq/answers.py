@@ -238,9 +238,9 @@ class Answers(list[Answer]):
     """The answers to a query, best first; a notebook shows them with their evidence."""
 
     def _repr_html_(self) -> str:
-        from kbq.text import html
+        from kbq.text import visible
 
-        return html.table(HEADER, map(_cells, self)) if self else html.text("no answer")
+        return visible.table(HEADER, map(_cells, self)) if self else visible.text("no answer")
 
 
 class AnswersOfEach(list[list[Answer]]):
@@ -249,41 +249,44 @@ class AnswersOfEach(list[list[Answer]]):
     queries: Sequence[str] = ()
 
     def _repr_html_(self) -> str:
-        from kbq.text import html
+        from kbq.text import visible
 
         rows = [
-            [html.element("td", html.text(query), style="text-align:left"), *(_cells(answers[0]) if answers else ())]
+            [
+                visible.element("td", visible.text(query), style="text-align:left"),
+                *(_cells(answers[0]) if answers else ()),
+            ]
             for query, answers in zip(self.queries, self, strict=True)
         ]
-        return html.table(("query", *HEADER), rows)
+        return visible.table(("query", *HEADER), rows)
 
 
 class Facts(dict[str, object]):
     """Facts by name; a notebook shows them as a table."""
 
     def _repr_html_(self) -> str:
-        from kbq.text import html
+        from kbq.text import visible
 
         pairs = ((name.replace("_", " "), value) for name, value in self.items())
-        return html.table(
-            (), ([html.element("td", html.text(one), style="text-align:left") for one in pair] for pair in pairs)
+        return visible.table(
+            (), ([visible.element("td", visible.text(one), style="text-align:left") for one in pair] for pair in pairs)
         )
 
 
 def _cells(answer: Answer) -> list[str]:
     """Return an answer, its probability, evidence and page as cells of a table in a notebook."""
-    from kbq.text import html
+    from kbq.text import visible
 
     return [
-        html.element("td", html.element("b", html.text(answer.text))),
-        html.element(
+        visible.element("td", visible.element("b", visible.text(answer.text))),
+        visible.element(
             "td",
-            html.text(f"{answer.score:.2f}")
+            visible.text(f"{answer.score:.2f}")
             if answer.probability is None
-            else html.bar(answer.probability, percentage(answer.probability)),
+            else visible.bar(answer.probability, percentage(answer.probability)),
         ),
-        html.element("td", _evidence(answer), style="text-align:left"),
-        html.element("td", html.text(answer.title), title=f"page {answer.page_id}, paragraph {answer.paragraph}"),
+        visible.element("td", _evidence(answer), style="text-align:left"),
+        visible.element("td", visible.text(answer.title), title=f"page {answer.page_id}, paragraph {answer.paragraph}"),
     ]
 
 
@@ -296,11 +299,11 @@ class PageName(NamedTuple):
 
 def _evidence(answer: Answer, characters: int = 160) -> str:
     """Return the text around an answer, in which it is marked."""
-    from kbq.text import html
+    from kbq.text import visible
 
     first, last = answer.window(characters)
     before, behind = answer.context[first : answer.start], answer.context[answer.end : last]
-    return html.marked("… " * (first > 0) + before, answer.text, behind + " …" * (last < len(answer.context)))
+    return visible.marked("… " * (first > 0) + before, answer.text, behind + " …" * (last < len(answer.context)))
 
 
 _fields_of = attrgetter(*(one.name for one in fields(Answer)))

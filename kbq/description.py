@@ -9,11 +9,11 @@ from typing import Any, cast
 from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
 from kbq.errors import KbqError, ModelError, first_line
 from kbq.model.model_folder import CONFIG, FACTS, SPARTA, ModelConfig, local_folder, read_config, refuse_damage
-from kbq.reading.network import has_reader, judge_digest
 from kbq.reading.probability import CALIBRATION
+from kbq.reading.reader import has_reader, judge_digest
 from kbq.storage.files import folder_bytes
 from kbq.storage.records import read_object
-from kbq.words.sparta_model import read_record_of
+from kbq.words.sparta import read_record_of
 
 KINDS = {  # of networks, by how the names of their classes end
     "ForQuestionAnswering": "reader",

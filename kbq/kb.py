@@ -34,7 +34,7 @@ from kbq.dump.changes import Changes, delete, page_ids, refuse_unknown
 from kbq.dump.manifest import MANIFEST, read_manifest, refuse_other_model
 from kbq.dump.options import TERMS, BuildWords, SyncWords, UpdateWords, build_options
 from kbq.dump.page_directory import Pages, Titles
-from kbq.dump.workers import processes
+from kbq.dump.page_encoder import processes
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.index.factory import build_missing, open_index
 from kbq.model.model import Model, model_of
@@ -47,8 +47,7 @@ from kbq.reading.reranker import Reranking
 from kbq.sample_kb import Building, quietly, sample_folder
 from kbq.search.building_indexes import IndexSpec, add_index
 from kbq.search.changing import build, compact, update
-from kbq.search.hybrid import WordIndexes
-from kbq.search.search import BATCH, SearchContext, Wanted, raised, search_several
+from kbq.search.search import BATCH, SearchContext, Wanted, WordIndexes, raised, search_several
 from kbq.storage.files import as_path, file_digest, given
 from kbq.storage.records import digest_of_bytes
 from kbq.text.letters import clean_text
@@ -73,14 +72,14 @@ if TYPE_CHECKING:
     from kbq.model.queries import QueryTokenizer
     from kbq.parallel import Answerers
     from kbq.reading.probability import Calibration
-    from kbq.storage.progress import Note, Report
+    from kbq.storage.files import Note, Report
     from kbq.tables.options import FillWords
     from kbq.tables.relations import Relation
     from kbq.tables.tables import Table
     from kbq.training.engine import StepReport
+    from kbq.training.settings import FinetuningWords
     from kbq.tuning.calibrate import CalibrationOutcome
     from kbq.tuning.finetune import FinetuningOutcome
-    from kbq.tuning.settings import FinetuningWords
 
 # Attributes that are set when the files are opened: at once or, of a lazy knowledge base, at the first use of one.
 OPENED = "shards", "words", "reranking", "titles", "_pages", "answerers", "_cluster", "_opened_index", "_readers"
@@ -165,7 +164,7 @@ class KnowledgeBase:
         )
         start_encoders = processes(wanted.workers)
         if ray is not None:
-            from kbq.cluster.tasks import encoders_on
+            from kbq.cluster.nodes import encoders_on
 
             start_encoders = encoders_on(ray)
         with _told(f"building {folder}", reports) as told:
@@ -656,8 +655,8 @@ class KnowledgeBase:
         Raises:
             TrainingError: there is no usable triple, a setting has no meaning, or `out` exists.
         """
+        from kbq.training.settings import FinetuningSettings
         from kbq.tuning.finetune import finetune
-        from kbq.tuning.settings import FinetuningSettings
 
         refuse_unknown_options(settings, FinetuningSettings.__dataclass_fields__, QueryError)
         with LateBar(f"tuning {out}") as bar:
@@ -882,7 +881,7 @@ class KnowledgeBase:
         folder = self._changeable
         build: Build = build_missing
         if ray is not None:
-            from kbq.cluster.tasks import building_on
+            from kbq.cluster.nodes import building_on
 
             build = building_on(ray)
         asked = tuple(given(queries, QueryError, "queries are", "a list of texts"))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kbq.dump.workers import WorkerPool, device_of
+from kbq.dump.page_encoder import WorkerPool, device_of
 from kbq.errors import KnowledgeBaseError
 from kbq.model.model import Model
 from kbq.search.search import BATCH

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from kbq.errors import spoken
-from kbq.storage.progress import unheard
+from kbq.storage.files import unheard
 from kbq.text.visible import visible
 
 if TYPE_CHECKING:

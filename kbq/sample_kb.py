@@ -13,9 +13,7 @@ from kbq.dump.shards import Counts
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.model.model_folder import CONFIG, DEFAULT_MODEL
 from kbq.storage.files import PACKAGE, cache_folder
-from kbq.storage.folders import discard_folder, make_folders, remove_left
-from kbq.storage.locks import writing_alone
-from kbq.storage.writing import move, writing_to
+from kbq.storage.writing import discard_folder, make_folders, move, remove_left, writing_alone, writing_to
 from kbq.words.bm25 import FOLDED
 
 ARTICLES = PACKAGE / "sample" / "articles.jsonl"

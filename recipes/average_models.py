@@ -21,12 +21,10 @@ from torch import nn
 
 from kbq.model.model import Model
 from kbq.model.model_folder import CONFIG, local_folder, read_config, write_config
-from kbq.reading.network import judge_digest, save_reader
-from kbq.reading.reader import Reader
+from kbq.reading.reader import Reader, judge_digest, save_reader
+from kbq.training.batches import Passage, read_examples
 from kbq.training.encoders import CALIBRATION_PASSAGES
-from kbq.training.evaluation import evaluate_reading
-from kbq.training.examples import Passage, read_examples
-from kbq.training.quantisation import quantisation_of
+from kbq.training.quantisation import evaluate_reading, quantisation_of
 from kbq.training.reader import evaluate_reader
 
 One = TypeVar("One", Model, Reader)

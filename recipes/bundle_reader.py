@@ -9,8 +9,7 @@ better together: recipes/average_models.py.
 import argparse
 from pathlib import Path
 
-from kbq.reading.network import save_reader
-from kbq.reading.reader import Reader
+from kbq.reading.reader import Reader, save_reader
 
 
 def main() -> None:

@@ -27,9 +27,8 @@ from kbq.search.search import BATCH
 from kbq.storage.lines import read_json_lines
 from kbq.storage.records import as_record
 from kbq.storage.writing import writing_to
-from kbq.training.examples import Files, as_paths
-from kbq.tuning.calibrate import without_evidence
-from kbq.tuning.reranker import Label, labels_of
+from kbq.training.batches import Files, as_paths
+from kbq.tuning.calibrate import Label, labels_of, without_evidence
 from kbq.tuning.triples import pages_of, read_triples
 
 PHRASES = 20

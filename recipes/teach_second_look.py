@@ -39,20 +39,26 @@ from kbq.model.devices import choose_device
 from kbq.model.model_folder import CONFIG, local_folder, read_config, write_config
 from kbq.model.weights import load_weights, named_weights, read_weights, save_tensors
 from kbq.model.windows import token_span
-from kbq.reading.network import POINTS, PhraseJudge, QuestionAnswering, open_reader, question_answering, save_reader
 from kbq.reading.phrase_windows import Excerpt, ReadWindow, read_around
-from kbq.reading.reader import Reader
+from kbq.reading.reader import (
+    POINTS,
+    PhraseJudge,
+    QuestionAnswering,
+    Reader,
+    open_reader,
+    question_answering,
+    save_reader,
+)
 from kbq.reading.reranker import judged
-from kbq.storage.folders import copy_folder, make_folders
+from kbq.storage.writing import copy_folder, make_folders
 from kbq.text.answer_scores import normalise
-from kbq.text.sentences import whole_words
-from kbq.training.batches import passages_digest, weights_digest
+from kbq.text.markers import whole_words
+from kbq.training.batches import Files, passages_digest, weights_digest
+from kbq.training.encoders import distillation_loss, marginal_losses
 from kbq.training.engine import SEEDS, Run, StepReport
-from kbq.training.examples import Files
-from kbq.training.losses import distillation_loss, marginal_losses
 from kbq.training.output_folder import example_digests, output_folder, training_facts, write_facts
 from kbq.training.settings import StepSettings
-from kbq.tuning.reranker import Label, answers_in_all, phrase_loss
+from kbq.tuning.calibrate import Label, answers_in_all, phrase_loss
 
 EVERY = 25  # steps between two reports
 CHECKPOINT, JUDGE = "reader", "judge.safetensors"  # in the folder of a larger reader that judges

@@ -1,7 +1,6 @@
 """Dialogue: Wizard of Wikipedia. The query is the last turns of a dialogue; the answer is a reply, not a phrase."""
 
-from kbq.kilt.adapters import dialogue
-from kbq.kilt.task import Task
+from kbq.kilt.task import Task, dialogue
 
 TASKS = (
     Task(

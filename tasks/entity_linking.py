@@ -1,7 +1,6 @@
 """Entity linking: a mention between [START_ENT] and [END_ENT]; the answer is the title of the page it refers to."""
 
-from kbq.kilt.adapters import mention
-from kbq.kilt.task import Task
+from kbq.kilt.task import Task, mention
 
 
 def _linking(name: str, **lines: int) -> Task:

@@ -1,7 +1,6 @@
 """Fact checking: FEVER. The query is a claim; the answer is SUPPORTS or REFUTES, not a phrase."""
 
-from kbq.kilt.adapters import question
-from kbq.kilt.task import Task
+from kbq.kilt.task import Task, question
 
 TASKS = (
     Task(

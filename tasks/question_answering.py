@@ -1,7 +1,6 @@
 """Question answering: the query is a question; the answer is a phrase or, for ELI5, an essay."""
 
-from kbq.kilt.adapters import question
-from kbq.kilt.task import Task
+from kbq.kilt.task import Task, question
 
 
 def _short_answers(name: str, part: str = "", **lines: int) -> Task:

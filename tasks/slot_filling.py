@@ -1,7 +1,6 @@
 """Slot filling: T-REx, zero-shot relation extraction. The query is `subject [SEP] relation`; the answer is a phrase."""
 
-from kbq.kilt.adapters import slot
-from kbq.kilt.task import Task
+from kbq.kilt.task import Task, slot
 
 
 def _slots(name: str, **lines: int) -> Task:

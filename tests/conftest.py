@@ -301,7 +301,7 @@ def seal_again() -> Callable[[Path], None]:
     from kbq.model.model_folder import RECORDS, SPARTA, read_config, sealed_files, write_config
     from kbq.model.weights import WEIGHTS, fingerprint
     from kbq.storage.records import write_record
-    from kbq.words.sparta_model import read_record_of
+    from kbq.words.sparta import read_record_of
 
     def seal(folder: Path) -> None:
         if (folder / SPARTA).is_file():
@@ -378,8 +378,7 @@ def with_every_index(checkpoint: Path) -> Callable[[Path, list[Page], Path], Pat
         pytest.importorskip("faiss")
         from kbq.dump.manifest import read_manifest
         from kbq.kb import KnowledgeBase
-        from kbq.words.sparta import index_sparta
-        from kbq.words.sparta_model import SpartaConfig, SpartaModel
+        from kbq.words.sparta import SpartaConfig, SpartaModel, index_sparta
 
         SpartaModel.new(str(checkpoint), SpartaConfig()).save(folder / "sparta")
         kb = KnowledgeBase.build(pages, folder / "kb", model, device="cpu")
@@ -397,8 +396,7 @@ def judging_model(new_model: Callable[..., "Model"], tmp_path_factory: pytest.Te
     """A saved model with a random reader that judges phrases."""
     import torch
 
-    from kbq.reading.network import QuestionAnswering, save_reader
-    from kbq.reading.reader import Reader
+    from kbq.reading.reader import QuestionAnswering, Reader, save_reader
 
     folder = tmp_path_factory.mktemp("models") / "judging"
     new_model().save(folder)

@@ -25,17 +25,15 @@ from kbq.__main__ import main
 from kbq.answers import DEPTH, RETRIEVAL_WEIGHT
 from kbq.corpus.pages import Page
 from kbq.description import IndexFacts
-from kbq.dump.manifest import STATE, read_manifest
+from kbq.dump.manifest import STATE, read_manifest, write_manifest
 from kbq.dump.options import TERMS
 from kbq.dump.page_directory import Pages
-from kbq.dump.publishing import write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.model_folder import DEFAULT_MODEL, read_config
-from kbq.reading.network import READER, save_reader
-from kbq.reading.reader import Reader
-from kbq.search.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
-from kbq.storage.seals import FileSeal, seal_of
+from kbq.reading.reader import READER, Reader, save_reader
+from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT
+from kbq.storage.records import FileSeal, seal_of
 
 ANSWER_KEYS = {"text", "score", "page_id", "title", "paragraph", "start", "end", "unit_start", "unit_end"}
 ANSWER_KEYS |= {"context_start", "context", "probability"}
@@ -514,7 +512,7 @@ def test_info_of_a_model(run: Run, model_folder: Path) -> None:
 
 
 def test_info_of_other_networks(run: Run, checkpoint: Path, qa_checkpoint: Path, tmp_path: Path) -> None:
-    from kbq.words.sparta_model import SpartaConfig, SpartaModel
+    from kbq.words.sparta import SpartaConfig, SpartaModel
 
     SpartaModel.new(str(checkpoint), SpartaConfig(marked=True)).save(tmp_path / "sparta")
     folders = (checkpoint, qa_checkpoint, tmp_path / "sparta")
@@ -1272,7 +1270,7 @@ def test_what_cannot_be_read_is_not_called_damaged(
             raise PermissionError(13, "Permission denied", str(path))
         return seal_of(path)
 
-    monkeypatch.setattr("kbq.storage.seals.seal_of", sealed)
+    monkeypatch.setattr("kbq.storage.records.seal_of", sealed)
     for folder, name in ((kb_folder, "shard-00000/starts.npy"), (model_folder, "config.json")):
         refused = run("verify", folder)
         assert refused.status == 1

@@ -20,12 +20,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from kbq.answers import Answer
 from kbq.corpus.pages import Page
 from kbq.dump import shard_writer
-from kbq.dump.compacting import write_compacted
-from kbq.dump.merging import merge
-from kbq.dump.publishing import write_manifest
+from kbq.dump.changes import merge, write_compacted
+from kbq.dump.manifest import write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.search.verifying import verify
+from kbq.search.building_indexes import verify
 from kbq.storage.records import write_record
 
 
@@ -88,7 +87,7 @@ def killed(call: int | None) -> Iterator[list[bool]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kbq.search.changing.write_manifest", failing(write_manifest))
-        patch.setattr("kbq.dump.publishing.write_record", failing(write_record))
+        patch.setattr("kbq.dump.manifest.write_record", failing(write_record))
         patch.setattr("kbq.dump.building.write_record", failing(write_record))
         patch.setattr("kbq.search.changing.write_compacted", failing(write_compacted))
         patch.setattr(shard_writer.ShardWriter, "close", failing(shard_writer.ShardWriter.close))

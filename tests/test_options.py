@@ -10,7 +10,7 @@ from kbq.dump.options import BuildOptions, BuildWords, UpdateWords
 from kbq.errors import KbqError, QueryError
 from kbq.options import Option, check, declared
 from kbq.tables.options import FillOptions, FillWords
-from kbq.tuning.settings import FinetuningSettings, FinetuningWords
+from kbq.training.settings import FinetuningSettings, FinetuningWords
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from kbq.__main__ import main
-from kbq.corpus.metadata import has_value
-from kbq.corpus.pages import Page
+from kbq.corpus.pages import Page, has_value
 from kbq.kb import KnowledgeBase
 
 METADATA: list[dict[str, Any]] = [

@@ -21,11 +21,9 @@ from kbq.cluster.connection import Node, connect
 from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import ClusterError, KbqError, first_line
-from kbq.index.base import KnowledgeBaseSize
+from kbq.index.base import CPU, KnowledgeBaseSize
 from kbq.index.factory import open_index
-from kbq.index.inner_products import CPU
-from kbq.search.hybrid import LexicalScores, ParagraphIndex, WordQueries
-from kbq.search.search import SearchContext, Wanted, merged, search_several
+from kbq.search.search import LexicalScores, ParagraphIndex, SearchContext, Wanted, WordQueries, merged, search_several
 from kbq.words.bm25 import BM25Index, open_bm25
 from kbq.words.sparta import SentenceImpacts
 

@@ -8,9 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kbq.answers import CONTEXT, WORDS_ALONE, CorpusColumns, DocumentOptions, SearchOptions, WordBackend
-from kbq.commands import printing
-from kbq.commands.asking import AskedKb, note_unknown, note_untuned, read_queries, refuse_idle, typed_lines
-from kbq.commands.options import ASK, Device, Json, MovedModel, Ray, fields_of, output_path, refuse_given, takes
+from kbq.commands import terminal
+from kbq.commands.options import (
+    ASK,
+    AskedKb,
+    Device,
+    Json,
+    MovedModel,
+    Ray,
+    fields_of,
+    note_unknown,
+    note_untuned,
+    output_path,
+    read_queries,
+    refuse_given,
+    refuse_idle,
+    takes,
+    typed_lines,
+)
 from kbq.commands.terminal import Styled, note, print_answers_json, print_error, show, tell
 from kbq.dump.options import BuildOptions
 from kbq.errors import KbqError
@@ -83,7 +98,7 @@ def build(
         {"kb": str(kb), **counts.facts, "index": built.index.kind, "bytes": size, "bad_lines": built.bad_lines},
         as_json,
         f"{kb}: {counts.pages:,} pages, {counts.paragraphs:,} paragraphs, {counts.tokens:,} tokens",
-        f"kept {counts.rows:,} token vectors ({kept:.0%}), {printing.size(size)} on disk",
+        f"kept {counts.rows:,} token vectors ({kept:.0%}), {terminal.size(size)} on disk",
     )
 
 
@@ -149,8 +164,8 @@ def _answer(
     note_untuned(kb.untuned_relations(texts))
     nowhere: dict[str, None] = {}
     for place, result in zip(places, results, strict=True):
-        if len(nowhere) <= printing.NAMED:  # no more are named
-            nowhere |= dict.fromkeys(printing.unknown_word(place, word) for word in result.unknown_words)
+        if len(nowhere) <= terminal.NAMED:  # no more are named
+            nowhere |= dict.fromkeys(terminal.unknown_word(place, word) for word in result.unknown_words)
         if evidence is None:
             _print_answers(result, options)
         else:
@@ -164,9 +179,9 @@ def _print_answers(result: "Result", options: SearchOptions) -> None:
     show(Styled(result.query, bold=True))
     is_judged = any(answer.probability is not None for answer in answers)
     for rank, answer in enumerate(answers, start=1):
-        show(*printing.answer_lines(rank, answer, is_judged))
+        show(*terminal.answer_lines(rank, answer, is_judged))
     if guess is not None:
-        show(*printing.guess_lines(guess))
+        show(*terminal.guess_lines(guess))
     elif options.min_probability:
         pass
     elif not answers and options.backend in WORDS_ALONE:
@@ -199,7 +214,7 @@ def explain(
     if not explained:
         note(f"no paragraph shares a term with {text!r}: nothing is found")
     for answer, terms in explained:
-        show(*printing.explanation_lines(answer, terms))
+        show(*terminal.explanation_lines(answer, terms))
 
 
 @app.command(rich_help_panel=ASK)
@@ -218,6 +233,6 @@ def info(
     tell(
         facts,
         as_json,
-        *(f"{name.replace('_', ' '):{width}}  {printing.fact(value)}" for name, value in shown.items()),
-        *(f"{'index':{width}}  {printing.index_line(one)}" for one in indexes),
+        *(f"{name.replace('_', ' '):{width}}  {terminal.fact(value)}" for name, value in shown.items()),
+        *(f"{'index':{width}}  {terminal.index_line(one)}" for one in indexes),
     )

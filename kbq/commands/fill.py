@@ -12,8 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from kbq.answers import RankWords, SearchOptions
-from kbq.commands.asking import AskedKb
-from kbq.commands.options import FILL, Device, Json, TunedModel, fields_of, output_path, refuse_given, takes
+from kbq.commands.options import FILL, AskedKb, Device, Json, TunedModel, fields_of, output_path, refuse_given, takes
 from kbq.commands.terminal import note, print_file, tell, typed_command
 from kbq.progress import Bar
 from kbq.storage.rows import SUFFIXES
@@ -165,7 +164,7 @@ def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
             + (known if counts.asked < counts.queries else ""),
             *_by_relation(filled),
         ]
-    from kbq.tables.filling import VERDICTS
+    from kbq.tables.fill import VERDICTS
 
     verdicts = [row["verdict"] for row in filled.rows]
     found = ", ".join(f"{verdicts.count(verdict):,} {verdict}" for verdict in VERDICTS)

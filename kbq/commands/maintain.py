@@ -1,5 +1,6 @@
-"""Maintain: `kbq update`, `sync`, `delete`, `compact`, `verify`, `index`, `merge-kb` and `pages`."""
+"""Maintain: `kbq update`, `sync`, `delete`, `compact`, `verify`, `index`, `merge-kb`, `pages`, `import`, `cluster`."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import compress, islice
@@ -9,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kbq.answers import CorpusColumns, DocumentOptions, WantedKind
-from kbq.commands import printing
-from kbq.commands.application import Commands
-from kbq.commands.asking import read_queries
+from kbq.commands import terminal
 from kbq.commands.options import (
     MAINTAIN,
+    Commands,
     Device,
+    IndexName,
     Json,
     Kb,
     MovedModel,
@@ -23,16 +24,18 @@ from kbq.commands.options import (
     fields_of,
     option_of,
     output_path,
+    read_queries,
     refuse_given,
     takes,
 )
-from kbq.commands.terminal import note, tell
+from kbq.commands.terminal import note, tell, typed_command
 from kbq.dump.options import TERMS, BuildOptions
-from kbq.errors import KbqError
+from kbq.errors import ClusterError, KbqError
 from kbq.progress import Bar
 
 if TYPE_CHECKING:
     from kbq.dump.manifest import Manifest
+    from kbq.importing.dump import Imported
 
 NAMED = 20  # fields in a message
 UPDATE = "format", "columns", "documents", "skip_bad_lines", "workers"  # options of a build that an update has, too
@@ -41,6 +44,10 @@ app = typer.Typer()
 index = typer.Typer(
     cls=Commands, help="Build an index of vectors or of words; nothing is encoded again.", no_args_is_help=True
 )
+importing = typer.Typer(
+    cls=Commands, help="Import what DensePhrases published: checkpoints, phrase dumps, indexes.", no_args_is_help=True
+)
+cluster = typer.Typer(cls=Commands, help="Check the machines of a Ray cluster.", no_args_is_help=True)
 app.add_typer(index, name="index", rich_help_panel=MAINTAIN)
 BUILD, COLUMNS, DOCUMENTS = BuildOptions(), CorpusColumns(), DocumentOptions()
 
@@ -159,7 +166,7 @@ def compact(
     tell(
         {"kb": str(kb), **sizes, **after.counts.facts},
         as_json,
-        f"{kb}: {removed:,} deleted pages removed, {printing.size(left)} on disk instead of {printing.size(size)}",
+        f"{kb}: {removed:,} deleted pages removed, {terminal.size(left)} on disk instead of {terminal.size(size)}",
     )
 
 
@@ -172,11 +179,11 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Compare each file with its digest, and name damaged ones."""
-    from kbq.search.verifying import verify
+    from kbq.search.building_indexes import verify
 
     with Bar(f"verifying {folder}") as bar:
         found = verify(folder, repair, model=model, device=device, report=bar.stage)
-    lines = [f"{folder}: {found.files:,} files, {printing.size(found.bytes)}"]
+    lines = [f"{folder}: {found.files:,} files, {terminal.size(found.bytes)}"]
     lines += [f"built again: {part}" for part in found.repaired] or ["all as they were written"] * bool(found)
     tell(asdict(found) | {"folder": str(found.folder), "whole": bool(found)}, as_json, *lines)
     damaged = len(found.problems) - found.unread
@@ -232,7 +239,7 @@ def index_vectors(
     with Bar(f"indexing {kb}") as bar:
         after = before.index_vectors(kind, recall, texts, filter, ray, bar.stage)
     facts = index_facts(kb, after.manifest, after.index)
-    tell({"kb": str(kb), **asdict(facts)}, as_json, f"{kb}: {printing.index_line(facts)}")
+    tell({"kb": str(kb), **asdict(facts)}, as_json, f"{kb}: {terminal.index_line(facts)}")
     if facts.recall < facts.target:
         more = {"tiny": "compact, disk or exact", "compact": "disk or exact"}.get(facts.kind, "exact")
         advice = f"choose --kind {more} for that" if filter is None else "its --filter hides the rest"
@@ -246,7 +253,7 @@ def bm25(kb: Kb, as_json: Json = False) -> None:
 
     with Bar(f"indexing {kb}") as bar:
         size = KnowledgeBase.open(kb, lazy=True).index_bm25(bar.stage).index_bytes
-    tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: a BM25 index of {printing.size(size)}")
+    tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: a BM25 index of {terminal.size(size)}")
 
 
 @index.command("sparta")
@@ -262,7 +269,7 @@ def sparta(
 
     with Bar(f"indexing {kb}") as bar:
         size = KnowledgeBase.open(kb, device=device, lazy=True).index_sparta(model, terms, bar.stage).index_bytes
-    tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: learned impacts of {printing.size(size)}")
+    tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: learned impacts of {terminal.size(size)}")
 
 
 @app.command("merge-kb", rich_help_panel=MAINTAIN)
@@ -272,8 +279,8 @@ def merge_kb(
     as_json: Json = False,
 ) -> None:
     """Join knowledge bases built with the same model, by linking their files."""
+    from kbq.dump.changes import merge
     from kbq.dump.manifest import read_manifest
-    from kbq.dump.merging import merge
 
     with Bar(f"merging {out}") as bar:
         manifest = merge(out, kbs, bar.stage)
@@ -303,7 +310,7 @@ def list_pages(
 
     Make a file for --pages of the ids: kbq pages KB --where language=en | cut -f1 > ids.txt
     """
-    from kbq.corpus.metadata import has_value
+    from kbq.corpus.pages import has_value
     from kbq.dump.page_directory import Pages
 
     pages, wanted = Pages.open(kb), [one.partition("=")[::2] for one in where or ()]
@@ -326,3 +333,119 @@ def _unknown_field(name: str, metadata: Sequence[Mapping[str, object]]) -> KbqEr
     known = ", ".join(list(dict.fromkeys(field for fields in metadata for field in fields))[:NAMED])
     advice = f"the fields are {known}" if known else "no page has any, see the guide to your own text"
     return KbqError(f"no page has metadata {name!r:.80}: {advice}", is_usage=True)
+
+
+app.add_typer(importing, name="import", rich_help_panel=MAINTAIN)
+Dump = Annotated[Path, typer.Argument(help="The official folder dump/.")]
+NewKb = Annotated[Path, typer.Argument(callback=output_path, help="Folder of the new knowledge base.")]
+Checkpoint = Annotated[str, typer.Option(help="The checkpoint that made the vectors, or a model made of it.")]
+Words = Annotated[bool, typer.Option("--bm25/--no-bm25", help="Also index the words.")]
+
+
+@importing.command()
+def checkpoint(
+    source: Annotated[str, typer.Argument(help="A folder, or a hub name such as princeton-nlp/densephrases-multi.")],
+    out: Annotated[Path, typer.Option(callback=output_path, help="Folder of the new model.")],
+    vocabulary: Annotated[
+        str | None, typer.Option(help="Folder or hub name with the word pieces, if the checkpoint lacks them.")
+    ] = None,
+    base: Annotated[
+        str | None, typer.Option(help="The model that the checkpoint was tuned from, if it only encodes queries.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a model of a checkpoint. It gives the vectors of the official code."""
+    from kbq.importing.checkpoint import import_checkpoint
+
+    made = import_checkpoint(source, out, vocabulary=vocabulary, base=base, command=typed_command())
+    what = f"a query encoder for the model {made.base}" if made.base else "a model"
+    tell(
+        dataclasses.asdict(made) | {"folder": str(made.folder)},
+        as_json,
+        f"{made.folder}: {what}, {made.layers} layers, {made.dim} dimensions, {made.pieces:,} word pieces",
+    )
+
+
+@importing.command()
+def dump(
+    dump: Dump, kb: NewKb, model: Checkpoint, bm25: Words = True, device: Device = "auto", as_json: Json = False
+) -> None:
+    """Make a knowledge base of a phrase dump. Its vectors stay as they are. A killed run resumes."""
+    from kbq.importing.dump import import_dump
+
+    with Bar(f"importing {kb}") as bar:
+        imported = import_dump(
+            dump, kb, model, bm25=bm25, device=device, report=bar.pages, report_stage=bar.stage, note=note
+        )
+    _tell(imported, as_json)
+
+
+@importing.command("index")
+def index_of_densephrases(
+    dump: Dump,
+    kb: NewKb,
+    name: Annotated[str, typer.Option(help="Folder of the index in DUMP, such as start/1048576_flat_OPQ96.")],
+    model: Checkpoint,
+    bm25: Words = True,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Make a knowledge base of an index alone. Its codes stay where they are. A killed run resumes."""
+    from kbq.importing.index import import_index
+
+    with Bar(f"importing {kb}") as bar:
+        imported = import_index(
+            dump, kb, model, name, bm25=bm25, device=device, report=bar.pages, report_stage=bar.stage, note=note
+        )
+    _tell(imported, as_json)
+
+
+def _tell(imported: "Imported", as_json: bool) -> None:
+    """Say what a knowledge base holds, and how many tokens of the dump its text lacks."""
+    from kbq.storage.files import folder_bytes
+
+    counts, misfits, size = imported.manifest.counts, imported.misfits, folder_bytes(imported.folder)
+    for problem in misfits.named:
+        note(problem)
+    if misfits.tokens:
+        documents = f"{misfits.tokens:,} tokens of {misfits.documents:,} documents"
+        note(f"no phrase opens or closes at {documents}, as their characters are not in one paragraph")
+    facts = {"kb": str(imported.folder), **counts.facts, "index": imported.manifest.index.kind, "bytes": size}
+    tell(
+        facts | {"misfits": misfits.tokens, "documents_with_misfits": misfits.documents},
+        as_json,
+        f"{imported.folder}: {counts.pages:,} pages, {counts.paragraphs:,} paragraphs, {counts.tokens:,} tokens",
+        f"{counts.rows:,} token vectors, {terminal.size(size)} on disk",
+    )
+
+
+app.add_typer(cluster, name="cluster", rich_help_panel=MAINTAIN)
+
+
+@cluster.callback()
+def _cluster() -> None:
+    """Check the machines of a Ray cluster."""
+
+
+@cluster.command("check")
+def check(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="The head of the cluster.")],
+    kb: Annotated[Path | None, typer.Argument(help="A knowledge base whose shards the nodes should open.")] = None,
+    index: IndexName = None,
+    as_json: Json = False,
+) -> None:
+    """List the nodes, and say whether they compute as this machine does and which shards each can open."""
+    from kbq.cluster.nodes import check
+
+    report = check(address, kb, index)
+    lines = [
+        f"node {node.address}: {node.cpus} CPUs, kbq {node.kbq or '?'}, torch {node.torch or '?'}, {node.cpu or '?'}"
+        for node in report.nodes
+    ]
+    lines += [
+        f"{group.shards} on node {group.node}: {'cannot be opened' if group.problem else 'open'}"
+        for group in report.groups
+    ]
+    tell(dataclasses.asdict(report) | {"usable": not report.problems}, as_json, *lines)
+    if report.problems:
+        raise ClusterError(f"the cluster at {address} cannot be used as it is", report.problems)

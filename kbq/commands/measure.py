@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from kbq.answers import TOP_PAGES, WORDS_ALONE, SearchOptions
-from kbq.commands import printing
-from kbq.commands.asking import AskedKb, note_untuned, refuse_idle
-from kbq.commands.options import MEASURE, Json, fields_of, output_path, takes
+from kbq.commands import terminal
+from kbq.commands.options import MEASURE, AskedKb, Json, fields_of, note_untuned, output_path, refuse_idle, takes
 from kbq.commands.terminal import note, print_json, show, tell
 from kbq.errors import MOST_PROBLEMS
 from kbq.progress import Bar
@@ -150,7 +149,7 @@ def errors(
         note(line)
     tell(survey.to_dict(), as_json, *survey.table().markdown().split("\n"))
     for case in [] if as_json else survey.cases:
-        show(*printing.case_lines(case))
+        show(*terminal.case_lines(case))
 
 
 @app.command(rich_help_panel=MEASURE)
@@ -166,8 +165,8 @@ def validate(
 
     Page ids must be integers with --strict, or if those in the inputs are; otherwise, others only give a warning.
     """
-    from kbq.kilt.checks import expect
-    from kbq.kilt.validation import validate as validate_file
+    from kbq.kilt.error_kinds import expect
+    from kbq.kilt.submission import validate as validate_file
 
     known = None if kb is None else _pages(kb).is_known
     validation = validate_file(file, inputs, expect(_task(task), inputs, strict, known))
@@ -228,7 +227,7 @@ def submit(
     tell(
         {"out": str(out), "files": [dataclasses.asdict(entry) for entry in entries]},
         as_json,
-        *(f"{out / e.file}: {e.lines:,} lines, {printing.size(e.bytes)}, sha256 {e.sha256}" for e in entries),
+        *(f"{out / e.file}: {e.lines:,} lines, {terminal.size(e.bytes)}, sha256 {e.sha256}" for e in entries),
         f"how to upload: {out / 'UPLOAD.md'}",
     )
 

@@ -1,20 +1,72 @@
-"""Options of commands: those of a record, as `kbq.options` declares them, and some that only commands share."""
+"""Options of commands, from the records that declare them, and what commands that ask a knowledge base share."""
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 from typer.models import ParameterInfo
 
-from kbq.answers import IndexKind
+from kbq.answers import WORDS_ALONE, Backend, IndexKind
+from kbq.commands import terminal
+from kbq.commands.terminal import Styled, note, show
+from kbq.errors import QueryError
 from kbq.options import Declared, declared
+from kbq.progress import Bar
+
+if TYPE_CHECKING:
+    from kbq.dump.shards import Counts
+    from kbq.kb import KnowledgeBase
 
 ASK, FILL, SERVE, TEACH = "Ask", "Fill", "Serve", "Teach"  # panels of the help
 MEASURE, MAINTAIN = "Measure (KILT)", "Maintain"
+
+ONE_AT_A_TIME = "give one at a time"
+ONE_FOLDER = "put several files into one folder, and give that"
+EXTRA = {  # what to do about an argument too many, by command; a missing option is named anyway
+    "build": ONE_FOLDER,
+    "update": ONE_FOLDER,
+    "sync": ONE_FOLDER,
+    "compact": ONE_AT_A_TIME,
+    "verify": ONE_AT_A_TIME,
+    "info": ONE_AT_A_TIME,
+    "explain": "put quotes around a query of several words",
+    "pages": "put quotes around several words",
+    "fill": "the columns to fill go after --relations",
+    "export": "give one file of claims; the format goes after --to",
+    "evaluate-table": "a column to score goes after --relation",
+    "evaluate": "predictions of a second system go after --compare",
+    "predict": "the knowledge base goes after --kb",
+    "errors": "the knowledge base goes after --kb",
+    "validate": "the KILT file goes after --inputs, the knowledge base after --kb",
+    "index vectors": "the kind of index goes after --kind, a file of queries after --queries",
+}
+GONE = {  # what takes the place of an option or a command of the last version
+    "fill --format": "the ending of --out is the format; `kbq export` writes others",
+    "cluster place": "put the knowledge base into a shared folder, or copy it to the same path on each node",
+    "fill --ids": "give it to `kbq export`",
+    "evaluate --diagnosis": "`kbq errors` counts right answers on wrong pages, and the reverse",
+    "evaluate --rank-keys": "pages are ranked, as on the leaderboard",
+    "evaluate --empty-provenance": "it counts, as on the leaderboard",
+    "evaluate --coupled": "use KILT-accuracy, the leaderboard's",
+    "evaluate --top-1": "precision@1 is among the retrieval scores",
+    "evaluate --no-rouge": "leave it out; ROUGE-L is always scored",
+    "evaluate --measures": "write --trec-run and --trec-qrels, and give both files to ir_measures",
+    "validate --fix": "`kbq submit` cleans the files that it packages",
+    "merge-models": "tune one query encoder on the triples of all: `kbq finetune`",
+    "train generator": "any sequence-to-sequence checkpoint will do for `kbq augment --generator`",
+    "merge": "join the files by id with a script, the answer of one and the provenance of the other",
+    "pages --by": "`kbq pages --where FIELD=VALUE` lists pages",
+}
+
+HELP = 'ask for a property, such as "Marie Curie [SEP] place of birth", or a question; ↑ brings back earlier queries'
 
 
 def output_path(path: Path | None) -> Path | None:
@@ -110,3 +162,161 @@ def refuse_given(context: typer.Context, option: str, others: Sequence[str]) -> 
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             raise typer.BadParameter(f"has no effect {option}: leave it out", param_hint=f"--{name.replace('_', '-')}")
+
+
+class Commands(TyperGroup):
+    """A group of commands that shows them by topic."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands, those of one topic together."""
+        topics: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            topic = getattr(command, "rich_help_panel", None)
+            rows = topics.setdefault(topic if isinstance(topic, str) else "Commands", [])
+            rows.append((name, command.help or ""))
+        for topic, rows in topics.items():
+            room = formatter.width - max(len(name) for name, _ in rows) - len("    ")
+            with formatter.section(topic):
+                formatter.write_dl([(name, summary(text, room)) for name, text in rows])
+
+
+def summary(text: str, room: int) -> str:
+    """Return the first sentence of a help, without its last clauses if it would take more than `room` characters.
+
+    >>> summary("Tune the query encoder on triples; the knowledge base stays as it is. It takes minutes.", 60)
+    'Tune the query encoder on triples'
+    """
+    sentence = re.split(r"\.(?:\s|$)", " ".join(text.split()), maxsplit=1)[0]
+    part = re.match("[^:;]*", sentence)[0]  # type: ignore[index]  # after it, commas divide lists
+    ends = [*(found.start() for found in re.finditer(", ", part)), len(part), len(sentence)]
+    return sentence[: max((end for end in ends if end <= room), default=ends[0])]
+
+
+def explained(message: str, context: Any) -> str:
+    """Add to a message about a command line that is wrong what to type instead, if that is known."""
+    if context is None:
+        return message
+    told, _, similar = message.rstrip(".").partition(" Did you mean")
+    missing = re.match("No such (?:option|command):? '?([^ ']+)", told)
+    if gone := GONE.get(f"{_name(context)} {missing[1].rstrip('.')}".strip() if missing else ""):
+        return f"{told.rstrip('.')}: {gone}"
+    if message.startswith("Got unexpected extra argument") and (advice := EXTRA.get(_name(context))):
+        return f"{told}: {advice}"
+    is_of_group = context.parent is not None and message.startswith("No such command") and not similar
+    return f"{told}: choose from {', '.join(context.command.commands)}" if is_of_group else message
+
+
+def _name(context: Any) -> str:
+    """Return the name of a command, such as "index vectors"."""
+    return f"{_name(context.parent)} {context.info_name}".strip() if context.parent else ""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedKb:
+    """The knowledge base that a command asks, and what searches it."""
+
+    kb: Annotated[Path | None, typer.Option(help="A knowledge base; by default the bundled sample.")] = None
+    pages: Annotated[
+        Path | None, typer.Option(help="Answer only from these pages: a file of page ids, one per line.")
+    ] = None
+    model: TunedModel = None
+    index: IndexName = None
+    ray: Ray = None
+    workers: Annotated[
+        int, typer.Option(min=1, max=256, help="Processes that answer; on a GPU, each has its own copy of the vectors.")
+    ] = 1
+    device: Device = "auto"
+
+    def open(self) -> "KnowledgeBase":
+        """Open it; the bundled sample is built on first use."""
+        from kbq.kb import KnowledgeBase
+
+        if self.kb is None:
+            kb = KnowledgeBase.sample(
+                self.model, index=self.index, ray=self.ray, workers=self.workers, device=self.device, building=_building
+            )
+        else:
+            kb = KnowledgeBase.open(
+                self.kb, self.model, index=self.index, ray=self.ray, workers=self.workers, device=self.device
+            )
+        return kb if self.pages is None else kb.with_pages(self.pages)
+
+    def note_sample(self) -> None:
+        """Say so if the bundled sample is asked."""
+        if self.kb is None:
+            note("no --kb is given, so the bundled sample is used")
+
+
+@contextmanager
+def _building(folder: Path) -> "Iterator[Callable[[Counts], None]]":
+    note(f"building the sample knowledge base, once, in {folder}")
+    with Bar("building") as bar:
+        yield bar.pages
+
+
+def refuse_idle(context: typer.Context, backend: Backend, reader: str | None) -> None:
+    """Refuse options of a reader, or of an index, if none is used."""
+    if reader is None:
+        refuse_given(context, "without --reader", ("depth", "retrieval_weight"))
+    if backend in WORDS_ALONE:
+        refuse_given(context, f"with --backend {backend}", ("index", "ray"))
+
+
+def read_queries(texts: Sequence[str], source: str | None) -> list[tuple[str, str]]:
+    """Return the queries that are given, with an empty place, and those of a file, with "file:line".
+
+    Raises QueryError if there is none, or names each one that is malformed.
+    """
+    from kbq.dump.manifest import MANIFEST
+    from kbq.model.queries import refuse_unreadable
+    from kbq.storage.lines import read_lines, source_name
+    from kbq.text.letters import clean_text
+
+    if len(texts) > 2 and not any(" " in text for text in texts):
+        note("each word is asked by itself: put quotes around a query of several words")
+    for text in texts:
+        if os.path.isfile(os.path.join(text, MANIFEST)):  # noqa: PTH113, PTH118 - a path may raise OSError
+            raise QueryError(f"{text} is a knowledge base, not a query: ask it with --kb {text}", is_usage=True)
+    queries = [("", clean_text(text)) for text in texts]
+    if source is not None:
+        name, lines = source_name(source), list(read_lines(source, QueryError))
+        queries += [(f"{name}:{number}", clean_text(text)) for number, text in lines if text.strip()]
+        if not queries:
+            raise QueryError(f"{name} holds no query: write one per line")
+    if not queries:
+        raise QueryError(
+            'there is no query: write kbq query "subject [SEP] relation", or give a --file with one per line'
+        )
+    # What no model can read is reported before one is loaded.
+    refuse_unreadable([text for _, text in queries], (), [place for place, _ in queries])
+    return queries
+
+
+def typed_lines() -> Iterator[str]:
+    """Yield what a person types at a prompt, until Ctrl-D or Ctrl-C."""
+    note("type a query, help, or Ctrl-D to end")
+    with suppress(ImportError):  # Windows lacks it
+        import readline  # noqa: F401 - edits lines, and keeps earlier ones
+    while True:
+        show(Styled("query: ", dim=True), err=True, nl=False)
+        try:
+            line = input()
+        except (EOFError, KeyboardInterrupt):
+            show("", err=True)
+            return
+        if line.strip() in ("help", "?"):
+            note(HELP)
+        elif line.strip():
+            yield line
+
+
+def note_unknown(words: Sequence[str]) -> None:
+    """Name words that no page has: they may be mistyped."""
+    if words:
+        note(f"nowhere in the knowledge base, so maybe mistyped: {terminal.some(words)}")
+
+
+def note_untuned(relations: Sequence[str]) -> None:
+    """Name relations that the query encoder was not tuned on."""
+    if relations:
+        note(f"the query encoder was not tuned on {len(relations)} of the relations: {terminal.some(relations)}")

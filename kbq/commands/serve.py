@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kbq.answers import IndexKind
-from kbq.commands.asking import AskedKb
-from kbq.commands.options import SERVE, Device, IndexName, Json, Ray, TunedModel
+from kbq.commands.options import SERVE, AskedKb, Device, IndexName, Json, Ray, TunedModel
 from kbq.commands.terminal import note, tell
 from kbq.errors import KbqError
 
@@ -57,9 +56,9 @@ def serve(
 ) -> None:
     """Answer people and programs over HTTP: a page to ask and to fill tables, and an API. Ctrl-C or SIGTERM ends it."""
     try:
-        from kbq.serve.access import ServeSettings, read_keys
+        from kbq.serve.app import serve as serve_until_told
+        from kbq.serve.guard import ServeSettings, read_keys
         from kbq.serve.knowledge_bases import open_knowledge_bases
-        from kbq.serve.running import serve as serve_until_told
     except ModuleNotFoundError as error:
         raise _missing("kbq serve", error) from None
     settings = ServeSettings(
@@ -88,8 +87,8 @@ def mcp(
 ) -> None:
     """Give a language model tools to look up facts: an MCP server on standard input and output."""
     try:
+        from kbq.serve.app import serve_stdio
         from kbq.serve.knowledge_bases import Folder, ServedKb
-        from kbq.serve.running import serve_stdio
     except ModuleNotFoundError as error:
         raise _missing("kbq mcp", error) from None
     name = "sample" if kb is None else kb.resolve().name

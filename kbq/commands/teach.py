@@ -9,13 +9,22 @@ from typing import Annotated, Any
 import typer
 
 from kbq.answers import CorpusFormat, RankWords, SearchOptions, WeightType
-from kbq.commands import printing
-from kbq.commands.application import Commands
-from kbq.commands.options import TEACH, Device, Json, TunedModel, fields_of, option_of, output_path, refuse_given, takes
+from kbq.commands import terminal
+from kbq.commands.options import (
+    TEACH,
+    Commands,
+    Device,
+    Json,
+    TunedModel,
+    fields_of,
+    option_of,
+    output_path,
+    refuse_given,
+    takes,
+)
 from kbq.commands.terminal import note, tell, typed_command
 from kbq.progress import Bar
-from kbq.training.settings import ReaderSettings, RunSettings, TrainingSettings
-from kbq.tuning.settings import FinetuningSettings
+from kbq.training.settings import FinetuningSettings, ReaderSettings, RunSettings, TrainingSettings
 
 A_READER = "`default`, or a question-answering checkpoint (folder or hub name)"
 RANKING = ("backend", *RankWords.__annotations__)  # options of a search that calibrating has, too
@@ -77,7 +86,7 @@ def finetune(
             triples, out, task=task, dev=dev, examples=examples, command=typed_command(), note=note, report=bar.step,
             **fields_of(settings),
         )  # fmt: skip
-    tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.finetuning_lines(outcome))
+    tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *terminal.finetuning_lines(outcome))
 
 
 @app.command(rich_help_panel=TEACH)
@@ -104,7 +113,7 @@ def calibrate(
     with Bar(f"calibrating {out}") as bar:
         words = {name: getattr(options, name) for name in RANKING}
         outcome = opened.calibrate(triples, out, hidden=hidden, command=typed_command(), report=bar.count, **words)
-    tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *printing.calibration_lines(outcome))
+    tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *terminal.calibration_lines(outcome))
 
 
 @train.command()
@@ -132,7 +141,7 @@ def encoders(
 
     config = ModelConfig(shared_query_encoder=not two_query_encoders)
     _train(
-        train_encoders, printing.encoder_lines, training, init, settings, dev=training.dev, distill=distill,
+        train_encoders, terminal.encoder_lines, training, init, settings, dev=training.dev, distill=distill,
         config=config, truecase=truecase, weights=weights,
     )  # fmt: skip
 
@@ -151,7 +160,7 @@ def reader(
     """Train a reader, which reads question and passage together: for --reader and --distill."""
     from kbq.training.reader import train_reader
 
-    _train(train_reader, printing.reader_lines, training, init, settings, dev=training.dev, distill=distill)
+    _train(train_reader, terminal.reader_lines, training, init, settings, dev=training.dev, distill=distill)
 
 
 @train.command()
@@ -166,7 +175,7 @@ def sparta(
     """Train a SPARTA model, which gives weights to words: for `kbq index sparta`."""
     from kbq.training.sparta import train_sparta
 
-    _train(train_sparta, printing.sparta_lines, training, init, settings, marked=marked)
+    _train(train_sparta, terminal.sparta_lines, training, init, settings, marked=marked)
 
 
 def _train(

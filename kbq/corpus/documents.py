@@ -15,8 +15,7 @@ from pathlib import Path, PurePath
 from urllib.parse import unquote
 
 from kbq.answers import DocumentOptions
-from kbq.corpus.metadata import clean_metadata
-from kbq.corpus.pages import Page, Paragraph
+from kbq.corpus.pages import Page, Paragraph, clean_metadata
 from kbq.corpus.reading import (
     HTML,
     INSTALL,
@@ -30,10 +29,9 @@ from kbq.corpus.reading import (
     shared_ends,
 )
 from kbq.errors import CorpusError, KbqError, first_line
-from kbq.storage.files import refuse_large
+from kbq.storage.files import Note, refuse_large
 from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.lines import COMPRESSED, BadLine, is_member, read_bytes, source_name
-from kbq.storage.progress import Note
 from kbq.text.letters import clean_text, normal_form, normalised, without_surrogates
 
 KEEP = bool(os.environ.get("KEEP"))

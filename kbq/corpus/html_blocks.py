@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kbq.corpus.blocks import BOLD, Block, Contents
+from kbq.corpus.pages import BOLD, Block, Contents
 from kbq.errors import CorpusError
 
 MAIN = 0.3  # share of a page's text that its main element has at least, to be taken at its word

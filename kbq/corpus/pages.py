@@ -1,14 +1,30 @@
-"""Pages: the records of a corpus, and a set of millions of their ids in little memory."""
+"""Pages: the records of a corpus with their metadata, and a compact set of millions of page ids."""
 
-from collections.abc import Iterable, Mapping
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from kbq.errors import CorpusError
 from kbq.storage.files import given
+from kbq.storage.records import parsed_json
+from kbq.storage.rows import text_of
+from kbq.text.letters import clean_text
 
 LONGEST_NAME = 4096  # characters of an id or a title: as long as a path may be
+
+DEEPEST = 50  # lists and objects in one another
+ADDRESS = re.compile(r"(url|href|link)s?$", re.IGNORECASE)
+SCHEME, SKIPPED = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):"), re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029]")
+SAFE = "http", "https", "mailto"
+_WANTED = "write text, a finite number, true, false, null, a list or an object"
+
+BOLD = 7  # the level of a short line in bold letters, which may be a heading
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +110,148 @@ class PageIds:
             self._sorted.sort()
             self._recent.clear()
         return True
+
+
+def clean_metadata(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return the fields with clean texts and names, inside lists and objects, too.
+
+    Raises CorpusError if a value is not JSON, or too deep, or two names are the same once they are clean.
+
+    >>> clean_metadata({"url": "https://a.org/Cafe\u0301", "years": [1815, None]})
+    {'url': 'https://a.org/Café', 'years': [1815, None]}
+    """
+    return _object(fields, "", clean_text)
+
+
+def jsonable(fields: Mapping[Any, Any]) -> dict[str, object]:
+    """Return fields in which what JSON does not have, such as dates, is text; inside lists and objects, too.
+
+    What `clean_metadata` refuses, bytes and deep nesting, is left as it is.
+    """
+
+    def plain(value: Any, depth: int = 0) -> Any:
+        if depth > DEEPEST or isinstance(value, str | int | float | bool | bytes | tuple | None):
+            return value
+        if isinstance(value, dict):
+            return {str(name): plain(inner, depth + 1) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [plain(inner, depth + 1) for inner in value]
+        return text_of(value)
+
+    return {str(name): plain(value) for name, value in fields.items()}
+
+
+def check_metadata(fields: Mapping[str, object]) -> None:
+    """Refuse what `clean_metadata` refuses, and half of a character, in fields that are to be kept as they are."""
+    _object(fields, "", encodable)
+
+
+def stored_metadata(written: str) -> Mapping[str, Any]:
+    """Parse the metadata that a knowledge base stores as JSON, checked when it was written; drop unsafe addresses.
+
+    Raises CorpusError if it is not a JSON object.
+    """
+    try:
+        fields = parsed_json(written, _refuse_constant)
+        if not isinstance(fields, dict):
+            raise ValueError("it is not a JSON object")
+    except ValueError as error:
+        raise CorpusError(str(error)) from None
+    return without_unsafe_urls(fields)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"it holds {name}, which JSON lacks")
+
+
+def without_unsafe_urls(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Leave out addresses that a browser, or another program, would run or open here: `javascript:`, `file:`.
+
+    A field is an address if its name ends in url, href or link; it stays with http, https or mailto, or without a
+    scheme. This holds wherever metadata leave kbq; in its files they are as they were.
+
+    >>> without_unsafe_urls({"url": "JavaScript:alert(1)", "links": ["https://e.org/"], "note": "javascript: x"})
+    {'links': ['https://e.org/'], 'note': 'javascript: x'}
+    """
+    return {name: value for name, value in fields.items() if not (ADDRESS.search(name) and _is_unsafe(value))}
+
+
+def has_value(fields: Mapping[str, Any], name: str, text: str) -> bool:
+    """Whether a field has a value that is written like this, or a list with it.
+
+    >>> has_value({"tags": ["de", 3]}, "tags", "3"), has_value({"old": True}, "old", "true"), has_value({}, "a", "")
+    (True, True, False)
+    """
+    value = fields.get(name)
+    several = value if isinstance(value, list) else [value]
+    written = (str(one).lower() if isinstance(one, bool) else str(one) for one in several if not isinstance(one, dict))
+    return name in fields and value is not None and text in written
+
+
+def _is_unsafe(value: object) -> bool:
+    """Whether a value, or one within it, is an address with another scheme; browsers skip blanks and controls in it."""
+    if isinstance(value, list):
+        return any(map(_is_unsafe, value))
+    if isinstance(value, dict):
+        return any(map(_is_unsafe, value.values()))
+    scheme = SCHEME.match(SKIPPED.sub("", value)) if isinstance(value, str) else None
+    return scheme is not None and scheme[1].lower() not in SAFE
+
+
+def _object(fields: Mapping[str, object], name: str, clean: Callable[[str], str], depth: int = 0) -> dict[str, object]:
+    cleaned: dict[str, object] = {}
+    for key, value in fields.items():
+        if not isinstance(key, str):
+            raise CorpusError(f"{name or 'metadata'} has the field {key!r:.40}: use text as its name")
+        clean_key = clean(key)
+        if clean_key in cleaned:
+            raise CorpusError(f"{name or 'the page'} has two fields {clean_key!r:.40}: give each its own name")
+        cleaned[clean_key] = _value(value, f"{name}.{clean_key}" if name else clean_key, clean, depth + 1)
+    return cleaned
+
+
+def _value(value: object, name: str, clean: Callable[[str], str], depth: int) -> object:
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if depth > DEEPEST and isinstance(value, list | dict):
+        raise CorpusError(f"{name:.40}… is nested more than {DEEPEST} deep: flatten it")
+    if isinstance(value, list):
+        return [_value(item, f"{name}[{number}]", clean, depth + 1) for number, item in enumerate(value)]
+    if isinstance(value, dict):
+        return _object(value, name, clean, depth)
+    shown = json.dumps(value) if isinstance(value, float) else f"{value!r:.40}"
+    raise CorpusError(f"{name} is {shown}: {_WANTED}")
+
+
+def encodable(text: str, where: str = "metadata") -> str:
+    """Return a text; refuse half of a surrogate pair in it, which neither a tokenizer nor a file takes."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        found = text[error.start]
+        raise CorpusError(f"{where} contains {found!r}, half of a character: leave it out") from None
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A paragraph, a row of a table or a heading."""
+
+    text: str
+    level: int = 0  # of a heading: 1 to 6, or BOLD; 0: text
+    size: float = 0.0  # of the letters of a PDF, in points
+
+
+@dataclass(slots=True)
+class Contents:
+    """The contents of a document."""
+
+    pages: list[tuple[int, list[Block]]]  # with the number of a page of a PDF; 0 for others
+    title: str = ""  # that its metadata state
+    metadata: dict[str, object] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
+    window_title: str = ""  # of a page of HTML

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kbq.corpus.blocks import BOLD, Block, Contents
+from kbq.corpus.pages import BOLD, Block, Contents
 from kbq.errors import CorpusError, first_line
 
 GAP = 1.2  # of the size of letters, from which on words of a row may be of two columns

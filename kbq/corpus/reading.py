@@ -17,13 +17,12 @@ from importlib.util import find_spec
 from typing import Any
 
 from kbq.answers import TitleFrom
-from kbq.corpus.blocks import BOLD, Block, Contents
 from kbq.corpus.html_blocks import html_contents
-from kbq.corpus.metadata import jsonable
+from kbq.corpus.pages import BOLD, Block, Contents, jsonable
 from kbq.corpus.pdf import joined, pdf_contents
 from kbq.errors import CorpusError, KbqError, first_line
 from kbq.storage.files import refuse_large
-from kbq.storage.spreadsheet import COMPOUND
+from kbq.storage.rows import COMPOUND
 from kbq.text.encodings import decode
 from kbq.text.letters import clean_text, normalised
 

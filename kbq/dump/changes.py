@@ -1,30 +1,46 @@
-"""Changes: a corpus beside the pages that a knowledge base has; what is new, what has changed, what is gone.
+"""Changes: compare a corpus with a knowledge base, rewrite its shards without deleted pages, merge knowledge bases.
 
 A deleted page stays in the files of its shard, which never change; a list beside them says that it does not count.
 `compacting.py` makes shards without such pages.
+
+Pages keep their order, so that a compacted shard has the bytes that a build from the remaining pages gives it.
 """
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 
 from kbq.array_types import Bools, Rows
-from kbq.corpus.pages import Page
-from kbq.dump.manifest import STATE, Manifest
+from kbq.corpus.pages import Page, PageIds
+from kbq.dump.building import SHARD_ROWS
+from kbq.dump.manifest import STATE, IndexEntry, Manifest, changing, publish, read_manifest, write_manifest
 from kbq.dump.page_directory import Pages
-from kbq.dump.publishing import changing, write_manifest
-from kbq.dump.shard_writer import page_digest
-from kbq.dump.shards import Shard, deleted_file
+from kbq.dump.shard_writer import Progress, ShardWriter, page_digest
+from kbq.dump.shards import Shard, ShardEntry, deleted_file, shard_name
 from kbq.errors import KnowledgeBaseError
-from kbq.storage.files import given
-from kbq.storage.folders import remove_folder
+from kbq.storage.files import Report, Stage, given, silent
 from kbq.storage.lines import read_lines
 from kbq.storage.records import digest_of_bytes
-from kbq.storage.writing import remove_file, write_bytes
+from kbq.storage.writing import (
+    copy_folder,
+    discard_folder,
+    link_file,
+    make_folder,
+    make_folders,
+    move,
+    remove_empty_folder,
+    remove_file,
+    remove_folder,
+    write_bytes,
+    writing_alone,
+)
 from kbq.text.letters import clean_text
+
+CHUNK = 2**16  # rows, or texts, copied at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +184,177 @@ def remove_unnamed_shards(folder: Path, manifest: Manifest) -> None:
     if not (folder / STATE).exists():
         for unnamed in set(folder.glob("shard-*")) - set(manifest.shard_folders(folder)):
             remove_folder(unnamed)
+
+
+def groups_to_compact(manifest: Manifest, threshold: float) -> list[list[ShardEntry]]:
+    """Return the neighbouring shards that are to be written again together.
+
+    Args:
+        threshold: share of a shard's pages; with more deleted pages, it is written again. Small neighbours are joined.
+    """
+
+    def is_due(entry: ShardEntry) -> bool:
+        return bool(entry.deleted) and entry.live.pages < (1 - threshold) * entry.size.pages
+
+    runs = groupby(manifest.shards, lambda entry: is_due(entry) or 2 * entry.live.rows < SHARD_ROWS)
+    groups = [list(run) for is_candidate, run in runs if is_candidate]
+    return [group for group in groups if len(group) > 1 or is_due(group[0])]
+
+
+def write_compacted(
+    folder: Path, group: Sequence[ShardEntry], shards: Sequence[Shard], first: int, report: Callable[[int], None]
+) -> list[ShardEntry]:
+    """Write the remaining pages of some shards into new shards, in order.
+
+    Args:
+        first: number of the first new shard; leftovers of a killed run under these names are replaced.
+        report: called with the number of rows that have been copied.
+    """
+    left = [np.flatnonzero(shard.live_pages()) for shard in shards]
+    targets = _targets(
+        np.concatenate([shard.rows_of_pages()[pages] for shard, pages in zip(shards, left, strict=True)])
+    )
+    of_shards = np.split(targets, np.cumsum([len(pages) for pages in left])[:-1])
+    written = []
+    for target in range(int(targets.max(initial=0)) + 1):  # one without pages where none are left
+        writer = ShardWriter(folder / shard_name(first + target), shards[0].shape[1], Progress())
+        try:
+            for shard, pages, of_pages in zip(shards, left, of_shards, strict=True):
+                chosen = np.zeros(len(shard.ids), bool)
+                chosen[pages[of_pages == target]] = True
+                if chosen.any():
+                    copy_pages(shard, chosen, writer, report)
+            written.append(writer.close())
+        finally:
+            writer.abandon()
+    return written
+
+
+def _targets(rows: Rows) -> Rows:
+    """Return the new shard of each page, from 0, given the rows of each: a page that fills a shard is its last."""
+    sums, targets, first = np.cumsum(rows), np.zeros(len(rows), np.int64), 0
+    while first < len(rows):
+        before = sums[first - 1] if first else 0
+        first = int(np.searchsorted(sums, before + SHARD_ROWS)) + 1
+        targets[first:] += 1
+    return targets
+
+
+def copy_pages(shard: Shard, pages: Bools, writer: ShardWriter, report: Callable[[int], None]) -> None:
+    """Append some pages of a shard to another. Shape of `pages`: (pages,)."""
+    paragraphs = pages[shard.paragraph_pages]
+    sizes = shard.paragraph_sizes()
+    rows = np.flatnonzero(np.repeat(paragraphs, sizes))
+    for first in range(0, len(rows), CHUNK):
+        part = rows[first : first + CHUNK]
+        for name, array in writer.per_row.items():
+            array.append(getattr(shard, name)[part])
+        report(len(part))
+    new_numbers = np.cumsum(pages) - 1 + writer.counts.pages
+    writer.per_paragraph["rows"].append(np.cumsum(sizes[paragraphs]) + writer.counts.rows)
+    writer.per_paragraph["numbers"].append(shard.paragraph_numbers[paragraphs])
+    writer.per_paragraph["pages"].append(new_numbers[shard.paragraph_pages[paragraphs]])
+    writer.per_paragraph["tokens"].append(shard.paragraph_tokens[paragraphs])
+    writer.page_digests.append(shard.page_digests[pages])
+    for name, texts in writer.texts.items():
+        copied = np.flatnonzero(paragraphs if name == "texts" else pages)
+        for first in range(0, len(copied), CHUNK):
+            texts.append([getattr(shard, name)[number] for number in copied[first : first + CHUNK].tolist()])
+    writer.counts += shard.counts_of(pages)
+
+
+def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manifest:
+    """Publish a knowledge base with the shards of all `folders`, in order; the folders are not changed.
+
+    It uses exact search. Indexes of the shards are linked, too, except those made for particular queries, so that
+    `kbq index vectors` only has to measure an index that all shards have. BM25 is kept if all folders have it. SPARTA
+    indexes are left out, as their models may differ.
+
+    Raises:
+        KnowledgeBaseError: one of the folders is not a knowledge base, or of another model; a page is in two of them;
+            or `out` is not empty or cannot be written.
+    """
+    manifests = [read_manifest(folder) for folder in folders]
+    for folder, manifest in zip(folders, manifests, strict=True):
+        manifest.refuse_codes(folder)
+    _refuse_other_models(folders, manifests)
+    opened = [m.open_shards(folder) for folder, m in zip(folders, manifests, strict=True)]
+    shards = [shard for of_kb in opened for shard in of_kb]
+    _refuse_pages_in_two(shards, Stage(report, "pages compared, shards", len(shards)))
+    entries = [entry for manifest in manifests for entry in manifest.shards]
+    merged = replace(
+        manifests[0],
+        shards=tuple(replace(entry, name=shard_name(number)) for number, entry in enumerate(entries)),
+        corpora=tuple(corpus for manifest in manifests for corpus in manifest.corpora),
+        index=IndexEntry(),
+        others=(),
+        bm25=all(manifest.bm25 for manifest in manifests),
+        sparta="",
+        seals={},  # of indexes, which have other places now
+    )
+    partial = out.with_name(f"{out.name}.partial")
+    try:
+        make_folders(out.parent)
+        make_folder(partial)
+        with writing_alone(partial, out):
+            if out.exists() and any(out.iterdir()):
+                remove_empty_folder(partial)
+                raise KnowledgeBaseError(f"{out} is not empty: delete it or choose another folder")
+            try:
+                _empty(partial)  # of what a killed merge has left
+                stage = Stage(report, "linked, shards", len(shards))
+                for number, shard in enumerate(shards):
+                    copy_folder(shard.folder, partial / shard_name(number), link_file, _stays_behind)
+                    stage.add(1)
+                published = publish(partial, merged)
+                move(partial, out)
+            except OSError:
+                discard_folder(partial)
+                raise
+    except OSError as error:
+        raise KnowledgeBaseError(
+            f"{out} cannot be written ({error.strerror}): free disk space or choose another folder"
+        ) from None
+    return published
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            remove_folder(path)
+        else:
+            remove_file(path)
+
+
+def _stays_behind(name: str) -> bool:
+    """Whether a file or an index of a shard is not linked: what was left by a killed run, for instance."""
+    return name.startswith("sparta") or "-for-" in name or name.endswith(".tmp")
+
+
+def _refuse_other_models(folders: Sequence[Path], manifests: Sequence[Manifest]) -> None:
+    first = manifests[0]
+    for folder, manifest in zip(folders, manifests, strict=True):
+        if manifest.model_fingerprint != first.model_fingerprint:
+            raise KnowledgeBaseError(
+                f"{folder} was built with the model {manifest.model} ({manifest.model_fingerprint}), {folders[0]} with "
+                f"{first.model} ({first.model_fingerprint}): build one of them again with the other's model"
+            )
+        if manifest.phrases != first.phrases:
+            raise KnowledgeBaseError(
+                f"phrases have at most {manifest.phrases.rows} tokens in {folder}, {first.phrases.rows} in "
+                f"{folders[0]}, as one was imported: ask them one by one"
+            )
+
+
+def _refuse_pages_in_two(shards: Sequence[Shard], stage: Stage) -> None:
+    page_ids = PageIds()
+    for number, shard in enumerate(shards):
+        for _, page_id in shard.live_ids():
+            if not page_ids.add(page_id):
+                others = (one for one in shards[:number] if any(page_id == known for _, known in one.live_ids()))
+                other = next(others, shard)
+                raise KnowledgeBaseError(
+                    f"page id {page_id!r} is in {other.folder.parent} and in {shard.folder.parent}: "
+                    "delete it in one of them"
+                )
+        stage.add(1)

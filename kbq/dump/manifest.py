@@ -1,8 +1,8 @@
-"""Manifest: the file that describes a knowledge base. It is written last and atomically, which publishes a build."""
+"""Manifest: the file that describes a knowledge base. Writing it, last and atomically, publishes a change."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,18 +11,30 @@ from msgspec import Meta
 
 import kbq
 from kbq.answers import IndexKind
-from kbq.dump.damage import IMPORTED, LINK, files_as_sealed, sentence
 from kbq.dump.shards import REPAIR, Counts, HexDigits, PhraseLimit, Shard, ShardEntry, deleted_file, read_deleted
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
 from kbq.plugins import plugin
-from kbq.storage.files import reading_problem
+from kbq.storage.files import reading_from, reading_problem
 from kbq.storage.machine import stays_in_memory
-from kbq.storage.records import OtherFormatError, read_record
-from kbq.storage.seals import Damage, FileSeal, all_damage, first_damage
-from kbq.storage.strange_files import refuse_strange_files
+from kbq.storage.records import (
+    SEAL,
+    Damage,
+    FileSeal,
+    OtherFormatError,
+    all_damage,
+    first_damage,
+    read_object,
+    read_record,
+    read_seal,
+    write_record,
+)
+from kbq.storage.writing import refuse_strange_files, remove_file, writing_alone, writing_to
 
 if TYPE_CHECKING:
     from kbq.model.model import Model
+
+IMPORTED = "official"  # the kind of an index that another program built, and the folder of its parts
+LINK = "index.faiss"  # in that folder: the only link that a knowledge base may have
 
 MANIFEST = "manifest.json"
 STATE = "building.json"  # exists during a build, and after one that was stopped
@@ -30,6 +42,49 @@ FORMAT = 4
 BM25 = "bm25"  # folder in each shard
 Share = Annotated[float, Meta(ge=0, le=1)]
 Number = Annotated[int, Meta(ge=0)]
+
+
+def files_as_sealed(kb: Path, seals: Mapping[str, str]) -> tuple[dict[Path, FileSeal], list[Damage]]:
+    """Return the files of some parts as their seals list them, and what is wrong with these seals.
+
+    Args:
+        seals: the digest of each part's seal, by the path of its folder below the knowledge base.
+    """
+    files: dict[Path, FileSeal] = {}
+    damages = []
+    for part, digest in seals.items():
+        try:
+            seal = read_seal(kb / part)
+            if seal.digest != digest:
+                raise ValueError("it is of another knowledge base or build")
+            files |= {kb / part / name: file for name, file in seal.files.items()}
+        except (OSError, ValueError) as error:
+            damages.append(Damage(kb / part / SEAL, error))
+    return files, damages
+
+
+def sentence(kb: Path, damage: Damage) -> str:
+    """Say what is wrong with a file, and what to do."""
+    return reading_problem(damage.path, damage.problem, advice(kb, damage.path))
+
+
+def reason(error: KnowledgeBaseError) -> str:
+    """Say what is wrong, without the advice."""
+    return str(error).partition(": ")[0]
+
+
+def advice(kb: Path, path: Path) -> str:
+    """Say what to do about a damaged file of a knowledge base: an index can be built again from the shards."""
+    parts = path.relative_to(kb).parts
+    if IMPORTED in parts:
+        return f"put back the official file, or delete {kb} and import the index again"
+    if len(parts) > 2 and not parts[1].startswith("sparta"):
+        return f"`kbq verify {kb} --repair` builds it again"
+    if any(part.startswith("sparta") for part in parts):
+        return f"`kbq index sparta {kb} MODEL` builds it again"
+    if parts[0].startswith("queries"):
+        return "delete it, to use slot queries about the knowledge base instead"
+    return "restore it from a copy, or build the knowledge base again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,3 +348,52 @@ def _why_not(folder: Path) -> str:
         what = f"has no {MANIFEST}" if folder.is_dir() else "is a file, not a folder"
         return f"{folder} is not a knowledge base ({what}): make one in a new folder with `kbq build CORPUS KB`"
     return f"{folder} does not exist: make a knowledge base with `kbq build CORPUS {folder}`"
+
+
+def publish(folder: Path, manifest: Manifest) -> Manifest:
+    """Make the folder the knowledge base that the manifest describes: the end of a build."""
+    published = write_manifest(folder, manifest)
+    remove_file(folder / STATE)
+    return published
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
+    """Replace the manifest, and name the seals of new indexes; an unfinished build can still be resumed.
+
+    Raises KnowledgeBaseError if a new index has no seal, or belongs to another shard.
+    """
+    seals = {}
+    of_shards = {shard.name: shard.seal for shard in manifest.shards}
+    for part in manifest.parts(*manifest.entries):
+        if part in manifest.seals:
+            seals[part] = manifest.seals[part]
+            continue
+        with reading_from(folder / part / SEAL, KnowledgeBaseError, "build this index again"):
+            seal = read_seal(folder / part)
+            if seal.of != of_shards.get(part.partition("/")[0], ""):
+                raise ValueError("it was built from another shard")
+            seals[part] = seal.digest
+    manifest = dataclasses.replace(manifest, seals=seals)
+    write_record(folder / MANIFEST, manifest, FORMAT)
+    return manifest
+
+
+@contextmanager
+def changing(folder: Path) -> Iterator[Manifest]:
+    """Lock a published knowledge base, and yield its manifest.
+
+    Raises KnowledgeBaseError if there is none, or it cannot be written, KbqError if another process is writing to it.
+    """
+    read_manifest(folder)  # first, so that only a knowledge base is locked
+    with writing_to(folder, KnowledgeBaseError, goes_on=True), writing_alone(folder):
+        manifest = read_manifest(folder)
+        _forget_published_build(folder, manifest)
+        with manifest.damage_explained(folder):
+            yield manifest
+
+
+def _forget_published_build(folder: Path, manifest: Manifest) -> None:
+    """Remove the state of a build that was killed when it had been published already."""
+    with suppress(OSError, ValueError, TypeError, KeyError):  # a damaged one is reported by who resumes it
+        if read_object(folder / STATE)["first_shard"] < manifest.next_shard:
+            remove_file(folder / STATE)

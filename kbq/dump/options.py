@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from kbq.answers import CorpusColumns, CorpusFormat, DocumentOptions, WantedKind
 from kbq.errors import KnowledgeBaseError
 from kbq.options import Option, check, refuse_unknown_options
-from kbq.storage.files import as_path
-from kbq.storage.progress import Note, Report
+from kbq.storage.files import Note, Report, as_path
 
 if TYPE_CHECKING:
     from kbq.dump.shards import Counts

@@ -31,12 +31,19 @@ from numpy.typing import NDArray
 
 from kbq.array_types import Rows
 from kbq.corpus.pages import Page
-from kbq.dump.arrays import GrowingArray, GrowingTexts
-from kbq.dump.shards import DIGEST_BYTES, LOGIT_STEPS, PER_PARAGRAPH, PER_ROW, TEXTS, Counts, ShardEntry
-from kbq.storage.folders import new_folder
-from kbq.storage.records import digest_of_bytes
-from kbq.storage.seals import seal_folder
-from kbq.storage.writing import sync_folder
+from kbq.dump.shards import (
+    DIGEST_BYTES,
+    LOGIT_STEPS,
+    PER_PARAGRAPH,
+    PER_ROW,
+    TEXTS,
+    Counts,
+    GrowingArray,
+    GrowingTexts,
+    ShardEntry,
+)
+from kbq.storage.records import digest_of_bytes, seal_folder
+from kbq.storage.writing import new_folder, sync_folder
 
 
 class EncodedParagraphs(NamedTuple):

@@ -1,28 +1,295 @@
-"""Dump: a phrase dump of DensePhrases becomes a knowledge base, with its vectors as they are. `kbq import dump`."""
+"""Dump: a phrase dump of DensePhrases (HDF5) becomes a knowledge base with the same vectors. `kbq import dump`.
 
+The paragraphs of a document are one text, joined by ` [PAR] `; every token has its characters in it. Tokens repeat
+where windows overlapped, and the characters of neighbours may overlap: they are taken as they are.
+
+dump/phrase/NAME.hdf5   a group for each document, named by its number: context, title, offset and scale; start (the
+                        int8 rows), f2o_start (the token of each row), word2char_start and word2char_end (of each token)
+dump/filter/NAME.hdf5   optional: filter_start and filter_end, the logits of each token
+"""
+
+import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kbq.corpus.pages import Page
+from kbq.array_types import Bools, Floats, Rows
+from kbq.corpus.pages import Page, PageIds, Paragraph
 from kbq.dump.manifest import Manifest
 from kbq.dump.page_encoder import encode_pages
-from kbq.dump.shards import Counts, Shard
-from kbq.errors import CorpusError, ModelError
-from kbq.importing import hdf5
-from kbq.importing.documents import LIMIT, Misfits, pages_of
-from kbq.importing.official_checkpoint import OFFSET, STEP
+from kbq.dump.shard_writer import EncodedParagraphs
+from kbq.dump.shards import CLOSES, OPENS, Counts, PhraseLimit, Shard
+from kbq.errors import CorpusError, KbqError, ModelError
+from kbq.importing.checkpoint import AGAIN, OFFSET, STEP
 from kbq.model.model import Model
 from kbq.search.changing import publish_encoded
-from kbq.storage.files import as_path
-from kbq.storage.progress import Note, Report, silent, unheard
-from kbq.storage.strange_files import leads_within, refuse_strange_files
+from kbq.storage.files import Note, Report, as_path, reading_problem, silent, unheard
+from kbq.storage.writing import leads_within, refuse_strange_files
+
+SEPARATOR = " [PAR] "
+# The official search pairs rows at most 9 apart, whose tokens are at most 10 apart.
+LIMIT = PhraseLimit(tokens=11, rows=10, repeats=True)
+NAMED = 20  # documents whose misfits are named
+
+LARGEST = 2**28  # bytes of a dataset: a document has far fewer
+MOST_COMPRESSED = 2000  # times: zlib reaches 1,032
+ROWS, KEPT, STARTS, ENDS = "start", "f2o_start", "word2char_start", "word2char_end"
 
 LONGEST, FEWEST, TRIED = 200, 4, 100  # tokens and rows of a paragraph, and paragraphs that are tried
 ALIKE = 0.7  # correlation, less the mean of all tokens: of the vectors 1.0, of their codes above 0.9, of others about 0
+
+
+@dataclass(frozen=True, slots=True)
+class OfficialDocument:
+    """A document of a phrase dump. `kept`: the tokens that have a row. Shapes: starts, ends (tokens,), kept (rows,)."""
+
+    number: str
+    title: str
+    text: str
+    starts: Rows
+    ends: Rows
+    kept: Rows
+    source: Path  # the file that it is in
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if the arrays do not belong together."""
+        tokens = len(self.starts)
+        if len(self.ends) != tokens:
+            raise ValueError(f"it has {tokens:,} starts of tokens and {len(self.ends):,} ends")
+        if len(self.kept) and not 0 <= self.kept[0] <= self.kept[-1] < tokens:
+            raise ValueError(f"it keeps token {self.kept[-1]:,} of {tokens:,}")
+        if (np.diff(self.kept) <= 0).any():
+            raise ValueError("its kept tokens are not in order")
+        try:
+            (self.title + self.text).encode()
+        except UnicodeEncodeError:
+            raise ValueError("its text is not UTF-8") from None
+
+
+class DocumentPage(Page):
+    """A page with the document that it was made from."""
+
+    __slots__ = ("document", "misfits", "paragraph_of")
+
+    document: OfficialDocument
+    paragraph_of: Rows  # the paragraph of each token. Shape: (tokens,)
+    misfits: Bools  # tokens whose characters are not in one paragraph. Shape: (tokens,)
+
+    def __init__(self, document: OfficialDocument) -> None:
+        texts, starts, ends = document.text.split(SEPARATOR), document.starts, document.ends
+        begins = np.cumsum([0, *(len(text) + len(SEPARATOR) for text in texts[:-1])])
+        found = (np.searchsorted(begins, starts, side="right") - 1).clip(min=0)
+        in_order = np.maximum.accumulate(found) if len(found) else found
+        stops = (begins + [len(text) for text in texts])[in_order]
+        misfits = (starts < 0) | (ends <= starts) | (ends > stops) | (found != in_order)
+        with_tokens = set(np.unique(in_order).tolist())
+        filled = [number for number, text in enumerate(texts) if text.strip() or number in with_tokens]
+        super().__init__(document.number, document.title, [Paragraph(number, texts[number]) for number in filled])
+        for name, value in (("document", document), ("paragraph_of", in_order), ("misfits", misfits)):
+            object.__setattr__(self, name, value)
+
+    def encoded(self, vectors: NDArray[np.int8], logits: Floats) -> EncodedParagraphs:
+        """Return the paragraphs with their rows; phrases neither open nor close at misfits.
+
+        `logits`: the higher one of the filter's two. Shapes: (rows, dim), (rows,).
+        """
+        kept, lengths = self.document.kept, np.array([len(text) for text in self.document.text.split(SEPARATOR)])
+        begins = np.cumsum(lengths + len(SEPARATOR)) - lengths - len(SEPARATOR)
+        owners = self.paragraph_of[kept]
+        tokens, sizes = (np.bincount(numbers, minlength=len(lengths)) for numbers in (self.paragraph_of, owners))
+        filled = [paragraph.number for paragraph in self.paragraphs]
+        edges = np.where(self.misfits[kept], 0, OPENS | CLOSES).astype(np.uint8)
+        positions = (kept - np.searchsorted(self.paragraph_of, owners)).astype(np.uint32)
+        starts, ends = (
+            (side[kept] - begins[owners]).clip(0, lengths[owners]).astype(np.uint32)
+            for side in (self.document.starts, self.document.ends)
+        )
+        return EncodedParagraphs(tokens[filled], sizes[filled], vectors, logits, edges, positions, starts, ends)
+
+
+@dataclass(slots=True)
+class Misfits:
+    """Tokens whose characters are not in one paragraph of their document: no phrase opens or closes there."""
+
+    tokens: int = 0
+    documents: int = 0
+    named: list[str] = field(default_factory=list)
+
+    def see(self, page: DocumentPage) -> None:
+        """Count the misfits of a page."""
+        count = int(page.misfits.sum())
+        if count:
+            self.tokens += count
+            self.documents += 1
+            if len(self.named) < NAMED:
+                first = int(page.misfits.argmax())
+                starts, ends = page.document.starts, page.document.ends
+                self.named.append(
+                    f"document {page.id}: {count:,} of {len(starts):,} tokens are not in a paragraph of its text, the "
+                    f"first is token {first:,} at characters {starts[first]:,}-{ends[first]:,} of "
+                    f"{len(page.document.text):,}"
+                )
+
+
+def pages_of(documents: Iterator[OfficialDocument], misfits: Misfits) -> Iterator[DocumentPage]:
+    """Yield the pages of documents. Raises CorpusError if a number occurs twice."""
+    seen = PageIds()
+    for document in documents:
+        if not seen.add(document.number):
+            raise CorpusError(f"document {document.number} occurs twice: give a dump in which each has its number")
+        page = DocumentPage(document)
+        misfits.see(page)
+        yield page
+
+
+def load_h5py() -> Any:
+    """Import h5py on demand. Raises KbqError if it is not installed."""
+    try:
+        import h5py
+    except ImportError:
+        advice = "install it with pip install h5py"
+        raise KbqError(f"the dumps and indexes of DensePhrases are read with h5py: {advice}") from None
+    return h5py
+
+
+def dump_files(dump: Path) -> list[Path]:
+    """Return the files of a phrase dump, in the order of their names. Raises CorpusError if there are none."""
+    files = sorted((dump / "phrase").glob("*.hdf5"))
+    if not files:
+        also = " (kbq import index reads an index without one)" if (dump / "start").is_dir() else ""
+        raise CorpusError(f"{dump} has no phrase dump{also}: give the folder in which phrase/ has .hdf5 files")
+    return files
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """Open an HDF5 file, and name it in the CorpusError for whatever goes wrong while it is read."""
+    h5py = load_h5py()
+    try:
+        if path.exists() and not path.is_file():
+            raise ValueError("it is not a file")
+        with h5py.File(path, "r") as file:
+            yield file
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise CorpusError(reading_problem(path, error, AGAIN)) from None
+
+
+def is_number(name: object) -> bool:
+    """Whether a name is the number of a document."""
+    return isinstance(name, str) and name.isascii() and name.isdecimal() and len(name) < 19
+
+
+def group(file: Any, name: str) -> Any:
+    """Return a group that lies in this file: a link may lead anywhere, to a pipe that never ends, say.
+
+    Raises ValueError if it is elsewhere, or no group.
+    """
+    h5py = load_h5py()
+    found = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
+    if not isinstance(found, h5py.Group):
+        raise ValueError(f"{name[:40]!r} is not a group in this file")
+    return found
+
+
+def values(dataset: Any) -> Any:
+    """Read all values of a dataset, which a file may say are more than it has.
+
+    Raises ValueError if they are far more than a document has, or than are stored.
+    """
+    stored = dataset.id.get_storage_size()
+    if dataset.nbytes > min(LARGEST, MOST_COMPRESSED * stored):
+        raise ValueError(f"{dataset.name} says that it has {dataset.nbytes:,} bytes, of which {stored:,} are stored")
+    return dataset[:]
+
+
+def dataset(group: Any, name: str, kind: type[np.generic] | str, dimensions: int = 1) -> Any:
+    """Return a dataset that lies in its file, of this kind of numbers.
+
+    Raises ValueError if it is missing, elsewhere, or of another type.
+    """
+    h5py = load_h5py()
+    link = group.get(name, getlink=True) if name in group else None
+    found = group[name] if isinstance(link, h5py.HardLink) else None
+    if not isinstance(found, h5py.Dataset) or found.is_virtual or found.external:
+        where = "is not in this file" if link is not None else "is missing"
+        raise ValueError(f"{name} of document {group.name.strip('/')} {where}")
+    if not np.issubdtype(found.dtype, kind) or found.ndim != dimensions:
+        raise ValueError(f"{name} of document {group.name.strip('/')} holds {found.dtype} {found.shape}")
+    if (piece := math.prod(found.chunks or ()) * found.dtype.itemsize) > LARGEST:  # one is read whole
+        raise ValueError(f"{name} of document {group.name.strip('/')} is stored in pieces of {piece:,} bytes")
+    return found
+
+
+def documents(dump: Path, dim: int) -> Iterator[OfficialDocument]:
+    """Yield all documents of a dump, in the order of files and groups.
+
+    Raises CorpusError if a file is missing or damaged, or the vectors are not those of a model of `dim` dimensions.
+    """
+    for path in dump_files(dump):
+        with opened(path) as file:
+            for name in file:
+                if not is_number(name):
+                    raise ValueError(f"the group {name[:40]!r} is not named by the number of a document")
+                yield _document(group(file, name), path, dim)
+
+
+def _document(group: Any, path: Path, dim: int) -> OfficialDocument:
+    """Read a document. Raises ValueError if the group does not hold one."""
+    name = group.name.strip("/")
+    title, text = (group.attrs.get(attribute) for attribute in ("title", "context"))
+    if not (isinstance(title, str) and isinstance(text, str)):
+        raise ValueError(f"document {name} has no title or no context")
+    for attribute, expected in (("offset", OFFSET), ("scale", 1 / STEP)):
+        found = float(group.attrs.get(attribute, expected))
+        if found != expected:
+            raise ValueError(f"document {name} has the {attribute} {found:g}, only {expected:g} is read")
+    kept, starts, ends = (values(dataset(group, part, np.integer)).astype(np.int64) for part in (KEPT, STARTS, ENDS))
+    rows = dataset(group, ROWS, np.int8, 2)
+    if rows.shape[1] != dim:
+        raise CorpusError(
+            f"{path} has vectors of {rows.shape[1]} dimensions, the model of {dim}: give the checkpoint that made it"
+        )
+    if len(rows) != len(kept):
+        raise ValueError(f"document {name} has {len(rows):,} vectors for {len(kept):,} kept tokens")
+    try:
+        return OfficialDocument(name, title, text, starts, ends, kept, path)
+    except ValueError as error:
+        raise ValueError(f"document {name}: {error}") from None
+
+
+def encoded(pages: Sequence[DocumentPage]) -> EncodedParagraphs:
+    """Return the paragraphs of pages with their vectors and, where they are known, the logits of the filter.
+
+    Raises CorpusError if a file is damaged.
+    """
+    parts: list[EncodedParagraphs] = []
+    for path, of_file in itertools.groupby(pages, key=lambda page: page.document.source):
+        filters = path.parents[1] / "filter" / path.name
+        with opened(path) as file, opened(filters) if filters.is_file() else nullcontext() as logits:
+            for page in of_file:
+                rows = values(dataset(group(file, page.id), ROWS, np.int8, 2))
+                parts.append(page.encoded(rows, _logits(logits, page)))
+    return EncodedParagraphs.joined(parts)
+
+
+def _logits(file: Any, page: DocumentPage) -> Floats:
+    """Return the filter's higher logit of each row; 0 where none was written. Raises ValueError."""
+    kept, tokens = page.document.kept, len(page.document.starts)
+    if file is None or page.id not in file:
+        return np.zeros(len(kept), np.float32)
+    of_page = group(file, page.id)
+    start, end = (values(dataset(of_page, f"filter_{side}", np.floating)) for side in ("start", "end"))
+    if len(start) != tokens or len(end) != tokens:
+        raise ValueError(f"document {page.id} has {tokens:,} tokens, and logits for {len(start):,}")
+    logits: Floats = np.maximum(start, end)[kept].astype(np.float32)
+    return logits
 
 
 def opened_model(model: str | Path | Model, device: str) -> Model:
@@ -75,12 +342,12 @@ def import_dump(
     """
     source, out = as_path(dump, "a phrase dump"), as_path(folder, "the folder of a knowledge base")
     refuse_strange_files(source, "a dump", CorpusError, leads_within(source))
-    hdf5.dump_files(source)
-    hdf5.load_h5py()
+    dump_files(source)
+    load_h5py()
     opened = opened_model(model, device)
     misfits = Misfits()
     manifest = publish_encoded(
-        pages_of(hdf5.documents(source, opened.dim), misfits), hdf5.encoded, out, opened, phrases=LIMIT, bm25=bm25,
+        pages_of(documents(source, opened.dim), misfits), encoded, out, opened, phrases=LIMIT, bm25=bm25,
         report=report, report_stage=report_stage,
     )  # fmt: skip
     warn_unlike(manifest.open_shards(out), opened, note)

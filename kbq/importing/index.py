@@ -1,41 +1,306 @@
-"""Index: an index of DensePhrases, and the metadata of its dump, become a knowledge base. `kbq import index`."""
+"""Index: an index of DensePhrases, and the metadata of its dump, become a knowledge base. `kbq import index`.
 
+    IxPT    a transform before an index: LTra, a rotation without a bias
+    IwPQ    inverted lists of product codes, for inner products: IxFI, the means of lists; a direct map, which is
+            skipped; whether codes are of residuals; the centroids; ilar, sizes and contents of the lists
+
+faiss itself would believe the sizes, and hold the direct map, of 16 bytes a vector, in memory.
+
+A group for each part of the index, named by the id of its first vector: `doc`, the number of the document, and `word`,
+the row among the kept tokens of that document. An index may leave rows out, so a row is never the neighbour of an id.
+"""
+
+import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Rows
-from kbq.dump.arrays import new_array, save_array
-from kbq.dump.damage import IMPORTED, LINK
-from kbq.dump.manifest import IndexEntry, Manifest
+from kbq.dump.manifest import IMPORTED, LINK, IndexEntry, Manifest
 from kbq.dump.shard_writer import EncodedParagraphs
-from kbq.dump.shards import Counts
+from kbq.dump.shards import Counts, new_array, save_array
 from kbq.errors import CorpusError
-from kbq.importing.codes import FORMAT, LAYOUT, LISTS, PLACES, RUNS
-from kbq.importing.documents import LIMIT, DocumentPage, Misfits, pages_of
-from kbq.importing.dump import Imported, opened_model, warn_unlike
-from kbq.importing.faiss_file import ID_BYTES, FaissFile, read_layout
-from kbq.importing.hdf5 import load_h5py
-from kbq.importing.ids import IndexedRows
+from kbq.importing.checkpoint import AGAIN
+from kbq.importing.codes import CENTROIDS, FORMAT, LAYOUT, LISTS, PLACES, PROBES, RUNS, CodesLayout
+from kbq.importing.dump import (
+    LIMIT,
+    DocumentPage,
+    Imported,
+    Misfits,
+    OfficialDocument,
+    dataset,
+    is_number,
+    load_h5py,
+    opened,
+    opened_model,
+    pages_of,
+    warn_unlike,
+)
+from kbq.importing.dump import group as part_of
 from kbq.importing.metadata import METADATA, metadata_documents
-from kbq.importing.official_checkpoint import AGAIN
-from kbq.importing.official_codes import PROBES
 from kbq.index.cells import load_faiss
 from kbq.model.model import Model
 from kbq.search.changing import publish_encoded
-from kbq.storage.files import as_path, reading_from
-from kbq.storage.folders import new_folder
-from kbq.storage.progress import Note, Report, Stage, silent, unheard
-from kbq.storage.records import write_record
-from kbq.storage.seals import seal_folder
-from kbq.storage.strange_files import leads_within, refuse_strange_files
-from kbq.storage.writing import name_again, sync
+from kbq.storage.files import Note, Report, Stage, as_path, reading_from, silent, unheard
+from kbq.storage.records import seal_folder, write_record
+from kbq.storage.writing import leads_within, name_again, new_folder, refuse_strange_files, sync
+
+INNER_PRODUCT, HASH_TABLE = 0, 2
+ID_BYTES = 8
+KINDS = {
+    b"IxPT": "a transform", b"LTra": "a rotation", b"IwPQ": "an inverted file of product codes",
+    b"IxFI": "the means of lists", b"ilar": "its lists",
+}  # fmt: skip
+
+CHUNK = 2**22  # ids that are read at a time
+OTHER = "give the metadata and the index of one dump"
 
 IDS = "idx2id.hdf5"
 TOGETHER = 2**20  # ids that are placed at a time
+
+
+@dataclass(frozen=True, slots=True)
+class FaissFile:
+    """Where the parts of a file are. `lists`: first byte and number of codes of each. Shape: (lists, 2)."""
+
+    layout: CodesLayout
+    lists: Rows
+
+
+def read_layout(path: Path) -> FaissFile:
+    """Find the parts of an official index.
+
+    Raises OSError if it cannot be read, ValueError if it is of another type, or too short for what it says.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        return _Reader(file, size).index()
+
+
+class _Reader:
+    """Reads numbers and skips arrays, as long as they fit in the file."""
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self._file, self._size = file, size
+
+    def index(self) -> FaissFile:
+        """Read the whole file, from its first byte to its last."""
+        self._expect(b"IxPT")
+        dim, vectors = self._header()
+        (transforms,) = self._numbers("<i")
+        if transforms != 1:
+            raise ValueError(f"it has {transforms} transforms before its codes, an official index has one")
+        rotation = self._rotation(dim)
+        self._expect(b"IwPQ")
+        self._same("dimensions or vectors", self._header(), (dim, vectors))
+        lists, _ = self._numbers("<QQ")  # and how many are probed
+        self._expect(b"IxFI")
+        self._same("dimensions or lists", self._header(), (dim, lists))
+        means = self._array(4, lists * dim)
+        self._direct_map(vectors)
+        is_residual, code_bytes, pq_dim, parts, bits = self._numbers("<?QQQQ")
+        self._same("code bytes, bits or dimensions", (is_residual, pq_dim, parts, bits), (True, dim, code_bytes, 8))
+        if not code_bytes or dim % code_bytes:
+            raise ValueError(f"its codes of {code_bytes} bytes do not divide {dim} dimensions")
+        centroids = self._array(4, CENTROIDS * dim)
+        contents, codes = self._lists(lists, code_bytes, vectors)
+        layout = CodesLayout(dim, code_bytes, lists, vectors, rotation, means, centroids, codes, self._size)
+        return FaissFile(layout, contents)
+
+    def _header(self) -> tuple[int, int]:
+        """Read dimensions and vectors of an index for inner products."""
+        dim, vectors, _, _, _, metric = self._numbers("<iqqq?i")
+        if metric != INNER_PRODUCT:
+            raise ValueError(f"it has the metric {metric}, an official index has inner products ({INNER_PRODUCT})")
+        if dim < 1 or vectors < 0:
+            raise ValueError(f"it says that it has {vectors} vectors of {dim} dimensions")
+        return dim, vectors
+
+    def _rotation(self, dim: int) -> int:
+        self._expect(b"LTra")
+        (has_bias,) = self._numbers("<?")
+        rotation = self._array(4, dim * dim)
+        (biases,) = self._numbers("<Q")
+        if has_bias or biases:
+            raise ValueError("its rotation has a bias, that of an official index has none")
+        self._same("dimensions", self._numbers("<ii?")[:2], (dim, dim))
+        return rotation
+
+    def _direct_map(self, vectors: int) -> None:
+        kind, listed = self._numbers("<bQ")
+        self._skip(ID_BYTES * listed)
+        if kind == HASH_TABLE:
+            self._array(2 * ID_BYTES, vectors)
+
+    def _lists(self, lists: int, code_bytes: int, vectors: int) -> tuple[Rows, int]:
+        """Return first byte and number of codes of each list, and where the first one begins."""
+        self._expect(b"ilar")
+        self._same("lists or code bytes", self._numbers("<QQ"), (lists, code_bytes))
+        kind, count = self._read(4), self._numbers("<Q")[0]
+        if kind not in (b"full", b"sprs"):
+            raise ValueError("the sizes of its lists are not in it")
+        self._same("sizes of lists", (kind == b"sprs" or count == lists, count <= 2 * lists), (True, True))
+        written = np.frombuffer(self._read(8 * count), np.int64)
+        sizes = np.zeros(lists, np.int64)
+        if kind == b"full":
+            sizes[:] = written
+        else:
+            if count % 2 or (count and not 0 <= written[::2].min() <= written[::2].max() < lists):
+                raise ValueError("it gives sizes of lists that it does not have")
+            sizes[written[::2]] = written[1::2]
+        begin = self._file.tell()
+        total = sum(sizes.tolist())  # in numbers that do not wrap
+        if (sizes < 0).any() or total != vectors:
+            raise ValueError(f"its lists hold {total:,} vectors, it says {vectors:,}")
+        end = begin + total * (code_bytes + ID_BYTES)
+        if end != self._size:
+            raise ValueError(f"it has {self._size:,} of {end:,} bytes")
+        begins = begin + np.cumsum([0, *sizes[:-1]]) * (code_bytes + ID_BYTES)
+        return np.stack([begins, sizes], axis=1), begin
+
+    def _expect(self, kind: bytes) -> None:
+        found = self._read(4)
+        if found != kind:
+            raise ValueError(
+                f"it has {found.decode('ascii', 'replace')!r} where an official index has {kind.decode()!r}, "
+                f"{KINDS[kind]}: only OPQ indexes of DensePhrases are read"
+            )
+
+    def _same(self, what: str, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
+        if found != expected:
+            raise ValueError(f"its {what} are {found} in one place and {expected} in another")
+
+    def _array(self, item: int, expected: int) -> int:
+        """Skip an array of this many items; return where the first one is."""
+        (count,) = self._numbers("<Q")
+        self._same("sizes of arrays", (count,), (expected,))
+        begin = self._file.tell()
+        self._skip(item * count)
+        return begin
+
+    def _numbers(self, form: str) -> tuple[int, ...]:
+        return struct.unpack(form, self._read(struct.calcsize(form)))
+
+    def _read(self, count: int) -> bytes:
+        if self._file.tell() + count > self._size:
+            raise ValueError(f"it ends after {self._size:,} bytes, in the middle of a part")
+        return self._file.read(count)
+
+    def _skip(self, count: int) -> None:
+        if self._file.tell() + count > self._size:
+            raise ValueError(f"it ends after {self._size:,} bytes, in the middle of a part")
+        self._file.seek(count, 1)
+
+
+class IndexedRows:
+    """The rows that an index has, document by document, each a run of ids."""
+
+    def __init__(self, path: Path, vectors: int) -> None:
+        """Read where the runs begin, of an index with this number of vectors.
+
+        Raises CorpusError if the file is missing or damaged, or is of another index.
+        """
+        self._path, self._vectors = path, vectors
+        with opened(path) as file:
+            if not all(map(is_number, file)):
+                raise ValueError("a group is not named by the first id of a part")
+            names = sorted(file, key=int)
+            if not names:
+                raise ValueError("it names nothing")
+            parts = [part_of(file, name) for name in names]
+            total = sum(len(dataset(part, "doc", np.integer)) for part in parts)
+            if total != vectors:  # before anything is read: a file of some kilobytes may say that it has billions
+                raise CorpusError(f"{path} names {total:,} vectors, the index has {vectors:,}: {OTHER}, or {AGAIN}")
+            runs = [_runs_of(part) for part in parts]
+            self._groups = names
+        documents, firsts, places, counts = (np.concatenate(column) for column in zip(*runs, strict=True))
+        order = np.argsort(documents, kind="stable")
+        self._documents, self._order = documents[order], order
+        if (twice := np.flatnonzero(np.diff(self._documents) == 0)).size:
+            raise CorpusError(f"{path} has document {self._documents[twice[0]]} in two places: {AGAIN}")
+        self._firsts, self._places, self._counts = firsts, places, counts
+        self._group_of = np.repeat(np.arange(len(runs)), [len(run[0]) for run in runs])
+        self._rows = np.full(len(documents), -1, np.int64)  # the first row of each run, counted over all shards
+
+    def documents(self, documents: Iterator[OfficialDocument]) -> Iterator[OfficialDocument]:
+        """Yield the documents with the rows that the index has; `runs` knows them afterwards.
+
+        Raises CorpusError if the index has rows or documents that are not among these.
+        """
+        row = 0
+        with opened(self._path) as file:
+            words = _Words(file, self._groups)
+            for document in documents:
+                run = self._run_of(document.number)
+                kept = document.kept[:0]
+                if run is not None:
+                    numbers = words.read(int(self._group_of[run]), int(self._places[run]), int(self._counts[run]))
+                    if numbers[-1] >= len(document.kept):
+                        raise CorpusError(
+                            f"{self._path} names row {numbers[-1]:,} of document {document.number}, which has "
+                            f"{len(document.kept):,} in {document.source}: {OTHER}"
+                        )
+                    kept, self._rows[run] = document.kept[numbers], row
+                row += len(kept)
+                yield replace(document, kept=kept)
+        missing = np.flatnonzero(self._rows[self._order] < 0)
+        if len(missing):
+            first = self._documents[missing[0]]
+            raise CorpusError(
+                f"{self._path} names {len(missing):,} documents that the metadata lacks, the first is {first}: {OTHER}"
+            )
+
+    def runs(self) -> Rows:
+        """Return first id and first row of each run, in the order of ids. Shape: (runs, 2)."""
+        return np.stack([self._firsts, self._rows], axis=1)
+
+    def _run_of(self, number: str) -> int | None:
+        place = int(np.searchsorted(self._documents, int(number)))
+        is_here = place < len(self._documents) and self._documents[place] == int(number)
+        return int(self._order[place]) if is_here else None
+
+
+def _runs_of(group: object) -> tuple[Rows, Rows, Rows, Rows]:
+    """Return document, first id, place in the group and length of each run. Shapes: (runs,). Raises ValueError."""
+    documents, words = (dataset(group, name, np.integer) for name in ("doc", "word"))
+    offset = int(group.attrs.get("offset", 0))  # type: ignore[attr-defined]
+    if len(documents) != len(words):
+        raise ValueError(f"it names {len(documents):,} documents and {len(words):,} rows")
+    begins, numbers, last = [np.empty(0, np.int64)], [np.empty(0, np.int64)], (-1, -1)
+    for first in range(0, len(documents), CHUNK):
+        part, rows = documents[first : first + CHUNK].astype(np.int64), words[first : first + CHUNK].astype(np.int64)
+        before = np.concatenate([[last[0]], part[:-1]])
+        falls = (part == before) & (rows <= np.concatenate([[last[1]], rows[:-1]]))
+        if falls.any() or rows.min() < 0 or part.min() < 0:
+            raise ValueError(f"the rows of document {part[falls.argmax()]} are not in order")
+        new = np.flatnonzero(part != before)
+        begins.append(new + first)
+        numbers.append(part[new])
+        last = int(part[-1]), int(rows[-1])
+    places = np.concatenate(begins)
+    counts = np.diff(places, append=len(documents))
+    return np.concatenate(numbers), places + offset, places, counts
+
+
+class _Words:
+    """The rows of ids, read in larger pieces, as runs follow one another."""
+
+    def __init__(self, file: object, groups: list[str]) -> None:
+        self._file, self._groups = file, groups
+        self._group, self._first, self._piece = -1, 0, np.empty(0, np.int64)
+
+    def read(self, group: int, first: int, count: int) -> Rows:
+        """Return `count` rows. Shape: (count,). Raises ValueError."""
+        begin = first - self._first
+        if group != self._group or begin < 0 or begin + count > len(self._piece):
+            words = dataset(part_of(self._file, self._groups[group]), "word", np.integer)
+            self._group, self._first, begin = group, first, 0
+            self._piece = words[first : first + max(count, CHUNK)].astype(np.int64)
+        return self._piece[begin : begin + count]
 
 
 def import_index(

@@ -1,18 +1,46 @@
-"""Base: the interface of an index; query vectors become candidates, with a bound on what they may miss."""
+"""Base: the interface of an index, and the inner products that rank rows, with a bound on their error.
+
+On devices that multiply int8 fast, a query is rounded to 15-bit integers in two int8 limbs, and multiplied with the
+int8 rows exactly: only the rounding of the query causes an error. Other devices multiply in float32. Final scores are
+sums in float64 that need no rounding, so that they do not depend on the rows and queries that are multiplied together,
+nor on the CPU. The last part of this file assigns the rows of shards to GPUs.
+"""
 
 import itertools
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, Self
+from functools import cache
+from typing import Any, Protocol, Self
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
 
 from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
+from kbq.errors import KnowledgeBaseError
+from kbq.storage.machine import cpu_has
 
 MAX_TOKENS = 20  # of a phrase; L in arXiv 2012.12624
 FEW_SHOWN = 2**16  # rows
 MOST_GROUPS = 12  # each selects and scores rows of its own: more would cost more than finding them
+
+CPU = torch.device("cpu")
+WORKING = 2**31  # bytes that the products of a block take at most
+BATCH_NUMBERS = 640  # computed from a row, besides its float32 vector, for the 64 queries of a batch
+ADVICE = "use --device=cpu, or build an index that fits with `kbq index vectors KB --kind compact`"
+LIMB = 128
+TILE = 32  # CUDA multiplies int8 matrices whose sizes are multiples of this
+BLOCK = 2560  # rows that a CPU multiplies at a time: they fit in its cache, and oneDNN prepares for their shape once
+FLOAT_BLOCK = 1280  # the same, for rows that are converted to float32
+FEW = 16  # with up to so many vectors, `vectors × rowsᵀ` is 1.4 times as fast on a CPU without matrix tiles (AMX)
+CACHED = 2**24  # bytes of rows; with more, a product with few vectors waits for memory
+FETCHED = 5120  # rows that are then read into the cache at a time, which makes a search 1.2 times as fast
+STEPS = 30  # bits of a query for final scores: 7 bits of a row and the sum of 2^16 dimensions fit in float64's 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +161,242 @@ def slices(numbers: Rows, count: int) -> list[slice]:
     """
     bounds = np.searchsorted(numbers, np.arange(count + 1)).tolist()
     return [slice(begin, stop) for begin, stop in itertools.pairwise(bounds)]
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """A batch of start and end vectors, prepared for multiplication.
+
+    The score of a span is `units` times the sum of the `inner_products` of its first and its last row, with an error
+    of `errors` at most. Shapes: matrix (start vectors over end vectors, dim), units and errors (queries,).
+    """
+
+    matrix: Tensor
+    units: Tensor
+    errors: Tensor
+    in_integers: bool
+
+    @classmethod
+    def of(cls, starts: Floats, ends: Floats, device: torch.device) -> Self:
+        """Shapes: (queries, dim)."""
+        in_integers = has_fast_int8(device)
+        columns: tuple[NDArray[Any], Floats, Floats]
+        if in_integers:
+            columns = whole_numbers(starts, ends)
+        else:  # each of dim sums, in each of two rows, is rounded by 2^-24 of its largest value; terms may cancel out
+            largest, most = _most(starts, ends)
+            columns = (
+                np.concatenate([starts, ends]),
+                np.ones_like(largest),
+                most * np.float32(starts.shape[1] * 2.0**-23),
+            )
+        matrix, factors, errors = (torch.from_numpy(column).to(device) for column in columns)
+        return cls(matrix, factors, errors, in_integers)
+
+    def inner_products(self, rows: Tensor) -> Tensor:
+        """Of rows with the start vectors, then with the end vectors. Shapes: (rows, dim), (rows, 2 × queries)."""
+        if not self.in_integers:
+            return float32_products(rows, self.matrix) if rows.is_cpu else rows.float() @ self.matrix.T
+        return integer_products(rows, self.matrix)
+
+
+def whole_numbers(starts: Floats, ends: Floats) -> tuple[NDArray[np.int8], Floats, Floats]:
+    """Start over end vectors as 15-bit integers, high limbs over low ones, and the units and errors of `Factors`.
+
+    Shapes: starts and ends (queries, dim), limbs (4 × queries, dim), units and errors (queries,).
+    """
+    largest, most = _most(starts, ends)
+    whole = np.float32(largest_whole(starts.shape[1]))
+    units = largest / whole
+    # Rounding a query causes an error of half a unit, in each dimension of two rows; scores are float32.
+    errors = most * (1 / whole + np.float32(2.0**-21))
+    return _limbs(np.concatenate([starts, ends]), np.tile(units, 2)), units, errors
+
+
+def _most(starts: Floats, ends: Floats) -> tuple[Floats, Floats]:
+    """The largest number in both vectors of each query, and the most that a row can score. Shapes: (queries,)."""
+    largest = np.abs(np.stack([starts, ends])).max(axis=(0, 2)).clip(min=np.float32(1e-30))
+    return largest, largest * np.float32(127.2 * starts.shape[1])  # with a margin for the rounding of sums
+
+
+def in_steps(vectors: Floats, bits: int = STEPS) -> Doubles:
+    """Round vectors to multiples of a power of two; 2^bits of these are more than the largest value of a vector.
+
+    While sums of their products fit in the 53 bits of float64, no order of additions, and so no shape, changes them.
+    Shapes: (…, dim).
+
+    >>> in_steps(np.float32([[3, -0.3]]), bits=3).tolist()
+    [[3.0, -0.5]]
+    """
+    _, exponents = np.frexp(np.abs(vectors).max(axis=-1, keepdims=True))
+    steps: Doubles = np.rint(np.ldexp(vectors.astype(np.float64), bits - exponents))
+    rounded: Doubles = np.ldexp(steps, exponents - bits)
+    return rounded
+
+
+def float32_products(rows: Tensor, queries: Tensor) -> Tensor:
+    """Return the inner products of int8 rows and float32 queries on a CPU.
+
+    All blocks share a buffer, as a new one costs as much as the product.
+    Shapes: rows (rows, dim), queries (queries, dim), result (rows, queries).
+    """
+    products = torch.empty(len(rows), len(queries))
+    wide = torch.empty(min(FLOAT_BLOCK, len(rows)), rows.shape[1])
+    for first in range(0, len(rows), FLOAT_BLOCK):
+        part = rows[first : first + FLOAT_BLOCK]
+        torch.mm(wide[: len(part)].copy_(part), queries.T, out=products[first : first + len(part)])
+    return products
+
+
+def integer_products(rows: Tensor, limbs: Tensor) -> Tensor:
+    """Exact inner products of int8 rows and 15-bit integers, several times as fast as in float32.
+
+    Shapes: rows (rows, dim), limbs (2 × vectors, dim), result (rows, vectors), int32.
+    """
+    vectors = len(limbs) // 2
+    if rows.is_cpu and vectors <= FEW and not cpu_has("amx_int8"):
+        if rows.numel() <= CACHED:
+            both = torch._int_mm(limbs, rows.T)
+        else:
+            both = torch.cat([torch._int_mm(limbs, _fetched(piece).T) for piece in torch.split(rows, FETCHED)], dim=1)
+        return both[vectors:].add(both[:vectors], alpha=LIMB).T
+    parts = []
+    for piece in torch.split(rows, BLOCK) if rows.is_cpu else (rows,):
+        both = int8_products(piece, limbs)
+        parts.append(both[:, vectors:].add(both[:, :vectors], alpha=LIMB))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def int8_products(rows: Tensor, others: Tensor) -> Tensor:
+    """Exact inner products of int8 rows and `others`, on any device that multiplies int8.
+
+    Shapes: (rows, dim), (others, dim), result (rows, others), int32.
+    """
+    return torch._int_mm(rows, others.T) if rows.is_cpu else tiled_products(rows, others)
+
+
+def tiled_products(rows: Tensor, others: Tensor) -> Tensor:
+    """`int8_products` with matrices padded to whole tiles, as CUDA requires."""
+    columns = in_tiles(others).T
+    parts = [torch._int_mm(part, columns) for part in tiled(rows)]
+    return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(rows), : len(others)]
+
+
+def tiled(rows: Tensor) -> list[Tensor]:
+    """Return the rows as one or two matrices of whole tiles; if `dim` fits, only the last few rows are copied."""
+    whole = len(rows) - len(rows) % TILE if rows.shape[1] % TILE == 0 else 0
+    return [part for part in (rows[:whole], in_tiles(rows[whole:])) if len(part)]
+
+
+def in_tiles(matrix: Tensor) -> Tensor:
+    """Return the matrix padded with zeros to whole tiles; the same object if it fills them, as `pad` always copies."""
+    right, below = (-size % TILE for size in reversed(matrix.shape))
+    return pad(matrix, (0, right, 0, below)) if right or below else matrix
+
+
+def _fetched(rows: Tensor) -> Tensor:
+    """Return the same rows, read into the CPU's cache in order, which a product does not do."""
+    rows.amax()
+    return rows
+
+
+def as_tensor(array: NDArray[Any]) -> Tensor:
+    """View an array as a tensor, to read: PyTorch has no read-only tensors, as arrays may be."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(array)
+
+
+def largest_whole(dim: int) -> int:
+    """Return the largest integer in a query, so that its high limb fits int8 and the score of a span int32."""
+    return min(127 * LIMB + LIMB // 2 - 1, (2**31 - 1) // (2 * 127 * dim))
+
+
+def _limbs(queries: Floats, unit: Floats) -> NDArray[np.int8]:
+    """Queries as 15-bit integers, high limbs over low ones. Shape: (2 × queries, dim)."""
+    with np.errstate(invalid="ignore"):  # a query of NaN may find anything; fine-tuning notices NaN by its loss
+        whole = np.rint(queries / unit[:, None]).astype(np.int32)
+    high = (whole + LIMB // 2) // LIMB
+    return np.concatenate([high, whole - high * LIMB]).astype(np.int8)
+
+
+@cache
+def has_fast_int8(device: torch.device) -> bool:
+    """Return whether a device multiplies int8 in hardware: VNNI, AMX, tensor cores."""
+    if device.type == "cpu":
+        return cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
+    ones = torch.ones(2, TILE, dtype=torch.int8, device=device)
+    try:
+        return integer_products(ones, ones).tolist() == [[(LIMB + 1) * TILE]] * 2
+    except torch.OutOfMemoryError:  # the device may still be able to
+        raise
+    except RuntimeError:  # not supported by this device or this version of PyTorch
+        return False
+
+
+def devices_for(shards: Sequence[Shard], device: torch.device) -> list[torch.device]:
+    """Choose a device for the rows of each shard: the given one or, if it is a GPU without room, other GPUs, too.
+
+    Raises:
+        KnowledgeBaseError: all GPUs together lack memory.
+    """
+    if device.type != "cuda":
+        return [device] * len(shards)
+    sizes, working = [bytes_of(shard) for shard in shards], _working(shards)
+    count, first = torch.cuda.device_count(), device.index or 0
+    room: dict[torch.device, int] = {}
+    for number in range(count):  # one by one: a GPU that is queried reserves memory for this process for good
+        gpu = torch.device("cuda", (first + number) % count)
+        room[gpu] = _free(gpu) - working
+        chosen = spread(sizes, room)
+        if chosen is not None:
+            return chosen
+    need = (sum(sizes) + working * count) / 1e9
+    free = ", ".join(f"{(left + working) / 1e9:.1f} GB on {gpu}" for gpu, left in room.items())
+    raise KnowledgeBaseError(f"exact search needs {need:.1f} GB of GPU memory, free are {free}: {ADVICE}")
+
+
+def bytes_of(shard: Shard) -> int:
+    """Bytes of a shard on a GPU: vector, edges and paragraph of all rows, and two 8-byte numbers for each paragraph."""
+    return shard.vectors.nbytes + 5 * len(shard) + 2 * 8 * len(shard.paragraph_rows)
+
+
+def spread(sizes: Sequence[int], room: Mapping[torch.device, int]) -> list[torch.device] | None:
+    """Choose a device with room for each size in bytes: of these the one given least, so that all are equally busy.
+
+    Where this leaves a size without room, each is given the first device that has some. None: neither way works.
+    """
+    for pick_first in (False, True):
+        given, chosen = dict.fromkeys(room, 0), []
+        for size in sizes:
+            fitting = [device for device in room if room[device] - given[device] >= size]
+            if not fitting:
+                break
+            chosen.append(fitting[0] if pick_first else min(fitting, key=given.__getitem__))
+            given[chosen[-1]] += size
+        else:
+            return chosen
+    return None
+
+
+def _working(shards: Sequence[Shard]) -> int:
+    """Bytes to keep free on each GPU for the products of a block of rows, or of the largest shard if smaller."""
+    return max((min(WORKING, 4 * len(s) * (s.vectors.shape[1] + BATCH_NUMBERS)) for s in shards), default=0)
+
+
+def _free(gpu: torch.device) -> int:
+    """Free bytes of a GPU, with those that PyTorch has reserved for this process; 0 if the GPU cannot be used."""
+    try:
+        reserved = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
+        return int(torch.cuda.mem_get_info(gpu)[0] + reserved)
+    except RuntimeError:  # for instance, another process uses it exclusively
+        return 0
+
+
+@contextmanager
+def out_of_memory_refused(device: torch.device) -> Iterator[None]:
+    """Raise an error of kbq when a GPU runs out of memory, as other programs may take memory at any time."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:  # which says how much was asked for, and what was free
+        raise KnowledgeBaseError(f"{device} ran out of memory, which other programs may use: {ADVICE}") from error

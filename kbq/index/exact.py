@@ -20,9 +20,19 @@ from torch.nn.functional import pad
 
 from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.index.base import MAX_TOKENS, Bonus, Candidates, ShardGroup, everything, slices
+from kbq.index.base import (
+    MAX_TOKENS,
+    TILE,
+    Bonus,
+    Candidates,
+    Factors,
+    ShardGroup,
+    as_tensor,
+    everything,
+    out_of_memory_refused,
+    slices,
+)
 from kbq.index.gpu_rows import MANY, GpuRows, Openings, kernels_work
-from kbq.index.inner_products import TILE, Factors, as_tensor, out_of_memory_refused
 
 BLOCK_SCORES = 8192  # pieces × queries that a CPU multiplies at a time: their scores fit in its cache
 LEAST_PIECES = 128

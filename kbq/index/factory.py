@@ -18,22 +18,17 @@ from numpy.typing import NDArray
 
 from kbq.answers import BuiltKind, IndexKind, WantedKind
 from kbq.array_types import Floats
-from kbq.dump.arrays import open_array, save_array
-from kbq.dump.damage import IMPORTED
-from kbq.dump.manifest import IndexEntry, Manifest
-from kbq.dump.shards import Shard
+from kbq.dump.manifest import IMPORTED, IndexEntry, Manifest
+from kbq.dump.shards import Shard, open_array, save_array
 from kbq.errors import KnowledgeBaseError
-from kbq.index.base import Index, KnowledgeBaseSize
-from kbq.index.cell_index import CellIndex
-from kbq.index.cells import Cells, build_cells, read_cells
+from kbq.index.base import CPU, Index, KnowledgeBaseSize, devices_for
+from kbq.index.cells import CellIndex, Cells, build_cells, read_cells
 from kbq.index.exact import ExactIndex
-from kbq.index.inner_products import CPU, devices_for
 from kbq.plugins import plugin
-from kbq.storage.files import reading_problem
-from kbq.storage.folders import discard_folder, new_folder
+from kbq.storage.files import Report, reading_problem, silent
 from kbq.storage.machine import available_memory, stays_in_memory
-from kbq.storage.progress import Report, silent
-from kbq.storage.seals import SEAL, first_damage, head_damage, read_seal, seal_folder
+from kbq.storage.records import SEAL, first_damage, head_damage, read_seal, seal_folder
+from kbq.storage.writing import discard_folder, new_folder
 
 Build = Callable[[Sequence[Shard], IndexEntry, Floats, torch.device, Report], None]  # `build_missing`
 EXACT_ROWS = 2_000_000  # above, exact search becomes slow

@@ -1,22 +1,37 @@
 """Error kinds: why a prediction scores no KILT point, with samples and their evidence."""
 
 import random
+import re
+import string
 import unicodedata
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from kbq.errors import EvaluationError
-from kbq.kilt.files import Problems
-from kbq.kilt.records import EvidencePlace, Gold, Guess, parse_answer, read_golds, read_guesses
-from kbq.kilt.report import ScoreTable
-from kbq.kilt.rules import evidence_sets, r_precision, rank_evidence
-from kbq.kilt.scores import Pairs
+from kbq.kilt.analysis import ScoreTable
+from kbq.kilt.records import (
+    EvidencePlace,
+    Finding,
+    Gold,
+    Guess,
+    JsonObject,
+    Problems,
+    Severity,
+    parse_answer,
+    read_golds,
+    read_guesses,
+    read_records,
+    refuse_pipes,
+    score_of,
+    shown,
+)
+from kbq.kilt.scores import Pairs, evidence_sets, r_precision, rank_evidence
 from kbq.kilt.task import Task
-from kbq.text.answer_scores import normalise
-from kbq.text.letters import normal_form
+from kbq.text.answer_scores import normalise, parts
+from kbq.text.letters import is_normal, normal_form
 
 ErrorKind = Literal[
     "right",  # answer and pages: no error
@@ -29,6 +44,10 @@ ErrorKind = Literal[
 KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 
 EvidenceOf = Callable[[str, int | None], str | None]  # page and paragraph → its text, if the knowledge base has it
+
+LEADERBOARD_PAGES = 5  # rank positions that the leaderboard's recall@5 reads
+MAX_ANSWER_WORDS = 30  # of a phrase
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # Unicode's category Cc
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,3 +170,188 @@ def bare(text: str) -> str:
     decomposed = normal_form("NFKD", text.casefold())
     marks = [character for character in set(decomposed) if unicodedata.combining(character)]
     return normalise(decomposed.translate(dict.fromkeys(map(ord, marks))) if marks else decomposed)
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """The checks beyond those of every prediction file; None: not checked."""
+
+    lines: tuple[int, ...] = ()  # of the official input files, any of these; (): not checked
+    is_known_page: Callable[[str], bool] | None = None  # whether the knowledge source has a page id
+    has_integer_pages: bool | None = None  # as KILT's own knowledge source has; None: a warning where not
+    wants_answers: bool = True  # off for a task that gives pages only
+    max_answer_words: int | None = None  # of the longest plausible answer
+    answers_are_titles: bool = False  # entity linking: the answer is the title of the first page
+    max_same_answers: float | None = 0.5  # share of the records that may plausibly have one answer
+
+
+USUAL = Expectations()
+
+
+def expect(
+    task: Task | None,
+    inputs_path: Path | None,
+    is_strict: bool = False,
+    is_known_page: Callable[[str], bool] | None = None,
+) -> Expectations:
+    """Return the checks for a task and its input file.
+
+    Page ids must be integers with `is_strict`, or if those of the inputs' gold are; if the gold has others, they may be
+    anything; without gold, others are a warning.
+
+    Raises EvaluationError if the inputs cannot be read, or are a pipe.
+    """
+    refuse_pipes(inputs_path)
+    of_gold = None if inputs_path is None else has_integer_pages(inputs_path)
+    integers = True if is_strict else of_gold
+    if task is None:
+        return Expectations(is_known_page=is_known_page, has_integer_pages=integers)
+    return Expectations(
+        lines=tuple(task.lines.values()),
+        is_known_page=is_known_page,
+        has_integer_pages=integers,
+        wants_answers=task.answer != "none",
+        max_answer_words=MAX_ANSWER_WORDS if task.answer == "phrase" else None,
+        answers_are_titles=task.answer == "title",
+        max_same_answers=None if task.answer == "none" else USUAL.max_same_answers,  # labels are few
+    )
+
+
+def has_integer_pages(inputs_path: Path) -> bool | None:
+    """Whether all gold pages of a KILT file are numbers; None where it has no gold.
+
+    Raises EvaluationError if the file cannot be read.
+    """
+    problems = Problems()
+    pages = [page for _, _, record in read_records(inputs_path, problems) for page in gold_pages(record)]
+    problems.raise_if_any(f"reading {inputs_path}")
+    return all(map(is_integer, pages)) if pages else None
+
+
+def gold_pages(record: JsonObject) -> Iterator[str]:
+    """Yield the page ids of a record's provenance, if it has any."""
+    outputs = record.get("output")
+    for output in outputs if isinstance(outputs, list) else []:
+        items = output.get("provenance") if isinstance(output, dict) else None
+        for item in items if isinstance(items, list) else []:
+            if isinstance(item, dict) and "wikipedia_id" in item:
+                yield str(item["wikipedia_id"]).strip()
+
+
+def is_integer(page: str) -> bool:
+    """Whether a page id is a plain number."""
+    return page.isascii() and page.isdigit()
+
+
+def error(kind: str, detail: str = "") -> Finding:
+    """Make a finding about a line that the leaderboard would refuse, or score as something else."""
+    return Finding("error", "", kind, detail)
+
+
+def warning(kind: str, detail: str = "") -> Finding:
+    """Make a finding about a line that is allowed, but seldom meant."""
+    return Finding("warning", "", kind, detail)
+
+
+def check_record(record: JsonObject, expected: Expectations) -> Iterator[Finding]:
+    """Yield everything wrong or doubtful about a predicted line, apart from its id."""
+    outputs = record.get("output")
+    if not isinstance(outputs, list) or len(outputs) != 1:
+        count = len(outputs) if isinstance(outputs, list) else 0
+        yield error("not exactly one output", f"{count} outputs")
+        return
+    output = outputs[0]
+    if not isinstance(output, dict):
+        yield error("output is not an object", shown(output))
+        return
+    yield from check_answer(output, expected)
+    yield from check_provenance(output, expected)
+
+
+def check_answer(output: JsonObject, expected: Expectations) -> Iterator[Finding]:
+    """Check the answer of an output; accuracy compares its characters one by one."""
+    answer = output.get("answer")
+    if "answer" not in output:
+        yield (error if expected.wants_answers else warning)("no answer", "the leaderboard wants one")
+        return
+    if not isinstance(answer, str):
+        yield error("answer is not text", shown(answer))  # the official evaluation scores null as the answer None
+        return
+    stripped = answer.strip()
+    if not stripped:
+        yield warning("empty answer", "scores 0")
+        return
+    if not is_normal("NFC", answer):
+        yield warning("answer is not NFC", f"{shown(answer)} scores 0 against NFC gold")
+    if CONTROL.search(answer):
+        yield warning("answer has control characters", shown(answer))
+    if stripped[0] in string.punctuation or stripped[-1] in string.punctuation:
+        yield warning("answer begins or ends with punctuation", shown(answer))
+    words = sum(len(part.split()) for part in parts(answer))
+    if expected.max_answer_words is not None and words > expected.max_answer_words:
+        yield warning("long answer", f"{words} words")
+
+
+def check_provenance(output: JsonObject, expected: Expectations) -> Iterator[Finding]:
+    """Check the ranked pages of an output."""
+    items = output.get("provenance", [])
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        yield error("provenance is not a list of objects", shown(items))
+        return
+    if not items:
+        yield warning("no provenance", "page scores are 0")
+        return
+    for item in items:
+        yield from check_page(item, expected)
+    yield from check_ranking(items)
+    yield from check_extras(output, items, expected)
+
+
+def check_page(item: JsonObject, expected: Expectations) -> Iterator[Finding]:
+    """Check the page id of a provenance item."""
+    if "wikipedia_id" not in item:
+        yield error("no wikipedia_id")
+        return
+    page = str(item["wikipedia_id"]).strip()
+    if page in ("", "None"):
+        yield error("empty wikipedia_id", shown(item["wikipedia_id"]))
+        return
+    if expected.has_integer_pages is not False and not is_integer(page):
+        severity: Severity = "error" if expected.has_integer_pages else "warning"
+        yield Finding(severity, "", "wikipedia_id is not an integer", shown(item["wikipedia_id"]))
+    if expected.is_known_page and not expected.is_known_page(page):
+        yield error("page is not in the knowledge source", page)
+
+
+def check_ranking(items: Sequence[JsonObject]) -> Iterator[Finding]:
+    """Check the order of the pages: the list is the ranking, scores are not read."""
+    pages = [str(item["wikipedia_id"]).strip() for item in items if "wikipedia_id" in item]
+    distinct = len(set(pages))
+    if distinct < len(pages):
+        yield warning("repeated pages", f"{len(pages)} pages, {distinct} of them distinct")
+    if distinct < LEADERBOARD_PAGES:
+        yield warning(f"fewer than {LEADERBOARD_PAGES} distinct pages", str(distinct))
+    scores = ranking_scores(items)
+    if any("score" in item and score_of(item) is None for item in items):
+        yield warning("scores are not all numbers", "the list order counts, not the score")
+    if scores != sorted(scores, reverse=True):
+        yield warning("scores do not descend", "the list order counts, not the score")
+
+
+def ranking_scores(items: Sequence[JsonObject]) -> list[float]:
+    """Return the scores in list order, [] unless every item has a number."""
+    scores = [score for score in map(score_of, items) if score is not None]
+    return scores if len(scores) == len(items) else []
+
+
+def check_extras(output: JsonObject, items: Sequence[JsonObject], expected: Expectations) -> Iterator[Finding]:
+    """Check what is given beside the page ids."""
+    if any("wikipedia_title" in item and "title" not in item for item in items):
+        yield warning("wikipedia_title instead of title")
+    if any("text" in item for item in items):
+        yield warning("provenance has texts", "not scored, and the file grows")
+    if len({type(item["wikipedia_id"]) for item in items if "wikipedia_id" in item}) > 1:
+        yield warning("page ids of several types")
+    answer, title = output.get("answer"), items[0].get("title")
+    if expected.answers_are_titles and title is not None and answer != title:
+        yield warning("answer is not the title of the first page", f"{shown(answer)}, {shown(title)}")

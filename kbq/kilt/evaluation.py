@@ -1,28 +1,128 @@
-"""Evaluation: predictions and gold become the official KILT scores, to the last digit, with tables and analyses.
+"""Evaluation: predictions and gold become the official KILT scores, to the last digit, and TREC files.
 
 Records that the official evaluation rejects are refused, all problems at once. Source: arXiv 2009.02252 and the
 official evaluation.
+
+They know one set of relevant pages for each query: evidence sets and bundles are united.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, get_args
+from urllib.parse import quote
+
+import numpy as np
 
 from kbq.errors import EvaluationError
-from kbq.kilt.analysis import Interval, bootstrap_interval, broken_down, compared, score_table
-from kbq.kilt.calibration import calibrated, require_matplotlib
-from kbq.kilt.files import AnyRecords, Source, refuse_missing, refuse_pipes, refuse_replacing, source_of, write_lines
-from kbq.kilt.report import Analysis, ScoreTable
-from kbq.kilt.rules import OFFICIAL, PAGE_NAMES, SEMANTICS, Kind, Missing, Rules
-from kbq.kilt.scores import NO_GROUP, GroupOf, Scores, grouping, item_records, score_kinds
+from kbq.kilt.analysis import Analysis, Interval, ScoreTable, bootstrap_interval, broken_down, compared, score_table
+from kbq.kilt.confidence import calibrated, require_matplotlib
+from kbq.kilt.records import (
+    PAGE,
+    AnyRecords,
+    JsonObject,
+    Problems,
+    Source,
+    only_output,
+    page_of,
+    parse_records,
+    provenance_items,
+    read_golds,
+    refuse_missing,
+    refuse_pipes,
+    refuse_replacing,
+    score_of,
+    source_of,
+    write_lines,
+)
+from kbq.kilt.scores import (
+    NO_GROUP,
+    OFFICIAL,
+    PAGE_NAMES,
+    SEMANTICS,
+    GroupOf,
+    Kind,
+    Missing,
+    Rules,
+    Scores,
+    grouping,
+    item_records,
+    score_kinds,
+)
 from kbq.kilt.task import Task
-from kbq.kilt.trec import write_qrels, write_run
-from kbq.text import html
+from kbq.text import visible
 
 AnyPath = str | PathLike[str]
+
+
+def write_run(predictions: Source, out_path: Path) -> int:
+    """Write a TREC run file, and return how many lines it has: the distinct pages of every prediction.
+
+    Raises EvaluationError if a file cannot be read or written, or a prediction has not exactly one ranking.
+    """
+    problems = Problems()
+    rankings = list(parse_records(predictions, problems, _ranked))
+    problems.raise_if_any(f"exporting {predictions}")
+    return write_lines(
+        out_path,
+        (
+            f"{column(query)} Q0 {column(page)} {rank} {score:.9g} kbq"
+            for query, scores in rankings
+            for rank, (page, score) in enumerate(scores.items(), 1)
+        ),
+    )
+
+
+def _ranked(record_id: str, line: int, record: JsonObject) -> tuple[str, dict[str, float]]:
+    found: dict[str, float | None] = {}
+    for item in provenance_items(only_output(record, "provenance")):
+        if PAGE in item:
+            found.setdefault(page_of(item), score_of(item))
+    return record_id, descending(found)
+
+
+def descending(found: Mapping[str, float | None]) -> dict[str, float]:
+    """Return scores by which tools find the order of the list again: those given or, if they do not fit it, 1/rank.
+
+    Tools sort by score, read as 32 bits, and break ties by page id: an equal score is lowered by the least step.
+
+    >>> descending({"7": 2.5, "9": 0.5}), descending({"7": 2.5, "9": None})
+    ({'7': 2.5, '9': 0.5}, {'7': 1.0, '9': 0.5})
+    """
+    given = [score for score in found.values() if score is not None]
+    if len(given) < len(found) or any(before < after for before, after in pairwise(given)):
+        return {page: 1 / rank for rank, page in enumerate(found, 1)}
+    scores: list[np.float32] = []
+    for score in np.array(given, dtype=np.float32):
+        scores.append(min(score, np.nextafter(scores[-1], np.float32(-np.inf))) if scores else score)
+    return dict(zip(found, map(float, scores), strict=True))
+
+
+def write_qrels(gold: Source, out_path: Path) -> int:
+    """Write a TREC qrels file, and return how many lines it has: the distinct pages of all outputs of every record.
+
+    Raises EvaluationError if a file cannot be read or written.
+    """
+    problems = Problems()
+    golds = list(read_golds(gold, problems))
+    problems.raise_if_any(f"exporting {gold}")
+    pages = {record.id: dict.fromkeys(page for output in record.outputs for page in output.pages) for record in golds}
+    return write_lines(
+        out_path, (f"{column(query)} 0 {column(page)} 1" for query, relevant in pages.items() for page in relevant)
+    )
+
+
+def column(text: str) -> str:
+    """Return an id without blanks, which separate TREC columns: they become %20 and the like.
+
+    >>> column("enwiki-New York 5%")
+    'enwiki-New%20York%205%25'
+    """
+    return re.sub(r"[\s%]", lambda found: quote(found[0]), text)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -53,7 +153,7 @@ class Evaluation(Mapping[str, float]):
         return sum(1 for _ in self)
 
     def _repr_html_(self) -> str:
-        return html.element("p", html.text(self.semantics)) + "".join(table.html() for table in self.tables)
+        return visible.element("p", visible.text(self.semantics)) + "".join(table.html() for table in self.tables)
 
     def to_pandas(self) -> Any:
         """Return the first table, of the scores, as a data frame, unrounded.

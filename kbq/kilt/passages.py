@@ -14,9 +14,20 @@ from itertools import chain
 from pathlib import Path
 
 from kbq.errors import EvaluationError
-from kbq.kilt.files import JsonObject, Problems, parse_records, refuse_missing, refuse_replacing, write_lines
-from kbq.kilt.records import only_output, page_of, provenance_items, read_golds, score_of
-from kbq.kilt.report import Cell, ScoreTable
+from kbq.kilt.analysis import Cell, ScoreTable
+from kbq.kilt.records import (
+    JsonObject,
+    Problems,
+    only_output,
+    page_of,
+    parse_records,
+    provenance_items,
+    read_golds,
+    refuse_missing,
+    refuse_replacing,
+    score_of,
+    write_lines,
+)
 from kbq.storage.records import json_line
 from kbq.text.letters import normal_form
 

@@ -19,8 +19,7 @@ from kbq.errors import KbqError, QueryError
 from kbq.kilt.task import Task
 from kbq.storage.files import as_path, file_digest, given, run_file
 from kbq.storage.lines import read_json_lines
-from kbq.storage.records import json_line, parsed_json
-from kbq.storage.resuming import resumed
+from kbq.storage.records import json_line, parsed_json, resumed
 from kbq.storage.writing import whole_lines
 
 if TYPE_CHECKING:

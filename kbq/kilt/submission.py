@@ -1,24 +1,36 @@
-"""Submission: prediction files become upload-ready files with a manifest; nothing is sent anywhere."""
+"""Submission: check prediction files and make upload-ready files with a manifest; nothing is sent anywhere."""
 
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kbq.errors import EvaluationError
-from kbq.kilt.checks import Expectations, expect
-from kbq.kilt.files import Finding, write_lines
-from kbq.kilt.rules import SEMANTICS
+from kbq.kilt.error_kinds import USUAL, Expectations, check_record, error, expect, ranking_scores, warning
+from kbq.kilt.records import (
+    HARMLESS,
+    Finding,
+    JsonObject,
+    Problems,
+    UnfitError,
+    identity,
+    parse_records,
+    place_name,
+    provenance_items,
+    read_objects,
+    read_records,
+    score_of,
+    write_lines,
+)
+from kbq.kilt.scores import SEMANTICS
 from kbq.kilt.task import Task, known_tasks
-from kbq.kilt.validation import clean, validate
 from kbq.storage.files import run_file
-from kbq.storage.folders import discard_folder, make_folders
-from kbq.storage.locks import writing_alone
 from kbq.storage.records import read_object
-from kbq.storage.writing import move, writing_to
+from kbq.storage.writing import discard_folder, make_folders, move, writing_alone, writing_to
+from kbq.text.letters import normal_form
 
 MANIFEST = "submission.json"
 PART = ".part-"
@@ -38,6 +50,198 @@ a phase is still open shows only there.
 
 `submission.json` has the checksums: compare them after copying the files to another machine.
 """
+
+
+@dataclass(slots=True)
+class Validation:
+    """All findings about one file: those about lines, unreadable lines, then those about the whole file."""
+
+    path: Path
+    records: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """Findings that the leaderboard would refuse, or score as something else."""
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """Findings that are allowed, but seldom meant."""
+        return tuple(finding for finding in self.findings if finding.severity == "warning")
+
+    def counts(self) -> Counter[str]:
+        """Count the findings of each kind."""
+        return Counter(finding.kind for finding in self.findings)
+
+    def first_warnings(self) -> list[tuple[Finding, int]]:
+        """Return the first warning of each kind, and how often the kind was found."""
+        firsts = {finding.kind: finding for finding in reversed(self.warnings)}
+        counts = Counter(finding.kind for finding in self.warnings)
+        return [(firsts[kind], count) for kind, count in counts.items()]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all findings as JSON."""
+        listed = {"errors": self.errors, "warnings": self.warnings}
+        findings = {severity: [asdict(finding) for finding in found] for severity, found in listed.items()}
+        return {"file": str(self.path), "records": self.records, "counts": self.counts()} | findings
+
+    def add(self, finding: Finding, line: int | None = None, record_id: str | None = None) -> None:
+        """Note a finding about a line, or about the whole file."""
+        self.findings.append(replace(finding, place=place_name(self.path, line, record_id)))
+
+
+def validate(guess_path: Path, inputs_path: Path | None = None, expected: Expectations = USUAL) -> Validation:
+    """Check a prediction file. Raises EvaluationError if the inputs cannot be read.
+
+    `inputs_path`: the KILT file that the predictions are for, with or without answers; None: any ids will do.
+    """
+    validation, reading = Validation(guess_path), Problems()
+    lines: dict[str, int] = {}
+    answers: Counter[str] = Counter()
+    types: set[str] = set()
+    for line, record in read_objects(guess_path, reading):
+        validation.records += 1
+        record_id = identity(record)
+        if record_id is None:
+            validation.add(error("no id"), line)
+        elif record_id in lines:
+            validation.add(error("repeated id", f"also on line {lines[record_id]}"), line, record_id)
+        else:
+            lines[record_id] = line
+        types.add(type(record.get("id")).__name__)
+        for finding in check_record(record, expected):
+            validation.add(finding, line, record_id)
+        answers[answer_of(record)] += 1
+    for problem in reading.found:
+        if problem.place:
+            validation.findings.append(problem)
+        else:
+            validation.add(error("cannot be read", problem.kind))
+    if len(types) > 1:
+        validation.add(warning("ids of several types", ", ".join(sorted(types))))
+    if inputs_path is not None:
+        check_against_inputs(validation, lines, inputs_path)
+    check_file(validation, answers, expected)
+    return validation
+
+
+def answer_of(record: JsonObject) -> str:
+    """Return the answer of a record with one output, "" where it has none."""
+    outputs = record.get("output")
+    if not isinstance(outputs, list) or len(outputs) != 1 or not isinstance(outputs[0], dict):
+        return ""
+    answer = outputs[0].get("answer")
+    return answer.strip() if isinstance(answer, str) else ""
+
+
+def check_against_inputs(validation: Validation, lines: dict[str, int], inputs_path: Path) -> None:
+    """Note inputs without a prediction, and predictions without an input, which the leaderboard ignores."""
+    wanted = read_ids(inputs_path)
+    for record_id, line in wanted.items():
+        if record_id not in lines:
+            validation.add(error("no prediction for an input", f"{record_id}, line {line} of {inputs_path}"))
+    for record_id, line in lines.items():
+        if record_id not in wanted:
+            validation.add(warning("id is not in the inputs", "ignored"), line, record_id)
+
+
+def read_ids(path: Path) -> dict[str, int]:
+    """Return the ids of a KILT file in order, with their lines.
+
+    Raises EvaluationError if the file cannot be read, or a line has no id or a repeated one.
+    """
+    problems = Problems()
+    ids = {record_id: line for record_id, line, _ in read_records(path, problems)}
+    problems.raise_if_any(f"reading the ids of {path}")
+    return ids
+
+
+def check_file(validation: Validation, answers: Counter[str], expected: Expectations) -> None:
+    """Check the file as a whole."""
+    if not validation.records and not validation.errors:
+        validation.add(error("no record", "nothing is predicted"))
+    if expected.lines and validation.records not in expected.lines:
+        official = " or ".join(f"{lines:,}" for lines in dict.fromkeys(expected.lines))
+        detail = f"{validation.records:,} lines, the official files have {official}"
+        validation.add(warning("number of lines", detail))
+    answers.pop("", None)
+    for answer, count in answers.most_common(1):
+        if expected.max_same_answers is not None and count > expected.max_same_answers * validation.records > 1:
+            detail = f"{answer!r:.200} for {count:,} of {validation.records:,} records"
+            validation.add(warning("one answer for many records", detail))
+
+
+# Cleaning
+
+
+PROVENANCE_KEYS = (
+    "wikipedia_id", "title", "section", "start_paragraph_id", "start_character", "end_paragraph_id", "end_character",
+    "bleu_score", "meta", "score",
+)  # fmt: skip
+
+
+def clean(guess_path: Path, out_path: Path, inputs_path: Path | None = None) -> int:
+    """Write the predictions in the order of the inputs, and return how many lines there are.
+
+    Text becomes NFC, items are sorted by their scores where all have one, page ids become strings. Texts of items,
+    `meta` of answers, unknown keys, byte order marks, blank lines and predictions for other inputs go.
+
+    Raises EvaluationError if lines cannot be cleaned, or a file cannot be read or written.
+    """
+    problems = Problems()
+
+    def clean_line(record_id: str, line: int, record: JsonObject) -> tuple[str, str]:
+        return record_id, json.dumps(clean_record(record), ensure_ascii=False)
+
+    cleaned = dict(parse_records(guess_path, problems, clean_line))
+    problems.raise_if_any(f"cleaning {guess_path}", ignoring=HARMLESS)
+    ids = cleaned if inputs_path is None else read_ids(inputs_path)
+    return write_lines(out_path, [cleaned[record_id] for record_id in ids if record_id in cleaned])
+
+
+def clean_record(record: JsonObject) -> JsonObject:
+    """Return a clean copy of a predicted record; its id stays as it is written.
+
+    Raises UnfitError if it has no list of outputs, or provenance that is not a list of objects.
+    """
+    outputs = record.get("output")
+    if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
+        raise UnfitError("has no list of outputs")
+    kept = {key: record[key] for key in ("id", "input") if key in record}
+    return {**kept, "output": [clean_output(output) for output in outputs]}
+
+
+def clean_output(output: JsonObject) -> JsonObject:
+    """Return a clean copy of an output. Raises UnfitError as `clean_record`."""
+    kept: dict[str, object] = {}
+    if "answer" in output:
+        answer = output["answer"]
+        kept["answer"] = normal_form("NFC", answer) if isinstance(answer, str) else answer
+    if "provenance" in output:
+        kept["provenance"] = [clean_item(item) for item in by_score(provenance_items(output))]
+    return kept
+
+
+def by_score(items: Sequence[JsonObject]) -> list[JsonObject]:
+    """Sort items by descending score where all have one; equal scores keep their order."""
+    scores = ranking_scores(items)
+    order = sorted(range(len(items)), key=lambda place: -scores[place]) if scores else range(len(items))
+    return [items[place] for place in order]
+
+
+def clean_item(item: JsonObject) -> JsonObject:
+    """Return a provenance item with known keys only, its page id as a string and its title in NFC."""
+    kept = {key: item[key] for key in PROVENANCE_KEYS if key in item}
+    for key in ("title", "section"):
+        value = kept.get(key)
+        if isinstance(value, str):
+            kept[key] = normal_form("NFC", value)
+    if isinstance(kept.get("score"), float) and score_of(kept) is None:
+        del kept["score"]  # NaN is neither JSON nor an order
+    if isinstance(kept.get("wikipedia_id"), int):
+        kept["wikipedia_id"] = str(kept["wikipedia_id"])
+    return kept
 
 
 @dataclass(frozen=True, slots=True)

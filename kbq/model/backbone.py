@@ -34,16 +34,13 @@ from kbq.model.model_folder import (
     refuse_links,
     remedy,
 )
-from kbq.model.pickled_weights import refuse_bombs
 from kbq.model.tokenizer import FILE, FastTokenizer, is_panic
-from kbq.model.weights import WEIGHTS, read_weights
+from kbq.model.weights import WEIGHTS, read_weights, refuse_bombs
 from kbq.storage.files import reading_problem, refuse_large
-from kbq.storage.folders import files_for
 from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.machine import available_memory
-from kbq.storage.records import LARGEST, digest_of_record, read_object
-from kbq.storage.seals import seal_folder
-from kbq.storage.writing import writing_to
+from kbq.storage.records import LARGEST, digest_of_record, read_object, seal_folder
+from kbq.storage.writing import files_for, writing_to
 
 MOST_STORED, BESIDE = 16, 2**24  # bytes that may be stored for a number of a network, and beside them
 ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}  # prefix of the names of an encoder's weights

@@ -1,34 +1,44 @@
-"""Model: a phrase encoder, a query encoder and their tokenizer, read from and written to a folder.
+"""Model: the encoders of phrases and queries, with their tokenizer, in one folder.
 
 model.safetensors   weights: float32, or int8 with one scale per row (`NAME.scale`)
 kbq.json            ModelConfig, and the digests of all other files
 config.json, tokenizer.json, tokenizer_config.json  the backbone's own files
 casing.json         optional, of a cased model: the capitals of words, for queries in lower case
-reader.safetensors  optional: a reader that shares the word embeddings; see kbq/reading/network.py
+reader.safetensors  optional: a reader that shares the word embeddings; see kbq/reading/reader.py
 
 The folder of a query encoder that was tuned for a knowledge base has the first two files only, with the weights of the
 query encoder; the rest is in its `base` model.
+
+A phrase is represented by the vectors of its first and its last token, both from one encoder.
+Source: arXiv 2012.12624, sections 3.2 and 4 (filter: section 4.4).
 """
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 
 from kbq.answers import WeightType
 from kbq.array_types import Floats
 from kbq.errors import ModelError
-from kbq.model.backbone import empty_backbone, load_tokenizer, model_folder, pretrained_backbone, saved_tokenizer
+from kbq.model.backbone import (
+    empty_backbone,
+    hidden_states,
+    load_tokenizer,
+    model_folder,
+    pretrained_backbone,
+    saved_tokenizer,
+)
 from kbq.model.bert import Bert
-from kbq.model.devices import choose_device, readable_length
+from kbq.model.devices import batch_tokens, buckets, choose_device, fast_copy, pad, padded, readable_length
 from kbq.model.model_folder import (
     ModelConfig,
     explained,
@@ -39,7 +49,6 @@ from kbq.model.model_folder import (
     remedy,
     write_config,
 )
-from kbq.model.phrases import PhraseEncoder
 from kbq.model.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
 from kbq.model.tokenizer import Forms
 from kbq.model.weights import (
@@ -53,15 +62,76 @@ from kbq.model.weights import (
     refuse_other_weights,
     save_tensors,
 )
+from kbq.model.windows import Window
 from kbq.plugins import plugin
 from kbq.storage.files import as_path
-from kbq.storage.folders import files_for, make_folder
 from kbq.storage.machine import give_memory_back
 from kbq.storage.records import as_record, read_object
-from kbq.storage.writing import write_text, writing_to
+from kbq.storage.writing import files_for, make_folder, write_text, writing_to
 
 SHORTEST = 80  # tokens that an encoder must be able to read: a window with its title and overlap
 CASING = "casing.json"
+
+
+class PhraseEncoder(nn.Module):
+    """Token vectors, and for each token the logits of opening (column 0) and closing (column 1) an answer."""
+
+    def __init__(self, backbone: Any) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.filter = nn.Linear(int(backbone.config.hidden_size), 2)
+
+    def forward(self, ids: Tensor, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Shapes: inputs (windows, tokens); vectors (windows, tokens, dim), filter logits (windows, tokens, 2)."""
+        vectors = hidden_states(self.backbone, ids, mask, segments)
+        return vectors, self.filter(vectors)
+
+
+def window_tensors(
+    batch: Sequence[Window], pad_id: int, uses_segments: bool, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return the ids, mask and segments of a batch of windows. Shapes: (windows, longest)."""
+    ids, mask = padded([window.ids for window in batch], pad_id, device)
+    segments = pad([window.segments for window in batch], 0, device) if uses_segments else None
+    return ids, mask, segments
+
+
+class EncodedBatch(NamedTuple):
+    """Windows that were encoded together; tensors are on the encoder's device."""
+
+    members: list[int]  # indices of the windows
+    vectors: Tensor  # Shape: (windows, tokens, dim), float32; title and padding included
+    logits: Tensor  # of the filter. Shape: (windows, tokens, 2)
+    own: Tensor  # which tokens the window owns. Shape: (windows, tokens), bool
+
+
+@torch.inference_mode()
+def encode_batches(
+    encoder: PhraseEncoder, windows: Sequence[Window], pad_id: int, uses_segments: bool, fast: Any = None
+) -> Iterator[EncodedBatch]:
+    """Encode windows, batched by length; `fast`: a `fast_copy` of the backbone, by default made here."""
+    device = encoder.filter.weight.device
+    fast = fast or fast_copy(encoder.backbone, device)
+    for members in buckets([len(window.ids) for window in windows], batch_tokens(device)):
+        batch = [windows[i] for i in members]
+        vectors = hidden_states(fast, *window_tensors(batch, pad_id, uses_segments, device))
+        spans = np.array([(window.first, window.first + window.count) for window in batch])
+        first, stop = torch.from_numpy(spans).to(device).T[..., None]
+        tokens = torch.arange(vectors.shape[1], device=device)
+        yield EncodedBatch(members, vectors, encoder.filter(vectors), (tokens >= first) & (tokens < stop))
+
+
+def encode_windows(
+    encoder: PhraseEncoder, windows: Sequence[Window], pad_id: int, uses_segments: bool
+) -> Iterator[tuple[int, Floats, Floats]]:
+    """Yield (index of a window, vectors of its own tokens, their filter logits), batched by length.
+
+    Shapes: vectors (tokens, dim), logits (tokens, 2).
+    """
+    for batch in encode_batches(encoder, windows, pad_id, uses_segments):
+        vectors, logits, is_own = (part.cpu().numpy() for part in batch[1:])
+        for row, index in enumerate(batch.members):
+            yield index, vectors[row, is_own[row]], logits[row, is_own[row]]
 
 
 class Model:

@@ -22,14 +22,25 @@ from kbq.errors import ModelError
 from kbq.model.bert import CONFIG as BERT_CONFIG
 from kbq.model.windows import WindowShape
 from kbq.storage.files import PACKAGE, reading_from, reading_problem
-from kbq.storage.records import OtherFormatError, read_object, read_record, write_record
-from kbq.storage.seals import FORMAT, SEAL, Damage, FileSeal, all_damage, first_damage, seal_of
-from kbq.storage.strange_files import is_in_hub_cache, refuse_strange_files
+from kbq.storage.records import (
+    SEAL,
+    SEAL_FORMAT,
+    Damage,
+    FileSeal,
+    OtherFormatError,
+    all_damage,
+    first_damage,
+    read_object,
+    read_record,
+    seal_of,
+    write_record,
+)
+from kbq.storage.writing import is_in_hub_cache, refuse_strange_files
 from kbq.text.markers import relation_key, slot_of
 
 Record = TypeVar("Record")
 CONFIG, SPARTA = "kbq.json", "sparta.json"
-RECORDS = {CONFIG: 3, SPARTA: 2, SEAL: FORMAT}  # format versions
+RECORDS = {CONFIG: 3, SPARTA: 2, SEAL: SEAL_FORMAT}  # format versions
 PARTS = (".json", ".safetensors", ".txt", ".model")  # the endings of a model's files; a README is not one of them
 FACTS = "training.json"  # how a model without a kbq.json was trained
 OFFICIAL_WEIGHTS = "pytorch_model.bin"

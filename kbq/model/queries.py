@@ -17,17 +17,18 @@ from kbq.answers import ReadsQueries
 from kbq.array_types import Floats
 from kbq.errors import QueryError
 from kbq.model.backbone import hidden_states
-from kbq.model.batch_invariant import (
+from kbq.model.bert import (
     CPU,
+    Linear,
     Recorded,
     alike,
     batch_shape,
     first_states,
     in_shape,
     is_batch_invariant,
+    pack_few_rows,
     product_of,
 )
-from kbq.model.bert import Linear, pack_few_rows
 from kbq.model.devices import batch_tokens, buckets, dtype_for, readable_length
 from kbq.model.tokenizer import Forms, encodings, truecased
 from kbq.text.letters import clean_text

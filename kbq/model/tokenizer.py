@@ -14,9 +14,8 @@ from typing import Any, Self
 from tokenizers import Encoding, Tokenizer
 
 from kbq.errors import ModelError, first_line
-from kbq.storage.folders import make_folder
 from kbq.storage.records import read_object
-from kbq.storage.writing import write_text
+from kbq.storage.writing import make_folder, write_text
 
 Forms = Mapping[str, str]  # word in lower case → its most frequent form, if that differs
 WORD = re.compile(r"\w+(?:['’]\w+)*")

@@ -1,13 +1,17 @@
-"""Weights: `model.safetensors` becomes the parameters of networks, and these become such a file.
+"""Weights: networks read their parameters from `model.safetensors` or a checked PyTorch checkpoint, and write them.
 
 They are stored by name, in float32, or in int8 with a scale per row, a quarter of the bytes: a matrix NAME of shape
 (rows, columns) then comes with NAME.scale, of shape (rows, 1).
+
+PyTorch builds tensors and plain values alone, but compares keys, and unpacks parts that it would never compress itself.
 """
 
 import hashlib
 import json
 import math
+import zipfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -17,11 +21,14 @@ from torch import Tensor, nn
 from kbq.answers import WeightType
 from kbq.errors import ModelError
 from kbq.model.model_folder import CONFIG, ModelConfig, explained
+from kbq.storage.limited import MEMORY, LimitedProcess, LimitExceeded
 from kbq.storage.writing import replacing
 
 WEIGHTS = "model.safetensors"
 HEADER_LENGTH, METADATA = 8, "__metadata__"  # of a safetensors file: bytes that say how long its header is; facts there
 NamedTensors = dict[str, Tensor]
+
+SECONDS = 30.0  # of computing, torch's import included
 
 
 def named_weights(network: nn.Module, prefix: str, without: Tensor | None = None) -> NamedTensors:
@@ -189,3 +196,42 @@ def fingerprint(weights: NamedTensors) -> str:
         digest.update(name.encode())
         digest.update(weights[name].reshape(-1).view(torch.uint8).numpy().data)  # NumPy does not have every type
     return digest.hexdigest()[:16]
+
+
+def refuse_bombs(path: Path) -> None:
+    """Refuse a file of weights that would take far more time or memory than its size allows.
+
+    Whatever else is wrong with it, PyTorch says when it loads it.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is one.
+    """
+    size = path.stat().st_size
+    with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        if sum(part.file_size for part in archive.infolist()) > size:
+            raise ValueError("its parts are compressed, which PyTorch does not do")
+    try:
+        with LimitedProcess() as process:
+            process.call(_try, path, seconds=SECONDS, memory=MEMORY + size)
+    except LimitExceeded as problem:
+        raise ValueError(str(problem)) from None
+
+
+def _try(path: Path) -> None:
+    with suppress(Exception):
+        torch.load(path, "meta", weights_only=True, mmap=zipfile.is_zipfile(path))
+
+
+def refuse_unusual(weights: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that are not plain: without values, sparse, quantised, or larger than their storage.
+
+    Raises:
+        ValueError: the first such weight.
+    """
+    for name, tensor in weights.items():
+        is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
+        if not is_plain or tensor.is_quantized or tensor.is_nested or tensor.is_complex():
+            raise ValueError(f"its weight {name:.100} is not a plain tensor")
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise ValueError(f"its weight {name:.100} has more values than are stored")

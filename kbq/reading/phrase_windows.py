@@ -17,13 +17,11 @@ from torch.nn.functional import pad
 
 from kbq.answers import Answer
 from kbq.index.base import MAX_TOKENS
-from kbq.model.batch_invariant import alike, batch_invariant_states, in_shape, is_batch_invariant
-from kbq.model.bert import more_rows
+from kbq.model.bert import alike, batch_invariant_states, in_shape, is_batch_invariant, more_rows
 from kbq.model.devices import autocast, batch_tokens, buckets, readable_length
-from kbq.model.phrases import window_tensors
+from kbq.model.model import window_tensors
 from kbq.model.windows import Tokens, Window, token_span, tokenize
-from kbq.reading.network import PhraseJudge
-from kbq.reading.reader import Reader
+from kbq.reading.reader import PhraseJudge, Reader
 from kbq.text.markers import content_start
 
 AROUND = 200  # characters read on either side of a phrase, some 40 word pieces

@@ -20,9 +20,8 @@ from msgspec import Meta
 from kbq.array_types import Bools, Doubles, Floats
 from kbq.errors import ModelError, QueryError
 from kbq.model.model_folder import local_folder
-from kbq.reading.countries import meanings
-from kbq.reading.reranker import before_others
-from kbq.search.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
+from kbq.reading.reranker import before_others, meanings
+from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.storage.files import reading_problem
 from kbq.storage.records import OtherFormatError, digest_of_record, read_record, write_record
 from kbq.storage.writing import writing_to
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from kbq.answers import Answer, SearchOptions
     from kbq.model.model import Model
     from kbq.reading.reranker import Candidate, Reranking
-    from kbq.search.hybrid import WordIndexes
+    from kbq.search.search import WordIndexes
 
 FEATURES = (
     "share",  # log odds of what it means, all phrases that mean this together, against all others and none

@@ -1,45 +1,179 @@
-"""Reranker: the phrases that a search has found are read in their surroundings, and judged against each other.
+"""Reranker: read the phrases that a search has found in their context; drop impossible ones, join equal ones.
 
 The reader also proposes the phrase that it would have chosen in each window: a search may have cut the right one badly.
 A phrase is judged by the logarithm of its odds against "none of these is right", an outcome of its own in training.
 Phrases that mean the same support each other. Source: arXiv 2207.06300 (what a reranker gains), arXiv 1710.10723
 (paragraphs compete), arXiv 2010.10757 (a second model learns from the mistakes of the first), arXiv 1711.05116 (what
 several passages say counts for more).
+
+The table has adjectives and names of nationals, mostly as in the World Factbook of the CIA (nationality). To these come
+some territories, states that are no more, parts of the United Kingdom, and other names that texts use.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 
-from kbq.answers import LOOKS, WORDS_ALONE
+from kbq.answers import LOOKS, WORDS_ALONE, Answer
 from kbq.errors import QueryError
 from kbq.model.model_folder import local_folder
-from kbq.reading.countries import meanings
-from kbq.reading.network import RelationJudge, judge_digest
 from kbq.reading.phrase_windows import judge_around, odds
-from kbq.reading.plausible import says_nothing
-from kbq.reading.reader import Reader, best_of_pages
+from kbq.reading.reader import Reader, RelationJudge, best_of_pages, judge_digest
 from kbq.text.answer_scores import normalise
-from kbq.text.markers import mention_in
+from kbq.text.letters import normalised
+from kbq.text.markers import mention_in, relation_key, slot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from torch import Tensor
 
-    from kbq.answers import Answer, SearchOptions, Unit
+    from kbq.answers import SearchOptions, Unit
     from kbq.model.model import Model
-    from kbq.reading.network import PhraseJudge
     from kbq.reading.phrase_windows import Excerpt, ReadWindow
+    from kbq.reading.reader import PhraseJudge
+
+ASKED_FOR = re.compile(r"(?:\w+ )?country\b(?!'s| music)", re.IGNORECASE)  # at the beginning of a relation
+# The names of each country that texts use and, behind a colon, its adjectives.
+COUNTRIES = """
+Afghanistan: Afghan | Albania: Albanian | Algeria: Algerian | Andorra: Andorran | Angola: Angolan
+Argentina: Argentine, Argentinian, Argentinean | Armenia: Armenian | Australia: Australian
+Austria-Hungary: Austro-Hungarian | Austria: Austrian | Azerbaijan: Azerbaijani | Bahamas: Bahamian | Bahrain: Bahraini
+Bangladesh: Bangladeshi | Barbados: Barbadian | Belarus: Belarusian, Belarussian | Belgium: Belgian | Belize: Belizean
+Benin: Beninese | Bhutan: Bhutanese | Bolivia: Bolivian | Bosnia and Herzegovina, Bosnia: Bosnian | Botswana: Botswanan
+Brazil: Brazilian | Brunei: Bruneian | Bulgaria: Bulgarian | Burkina Faso: Burkinabe, Burkinabé, Burkinabè
+Burundi: Burundian | Cambodia: Cambodian | Cameroon: Cameroonian | Canada: Canadian | Cape Verde: Cape Verdean
+Chad: Chadian | Chile: Chilean | China, People's Republic of China: Chinese | Colombia: Colombian | Comoros: Comorian
+Costa Rica: Costa Rican | Croatia: Croatian, Croat | Cuba: Cuban | Cyprus: Cypriot | Czech Republic, Czechia: Czech
+Czechoslovakia: Czechoslovak, Czechoslovakian | Denmark: Danish | Djibouti: Djiboutian | East Germany: East German
+Ecuador: Ecuadorian, Ecuadorean | Egypt: Egyptian | El Salvador: Salvadoran, Salvadorian | England: English
+Eritrea: Eritrean | Estonia: Estonian | Eswatini, Swaziland: Swazi | Ethiopia: Ethiopian | Fiji: Fijian
+Finland: Finnish | France: French | Gabon: Gabonese | Gambia: Gambian | Georgia: Georgian | Germany: German
+Ghana: Ghanaian | Greece: Greek | Greenland: Greenlandic | Grenada: Grenadian | Guatemala: Guatemalan | Guinea: Guinean
+Guyana: Guyanese | Haiti: Haitian | Honduras: Honduran | Hong Kong: Hongkonger | Hungary: Hungarian
+Iceland: Icelandic | India: Indian | Indonesia: Indonesian | Iran: Iranian | Iraq: Iraqi
+Ireland, Republic of Ireland: Irish | Israel: Israeli | Italy: Italian
+Ivory Coast, Côte d'Ivoire, Côte d’Ivoire: Ivorian, Ivoirian | Jamaica: Jamaican | Japan: Japanese | Jordan: Jordanian
+Kazakhstan: Kazakh, Kazakhstani | Kenya: Kenyan | Kosovo: Kosovar, Kosovan | Kuwait: Kuwaiti
+Kyrgyzstan: Kyrgyz, Kyrgyzstani | Laos: Laotian, Lao | Latvia: Latvian | Lebanon: Lebanese | Lesotho: Basotho
+Liberia: Liberian | Libya: Libyan | Liechtenstein: Liechtensteiner | Lithuania: Lithuanian
+Luxembourg: Luxembourgish, Luxembourgian | Madagascar: Malagasy | Malawi: Malawian | Malaysia: Malaysian
+Maldives: Maldivian | Mali: Malian | Malta: Maltese | Mauritania: Mauritanian | Mauritius: Mauritian | Mexico: Mexican
+Moldova: Moldovan | Monaco: Monegasque, Monégasque, Monacan | Mongolia: Mongolian | Montenegro: Montenegrin
+Morocco: Moroccan | Mozambique: Mozambican | Myanmar, Burma: Burmese | Namibia: Namibian | Nepal: Nepalese, Nepali
+Netherlands: Dutch | Nicaragua: Nicaraguan | Niger: Nigerien | Nigeria: Nigerian | North Korea: North Korean
+North Macedonia, Macedonia: Macedonian | Northern Ireland: Northern Irish | Norway: Norwegian | Oman: Omani
+Ottoman Empire: Ottoman | Pakistan: Pakistani | Palestine: Palestinian | Panama: Panamanian
+Papua New Guinea: Papua New Guinean | Paraguay: Paraguayan | Peru: Peruvian | Philippines: Filipino, Philippine
+Poland: Polish | Portugal: Portuguese | Prussia: Prussian | Puerto Rico: Puerto Rican | Qatar: Qatari
+Romania: Romanian | Russia: Russian | Rwanda: Rwandan | Samoa: Samoan | San Marino: Sammarinese
+Saudi Arabia: Saudi, Saudi Arabian | Scotland: Scottish | Senegal: Senegalese | Serbia: Serbian
+Seychelles: Seychellois | Sierra Leone: Sierra Leonean | Singapore: Singaporean | Slovakia: Slovak, Slovakian
+Slovenia: Slovenian, Slovene | Somalia: Somali | South Africa: South African | South Korea: South Korean
+South Sudan: South Sudanese | Soviet Union, USSR: Soviet | Spain: Spanish | Sri Lanka: Sri Lankan | Sudan: Sudanese
+Suriname: Surinamese | Sweden: Swedish | Switzerland: Swiss | Syria: Syrian | Taiwan: Taiwanese
+Tajikistan: Tajik, Tajikistani | Tanzania: Tanzanian | Thailand: Thai | Togo: Togolese | Tonga: Tongan
+Trinidad and Tobago: Trinidadian | Tunisia: Tunisian | Turkey: Turkish | Turkmenistan: Turkmen | Uganda: Ugandan
+Ukraine: Ukrainian | United Arab Emirates: Emirati | United Kingdom, UK, Britain, Great Britain: British
+United States, United States of America, USA, US, America: American | Uruguay: Uruguayan | Uzbekistan: Uzbek
+Vanuatu: Ni-Vanuatu | Venezuela: Venezuelan | Vietnam: Vietnamese | Wales: Welsh | West Germany: West German
+Yemen: Yemeni | Yugoslavia: Yugoslav, Yugoslavian | Zambia: Zambian | Zimbabwe: Zimbabwean
+"""
+
+RELATIVES = frozenset({"spouse", "partner", "father", "mother", "parent", "child", "sibling", "relative"})
+KIN = RELATIVES | {"son", "daughter", "wife", "husband", "brother", "sister", "twin"}
+ABOUT_NAMES = ("name", "surname", "title", "label", "pseudonym", "called", "nickname")
+PRONOUNS = re.compile(  # not "US", nor the novel "It"
+    r"[Hh]e|[Ss]he|it|[Tt]hey|[Hh]im(?:self)?|[Hh]ers?|herself|[Hh]is|its|itself|them|themselves|[Tt]heirs?"
+    r"|th(?:is|at|ese|ose)|who|whom|whose"
+)
+DIRECTIONS = r"(?:north|south|east|west)(?:-?(?:east|west))?(?:ern)?"
+NEAR = re.compile(  # "Döbling near": the place is Döbling; "born near Vienna" names no other one
+    rf"[A-Z][\w'’.-]+,? (?:near|close to|not far from|just outside|outside of|{DIRECTIONS} of) (?:the )?$"
+)
+IS_SAID_OF_IT = re.compile(r"\b(?:is|was|are|were)\s+(?:an?|the|one of the)\s+(?:[\w'’-]+,?\s+){0,3}$")
+BEFORE = 80  # characters of the text before an answer
 
 MOST = 30.0  # a logit
 SUPPORT = 3.0  # τ of τ log Σ exp(score / τ), which phrases of one meaning make: 0 is the best alone, 1 the sum of odds
+
+
+def meanings(query: str, answers: Sequence[Answer]) -> list[str]:
+    """Return the meaning of each answer to a query, as a text without case, articles and punctuation.
+
+    An answer means itself; but where a slot asks for a country, an adjective means the name of its country, if that
+    name is among the answers from the same paragraph.
+    """
+    texts = [normalise(answer.text) for answer in answers]
+    slot = slot_of(query)
+    if slot is None or not ASKED_FOR.match(slot[1]):
+        return texts
+    named: dict[tuple[str, str, int], str] = {}  # by country and paragraph
+    for text, answer in sorted(zip(texts, answers, strict=True), key=lambda one: one[1].start):
+        if text in NAMES:
+            named.setdefault((NAMES[text], answer.page_id, answer.paragraph), text)
+    return [
+        named.get((ADJECTIVES.get(text, ""), answer.page_id, answer.paragraph), text)
+        for text, answer in zip(texts, answers, strict=True)
+    ]
+
+
+def _tables() -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return the countries, each as its first name, by their names and by their adjectives."""
+    by_name: dict[str, str] = {}
+    by_adjective: dict[str, str] = {}
+    for entry in COUNTRIES.strip().replace("\n", "|").split("|"):
+        names, adjectives = ([normalise(word) for word in words.split(",")] for words in entry.split(":"))
+        by_name |= dict.fromkeys(names, names[0])
+        by_adjective |= dict.fromkeys(adjectives, names[0])
+    return MappingProxyType(by_name), MappingProxyType(by_adjective)
+
+
+NAMES, ADJECTIVES = _tables()
+
+
+def says_nothing(query: str, answer: Answer) -> bool:
+    """Return whether an answer to a slot query says nothing, going by its words and those before it.
+
+    Pronouns name nobody, nothing is its own employer, and a family name is no relative. "The only child of …" tells
+    whose child the subject is, not its occupation. A place that lies near another is not where something is. On the
+    page of a town, "an Austrian writer" does not give the town's country. Answers to questions always say something.
+
+    >>> def says(query: str, text: str, before: str = "") -> bool:
+    ...     context = before + text
+    ...     answer = Answer(text, 0.0, "1", "T", 0, len(before), len(context), context, (0, 1))
+    ...     return not says_nothing(query, answer)
+    >>> says("Ada Lovelace [SEP] occupation", "only child"), says("Ada Lovelace [SEP] occupation", "mathematician")
+    (False, True)
+    >>> says("Kuwait City [SEP] capital of", "Kuwait"), says("Marie Curie [SEP] spouse", "Curie")
+    (True, False)
+    >>> says("A [SEP] residence", "Vienna", "in Döbling near "), says("A [SEP] residence", "Vienna", "near ")
+    (False, True)
+    """
+    slot = slot_of(query)
+    if slot is None:
+        return False
+    text, relation = answer.text, relation_key(slot[1])
+    if PRONOUNS.fullmatch(text) or (text == text.lower() and not KIN.isdisjoint(text.split()[-1:])):
+        return True
+    before = answer.context[max(0, answer.start - BEFORE) : answer.start]
+    if NEAR.search(before):
+        return True
+    if relation == "country" and normalise(text) in ADJECTIVES and not IS_SAID_OF_IT.search(before):
+        return True
+    subject, value = normalised(slot[0]).split(), normalised(text).split()
+    if not value or any(word in relation.split() for word in ABOUT_NAMES):
+        return False
+    return value == subject or (relation in RELATIVES and value in (subject[: len(value)], subject[-len(value) :]))
 
 
 class Candidate(NamedTuple):

@@ -11,29 +11,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbq.corpus.checking import BadLines, checked_pages, noting_language
-from kbq.corpus.readers import read_corpus
+from kbq.corpus.readers import BadLines, checked_pages, noting_language, read_corpus
 from kbq.dump.building import OtherCorpusError, build_shards, manifest_before
-from kbq.dump.changes import Changes, Comparison, remove_unnamed_shards, without
-from kbq.dump.compacting import groups_to_compact, write_compacted
-from kbq.dump.damage import sentence
-from kbq.dump.manifest import STATE, is_knowledge_base, read_manifest, refuse_other_model, refuse_strange_parts
+from kbq.dump.changes import Changes, Comparison, groups_to_compact, remove_unnamed_shards, without, write_compacted
+from kbq.dump.manifest import (
+    STATE,
+    changing,
+    is_knowledge_base,
+    publish,
+    read_manifest,
+    refuse_other_model,
+    refuse_strange_parts,
+    sentence,
+    write_manifest,
+)
 from kbq.dump.page_directory import Pages
-from kbq.dump.publishing import changing, publish, write_manifest
 from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.index.cells import load_faiss
 from kbq.index.factory import chosen_kind
 from kbq.model.model import Model, model_of
 from kbq.search.building_indexes import IndexSpec, build_indexes, kept_queries, remove_unnamed
-from kbq.storage.files import as_path, given, pipe_name
-from kbq.storage.folders import make_folders
-from kbq.storage.locks import writing_alone
-from kbq.storage.progress import Stage, silent, unheard
-from kbq.storage.seals import all_damage
-from kbq.storage.writing import remove_file, writing_to
+from kbq.storage.files import Stage, as_path, given, pipe_name, silent, unheard
+from kbq.storage.records import all_damage
+from kbq.storage.writing import make_folders, remove_file, writing_alone, writing_to
 from kbq.words.bm25 import add_bm25
-from kbq.words.sparta import compact_sparta, index_sparta
-from kbq.words.sparta_model import SpartaModel
+from kbq.words.sparta import SpartaModel, compact_sparta, index_sparta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,10 +44,10 @@ if TYPE_CHECKING:
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.options import BuildOptions
+    from kbq.dump.page_encoder import StartEncoders
     from kbq.dump.shard_writer import EncodedParagraphs
     from kbq.dump.shards import Counts, PhraseLimit
-    from kbq.dump.workers import StartEncoders
-    from kbq.storage.progress import Note, Report
+    from kbq.storage.files import Note, Report
 
 
 def build(

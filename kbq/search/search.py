@@ -1,30 +1,232 @@
-"""Search: query vectors become the k best distinct units of all shards, best first.
+"""Search: find the k best distinct units of all shards by their vectors and, if wanted, by their words.
 
 The answers to a query are the same whatever is asked beside it. They are also the same if some `groups` of shards (see
 `Index`) are searched here and others elsewhere, and the answers of these parts are `merged`.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 
-from kbq.answers import Answer, Unit
+from kbq.answers import Answer, Unit, WordBackend
 from kbq.array_types import Floats
+from kbq.dump.manifest import Manifest
 from kbq.dump.shards import Shard
-from kbq.index.base import Bonus, Index
-from kbq.index.inner_products import in_steps
-from kbq.search.hybrid import LexicalScores, SummedBonus
-from kbq.search.spans import Spans, find_spans
-from kbq.search.units import TextOf, Units, best_units, shared_texts
+from kbq.errors import QueryError
+from kbq.index.base import Bonus, Index, in_steps
+from kbq.search.spans import Spans, TextOf, Units, best_units, find_spans, shared_texts
+from kbq.text.letters import folded
+from kbq.text.markers import MARKERS, mention_in, slot_of
+from kbq.words.bm25 import BM25Index, WordStatistics, missing_words, open_bm25, query_words, title_term
+from kbq.words.sparta import PieceTokenizer, SentenceImpacts
+
+# What a point of each source adds to the score of a phrase, for a query encoder whose `lexical_factor` is 1 (that of
+# the default model is 0.5). How they were chosen: docs/decisions.md.
+BM25_WEIGHT, SPARTA_WEIGHT = 8.0, 4.0
+NAMESAKES = 64  # paragraphs of pages with one title that are looked at
+MOST_NAMES, LONGEST_NAME = 8, 4  # words with a capital of a question that may begin a name, and words of a name
+_WORD = re.compile(r"[^\W_][\w'’ʻʼ.-]*[^\W_]|[^\W_]")
+ParagraphIndex = BM25Index | SentenceImpacts  # of one shard
 
 Wanted = tuple[int, Unit]  # k, and what an answer is
 BATCH = 64  # queries searched together
 STARTS = 2**15  # of spans that are scored together, unless one query has more
 DEEPER = 4  # times as deep is the next round
+
+
+@dataclass(frozen=True, slots=True)
+class WordQueries:
+    """Queries as their terms, for one source of scores, to make `LexicalScores` of shards that are elsewhere."""
+
+    terms: Sequence[Sequence[str]]
+    weight: float
+    statistics: WordStatistics | None  # of BM25, those of the whole knowledge base; None: of learned impacts
+
+
+class LexicalScores:
+    """Sparse scores of queries, given as their terms. `indexes` has one item for each shard.
+
+    A phrase gains `weight` times its paragraph's score.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[Shard],
+        indexes: Sequence[ParagraphIndex],
+        terms: Sequence[Sequence[str]],
+        weight: float = 1.0,
+    ) -> None:
+        self._shards, self._indexes, self._weight = shards, indexes, weight
+        self._terms, self._text_of = terms, shared_texts(shards)
+
+    def of_shards(self, shards: slice) -> "LexicalScores":
+        """Return the same scores of some of the shards."""
+        return LexicalScores(self._shards[shards], self._indexes[shards], self._terms, self._weight)
+
+    @property
+    def queries(self) -> WordQueries:
+        """The queries without the shards, of which there must be some."""
+        words = {term for terms in self._terms for term in terms}
+        return WordQueries(self._terms, self._weight, self._indexes[0].statistics(words))
+
+    def bonus(self, shard: int, queries: Sequence[int]) -> Floats:
+        """Return the scores that the paragraphs of a shard add to their phrases. Shape: (queries, paragraphs)."""
+        scores = np.stack([self._indexes[shard].scores(self._terms[query]) for query in queries])
+        scores *= np.float32(self._weight)
+        shown = self._shards[shard].shown
+        return scores if shown is None else scores * shown
+
+    def best(self, query: int, unit: Unit, k: int) -> list[Answer]:
+        """Find the k best paragraphs, or pages by their best paragraph, that share a term with the query.
+
+        There is no phrase: the whole paragraph is the answer.
+        """
+        hits: list[Answer] = []
+        pages = set()
+        for score, number, paragraph in self._in_order(query):
+            shard = self._shards[number]
+            page = (number, int(shard.paragraph_pages[paragraph]))
+            if unit == "page" and page in pages:
+                continue
+            pages.add(page)
+            hits.append(self._answer(number, paragraph, score))
+            if len(hits) == k:
+                break
+        return hits
+
+    def explained(self, query: int, k: int) -> Iterator[tuple[Answer, dict[str, float]]]:
+        """Yield the k best paragraphs, each with what the query's terms add to its score."""
+        count = min(k, sum(len(shard.texts) for shard in self._shards))  # `islice` takes no number beyond 64 bits
+        for score, number, paragraph in islice(self._in_order(query), count):
+            parts = self._indexes[number].parts(self._terms[query], paragraph)
+            yield self._answer(number, paragraph, score), parts
+
+    def _answer(self, shard: int, paragraph: int, score: float) -> Answer:
+        """Return the whole paragraph."""
+        return self._shards[shard].answer(paragraph, score, text=self._text_of(shard, paragraph))
+
+    def _in_order(self, query: int) -> Iterator[tuple[float, int, int]]:
+        """(score, shard, paragraph) of every score above zero, best first."""
+        shards = (self._in_shard(shard, query) for shard in range(len(self._shards)))
+        return ((-negative, shard, paragraph) for negative, shard, paragraph in heapq.merge(*shards))
+
+    def _in_shard(self, shard: int, query: int) -> Iterator[tuple[float, int, int]]:
+        """(-score, shard, paragraph) of every score above zero in one shard, best first."""
+        scores, shown = self._indexes[shard].scores(self._terms[query]), self._shards[shard].shown
+        matches = np.flatnonzero(scores > 0 if shown is None else (scores > 0) & shown)
+        for paragraph in matches[np.argsort(-scores[matches], kind="stable")].tolist():
+            yield -float(scores[paragraph]), shard, paragraph
+
+
+class SummedBonus:
+    """The `Bonus` of all sources added up, for some of their queries; computed for one shard at a time, on demand."""
+
+    def __init__(self, sources: Sequence[LexicalScores], queries: Sequence[int], first: int = 0) -> None:
+        """`first`: the number that the first shard has in the sources."""
+        self._sources, self._queries, self._first = sources, queries, first
+
+    def __getitem__(self, shard: int, /) -> Floats:
+        total, *others = (source.bonus(self._first + shard, self._queries) for source in self._sources)
+        for bonus in others:
+            total += bonus
+        return total
+
+
+class WordIndexes:
+    """BM25 and learned impacts (SPARTA) of all shards; either list is empty where the knowledge base has none."""
+
+    def __init__(self, folder: Path, manifest: Manifest, shards: Sequence[Shard]) -> None:
+        """Raises KnowledgeBaseError if files that the manifest names are missing or damaged."""
+        self._folder, self._shards = folder, shards
+        self.bm25 = open_bm25(shards) if manifest.bm25 else []
+        self.sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
+        self._pieces = PieceTokenizer(folder, manifest) if manifest.sparta else None
+
+    def __bool__(self) -> bool:
+        """Return whether there is an index of either kind."""
+        return bool(self.bm25 or self.sparta)
+
+    def scores(self, texts: Sequence[str], backend: WordBackend, weight: float = 1.0) -> LexicalScores:
+        """Return the lexical scores of these queries: learned impacts for the backend sparta, else BM25.
+
+        Raises:
+            QueryError: the knowledge base has no such index.
+        """
+        if backend == "sparta":
+            if self._pieces is None:
+                raise QueryError(
+                    f"{self._folder} has no learned impacts: add them with `kbq index sparta {self._folder} MODEL`"
+                )
+            return LexicalScores(self._shards, self.sparta, [self._pieces.terms(text) for text in texts], weight)
+        if not self.bm25:
+            raise QueryError(f"{self._folder} has no BM25 index: add one with `kbq index bm25 {self._folder}`")
+        return LexicalScores(self._shards, self.bm25, [query_words(text, self.bm25) for text in texts], weight)
+
+    def all_scores(self, texts: Sequence[str], bm25_weight: float, sparta_weight: float) -> list[LexicalScores]:
+        """Return the scores of every index that is there, weighted.
+
+        Raises:
+            QueryError: there is none.
+        """
+        sources = [self.scores(texts, "sparta", sparta_weight)] if self.sparta else []
+        if self.bm25 or not sources:
+            sources.append(self.scores(texts, "bm25", bm25_weight))
+        return sources
+
+    def respelled(self, text: str) -> str:
+        """Spell the subject of a query, or a name in a question, as the title that reads the same does: Łódź for Lodz.
+
+        An encoder reads letters as they are, so a name in another spelling would be another name.
+        """
+        if not self.bm25 or mention_in(text):
+            return text
+        slot = slot_of(text)
+        if slot:
+            title = self._title_like(slot[0])
+            return f"{title} [SEP] {slot[1]}" if title else text
+        words = list(_WORD.finditer(text))
+        names = [place for place, word in enumerate(words) if word[0][0].isupper()][:MOST_NAMES]
+        for length in range(min(LONGEST_NAME, len(words)), 0, -1):
+            for first in (place for place in names if place + length <= len(words)):
+                begin, end = words[first].start(), words[first + length - 1].end()
+                name, title = text[begin:end], self._title_like(text[begin:end])
+                if title and (length > 1 or folded(title) == folded(name)):  # ".in" is not meant by In
+                    end += not title[-1].isalnum() and text[end : end + 1] == title[-1]  # of Kievan Rus'
+                    return f"{text[:begin]}{title}{text[end:]}"
+        return text
+
+    def _title_like(self, name: str) -> str:
+        """Find the only title that reads like a name, but is spelled otherwise; "" if there is none."""
+        if not name:
+            return ""
+        term, titles = title_term(name), set[str]()
+        for shard, index in zip(self._shards, self.bm25, strict=True):
+            titles |= {shard.title_of(paragraph) for paragraph in index.of(term)[0][:NAMESAKES].tolist()}
+        others = [title for title in titles if len(title) <= 2 * len(name) + 8 and not MARKERS.search(title)]
+        is_clear = len(titles) == len(others) == 1 and others[0].lower() != name.lower()
+        return others[0] if is_clear else ""
+
+    def missing(self, text: str) -> list[str]:
+        """Find the words of a text that no page has in any form; none without a BM25 index to tell."""
+        return missing_words(text, self.bm25) if self.bm25 else []
+
+    def unknown(self, text: str, numbers_of: Callable[[Sequence[str]], Sequence[int | None]]) -> list[str]:
+        """Find the words of a query that no page has: they are mistyped, or names that this corpus does not have.
+
+        A relation or a question may well use words that no page has: they count only if the encoder's vocabulary lacks
+        them, too (`numbers_of` gives None).
+        """
+        mention = mention_in(text)
+        subject, question = (mention[1], "") if mention else slot_of(text) or ("", text)
+        missing = self.missing(question)
+        unread = [word for word, number in zip(missing, numbers_of(missing), strict=True) if number is None]
+        return list(dict.fromkeys((*self.missing(subject), *unread)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,57 @@
-"""App: knowledge bases become a web application: its API, its pages, and how they refuse."""
+"""App: the web application of the served knowledge bases, run until it is told to end.
+
+They count in the order in which they arrive, whatever the clocks of the browsers say. A browser sends a decision again,
+with the same id, until it knows that it is kept.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+import gc
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
 
-from fastapi import FastAPI, Request
+import uvicorn
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 import kbq
 from kbq.errors import MOST_PROBLEMS, KbqError
-from kbq.serve import api, decisions, pages, reconciliation, tools
-from kbq.serve.access import OPEN, ServeSettings, is_reconciliation
+from kbq.serve import api, pages, reconciliation, tools
+from kbq.serve.api import RECORDS, Given, KbName, json_only
 from kbq.serve.batcher import Batcher
-from kbq.serve.filling import TableFiller
-from kbq.serve.guard import Guard
-from kbq.serve.knowledge_bases import FIRST, KnowledgeBases
-from kbq.serve.monitoring import Metrics
-from kbq.serve.problems import RefusedError, response_to
-from kbq.serve.schemas import RECORDS
-from kbq.serve.services import Services
-from kbq.serve.views import HERE
+from kbq.serve.filling import Services, TableFiller, WithServices
+from kbq.serve.guard import EVERYWHERE, OPEN, Guard, ServeSettings, is_reconciliation
+from kbq.serve.knowledge_bases import FIRST, KnowledgeBases, ServedKb
+from kbq.serve.pages import HERE
+from kbq.serve.problems import DESCRIBED, Metrics, RefusedError, log_as_json, response_to
+from kbq.serve.tools import server
+from kbq.storage.records import json_line
+from kbq.storage.writing import lock, make_folders, open_to_grow, sync, sync_open, writing_to
+from kbq.tables.deciding import LONGEST, decision_of
 from kbq.tables.outputs import BROWSER
+
+MOST, MOST_BYTES = 500, 1_000_000  # decisions that are sent at once, and bytes of those that come back
+LONGEST_FILE = 200_000_000  # bytes: a million decisions
+LARGEST = 2**53  # of the numbers of a place
+PATIENCE = 10.0  # seconds
+NAMES = ("subject", "relation", "value", "decision", "time", "reviewer", "id")
+PLACE: dict[str, type] = {"page_id": str, "paragraph": int, "start": int, "end": int}
+LOG = logging.getLogger("kbq.serve")
+decisions_router = APIRouter(
+    prefix="/v1", dependencies=[Depends(json_only)], responses={"4XX": DESCRIBED, "5XX": DESCRIBED}
+)
 
 TAGS = {
     "asking": "Answers with evidence, one by one or as a table.",
@@ -32,6 +59,165 @@ TAGS = {
     "reviewing": "What people decide on the values of tables.",
     "service": "What is served, and how it is.",
 }
+
+BACKLOG = 2048  # connections that wait to be accepted
+UNTAKEN = 10.0  # seconds after which a connection ends whose client takes nothing of its answer
+SWITCHES = 0.0005  # seconds after which the event loop lets the search go on: each of its steps waits for it
+KEPT = 75  # seconds for which an idle connection stays open: longer than proxies keep theirs
+
+
+class NotKeptError(RefusedError):
+    """Decisions that cannot be written."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(507, message)
+
+
+class Exchange(Given):
+    """Somebody's decisions, and the byte of the file from which on the decisions of all are wanted."""
+
+    kb: KbName = None
+    since: Annotated[int, Field(ge=0)] = 0
+    decisions: Annotated[list[dict[str, Any]], Field(default_factory=list, max_length=MOST)]
+
+
+class KeptDecisions(BaseModel):
+    """Decisions in the order in which they arrived; `more` of them lie behind `next`."""
+
+    decisions: list[dict[str, Any]]
+    next: int
+    more: bool
+
+
+@decisions_router.post("/decisions", tags=["reviewing"])
+async def exchange(given: Exchange, services: WithServices) -> KeptDecisions:
+    """Keep decisions, each {subject, relation, value, decision}, and give those that have arrived since.
+
+    One whose `id` is that of a decision behind `since` is there already, and is not kept again.
+    """
+    folder = services.settings.decisions
+    if folder is None:
+        raise RefusedError(404, "decisions are not kept here: start kbq serve with --decisions FOLDER")
+    lines = []
+    for number, fields in enumerate(given.decisions):
+        try:
+            lines.append(_line(fields))
+        except KbqError as error:
+            raise RefusedError(422, f"decisions[{number}] {error}") from None
+    return await asyncio.to_thread(_exchanged, _path(folder, services.kbs.named(given.kb).name), lines, given.since)
+
+
+def check(folder: Path, names: Iterable[str]) -> None:
+    """Cut off what a crash has left at the end of the files of these knowledge bases, before they are added to."""
+    for path in (_path(folder, name) for name in names):
+        if path.exists():
+            with _alone(path) as file:
+                _whole_lines(file, path, 0)
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / f"{name}.decisions.jsonl"
+
+
+def _line(fields: dict[str, Any]) -> bytes:
+    """Write a decision as it is kept: what `kbq fill`, `finetune` and `calibrate` read of it, and nothing else."""
+    decision = decision_of(fields)
+    line: dict[str, Any] = {
+        "subject": decision.subject, "relation": decision.relation, "value": decision.value,
+        "decision": decision.choice, "time": decision.time, "reviewer": decision.reviewer,
+    }  # fmt: skip
+    line |= {"id": decision.id} if decision.id else {}
+    line |= {name: fields[name] for name, kind in PLACE.items() if type(fields.get(name)) is kind}
+    for name, value in line.items():
+        if name in PLACE and not (len(value) <= LONGEST if isinstance(value, str) else 0 <= value <= LARGEST):
+            raise KbqError(f"has a {name} that is too long, or no number of a place: leave it out")
+    line |= {"object": decision.value, "page": line.get("page_id", "")}
+    return json_line(line).encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _exchanged(path: Path, lines: Sequence[bytes], since: int) -> KeptDecisions:
+    """Append lines, which are on the disk when this returns, and read those behind a place."""
+    with _alone(path) as file:
+        first = since if _begins_line(file, since) else 0  # 0: the file has been replaced by another one
+        if lines:
+            _append(file, path, lines, first)
+        end = file.seek(0, os.SEEK_END)
+        file.seek(first)
+        read = file.read(MOST_BYTES) + file.readline()
+    whole = read[: read.rfind(b"\n") + 1]
+    decisions = [found for line in whole.splitlines() if (found := _read(line))]
+    return KeptDecisions(decisions=decisions, next=first + len(whole), more=first + len(read) < end)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that no one else writes to meanwhile; make it, and its folder, if there is none."""
+    with writing_to(path, NotKeptError):
+        make_folders(path.parent)
+        is_new = not path.exists()
+        with open_to_grow(path) as file:
+            if is_new:
+                sync(path.parent)
+            until = time.monotonic() + PATIENCE
+            while not lock(file.fileno()):  # others need it for milliseconds
+                if time.monotonic() > until:
+                    raise RefusedError(
+                        503, f"another process has been writing to {path.name} for {PATIENCE:g} seconds: send it again"
+                    )
+                time.sleep(0.005)
+            yield file
+
+
+def _begins_line(file: BinaryIO, place: int) -> bool:
+    file.seek(max(0, place - 1))
+    return place == 0 or file.read(1) == b"\n"
+
+
+def _append(file: BinaryIO, path: Path, lines: Sequence[bytes], first: int) -> None:
+    """Append those of the lines that are not behind a place already; all of them are on the disk then, or none is."""
+    there = {found.get("id") for line in _whole_lines(file, path, first).splitlines() if (found := _read(line))}
+    new = [line for line in dict.fromkeys(lines) if json.loads(line).get("id", "") not in there]
+    end = file.seek(0, os.SEEK_END)
+    if new and end > LONGEST_FILE:
+        raise NotKeptError(f"{path.name} has more than {LONGEST_FILE:,} bytes: no more decisions are kept in it")
+    left, handle = memoryview(b"".join(new)), file.fileno()
+    try:
+        while left:  # unbuffered: what is left of it must not be written later
+            left = left[os.write(handle, left) :]
+        os.fsync(handle)
+    except OSError:
+        os.ftruncate(handle, end)  # a full disk has taken a part of them
+        raise
+
+
+def _whole_lines(file: BinaryIO, path: Path, first: int) -> bytes:
+    """Return the lines behind a place; cut off, say, and keep beside what a crash has left of one.
+
+    A kill leaves the beginning of a line, a power cut zeros in place of what had not come to the disk.
+    """
+    file.seek(first)
+    read = file.read()
+    whole = read[: read.rfind(b"\n", 0, read.find(b"\0") if b"\0" in read else None) + 1]
+    if len(whole) < len(read):
+        beside = path.with_name(f"{path.name}.torn")
+        with open_to_grow(beside) as other:
+            other.seek(0, os.SEEK_END)
+            other.write(read[len(whole) :] + b"\n")
+            sync_open(other)
+        file.truncate(first + len(whole))
+        sync_open(file)
+        LOG.warning("%s ended in a torn line, which is in %s now", path.name, beside.name)
+    return whole
+
+
+def _read(line: bytes) -> dict[str, Any] | None:
+    """Read a line of the file; None where somebody has written something else into it."""
+    try:
+        fields = json.loads(line)
+        decision_of(fields)
+    except (ValueError, AttributeError, KbqError):
+        return None
+    return {name: fields[name] for name in NAMES if fields.get(name) or name == "value"}
 
 
 class _App(FastAPI):
@@ -66,7 +252,7 @@ def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
     app.add_exception_handler(KbqError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    for router in (api.health, api.router, pages.router, reconciliation.router, decisions.router):
+    for router in (api.health, api.router, pages.router, reconciliation.router, decisions_router):
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.mount("/shared", StaticFiles(directory=BROWSER), name="shared")  # with the page that `kbq fill` writes
@@ -80,7 +266,7 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
     """Have every knowledge base answer before the first request, and watch their folders while the service runs."""
     services: Services = app.state.services
     if services.settings.decisions:
-        decisions.check(services.settings.decisions, [one.name for one in services.kbs])
+        check(services.settings.decisions, [one.name for one in services.kbs])
     async with services.batcher as batcher, AsyncExitStack() as running:
         for one in services.kbs:
             await batcher.call(lambda kb=one.kb: kb.query(FIRST, 1), deadline=float("inf"))  # type: ignore[misc]
@@ -161,3 +347,77 @@ async def _http(request: Request, error: Exception) -> Response:
     if request.url.path in GONE:
         sentence = f"this address is gone: use {GONE[request.url.path]}"
     return await _refused(request, RefusedError(status, sentence, headers=headers))
+
+
+def serve(served: KnowledgeBases, settings: ServeSettings, started: Callable[[str], None]) -> None:
+    """Serve knowledge bases until SIGTERM or Ctrl-C; requests that have been accepted are answered first.
+
+    `started`: called with the address when the service answers. Raises KbqError if the port is taken, or the address is
+    not one of this machine.
+    """
+    listening = listen(settings)
+    log_as_json()
+    sys.setswitchinterval(SWITCHES)
+    gc.collect()
+    gc.freeze()  # later collections skip all that is there now, and nobody waits for them
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again when it has ended: that is no failure
+        signal.signal(number, lambda *_: None)
+    Server(create_app(served, settings), settings, lambda: started(address(settings, listening))).run([listening])
+
+
+def serve_stdio(served: ServedKb) -> None:
+    """Speak with a model's host over standard input and output until it closes them; a changed folder is reopened."""
+
+    async def speak() -> None:
+        log_as_json()
+        async with Batcher() as batcher:
+            watching = asyncio.create_task(KnowledgeBases([served]).watch(batcher.call, Metrics()))
+            await server(served, batcher).run_stdio_async()
+            watching.cancel()
+
+    asyncio.run(speak())
+
+
+class Server(uvicorn.Server):
+    """A uvicorn server that says when it has started."""
+
+    def __init__(self, app: FastAPI, settings: ServeSettings, started: Callable[[], None]) -> None:
+        """A server for an application, not running yet."""
+        super().__init__(
+            uvicorn.Config(
+                app, http="h11", ws="none", log_config=None, access_log=False, server_header=False, backlog=BACKLOG,
+                timeout_keep_alive=KEPT, timeout_graceful_shutdown=max(1, int(settings.seconds)), lifespan="on",
+                proxy_headers=False,
+            )
+        )  # fmt: skip
+        self._told = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer."""
+        await super().startup(sockets)
+        self._told()
+
+
+def listen(settings: ServeSettings) -> socket.socket:
+    """Open a socket that listens at the address of the settings.
+
+    Raises KbqError if it is taken, or not an address of this machine.
+    """
+    try:
+        family = socket.getaddrinfo(settings.host or None, settings.port, flags=socket.AI_PASSIVE)[0][0]
+        listening = socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+        # asyncio does this for its own sockets: an answer is sent at once, even while its beginning is unacknowledged.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux; connections inherit it
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * UNTAKEN))
+        return listening
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise KbqError(f"{settings.host}:{settings.port} cannot be served ({reason}): choose another --port") from None
+
+
+def address(settings: ServeSettings, listening: socket.socket) -> str:
+    """Return the address to open."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    local = f"http://{'127.0.0.1' if settings.host in EVERYWHERE else host}:{listening.getsockname()[1]}"
+    return f"{settings.public_url.rstrip('/') or local}/"

@@ -20,11 +20,9 @@ from typing import Any, Self, TypeVar
 from kbq.answers import Answer, Result, SearchOptions
 from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
-from kbq.serve.access import QUEUE, SECONDS
-from kbq.serve.bounds import cost, weight
+from kbq.serve.guard import QUEUE, SECONDS
 from kbq.serve.knowledge_bases import ServedKb
-from kbq.serve.monitoring import Metrics
-from kbq.serve.problems import LateError, OverloadedError
+from kbq.serve.problems import LateError, Metrics, OverloadedError, cost, weight
 
 T = TypeVar("T")
 SMALL = 4.0  # cost of a small request at most, in plain queries

@@ -1,4 +1,4 @@
-"""Filling: slots and tables are asked a few queries at a time, so that others have their turn.
+"""Filling: the services that routes share; slots and tables are asked a few queries at a time.
 
 The claims are those of `kbq fill`.
 """
@@ -7,27 +7,29 @@ import asyncio
 import dataclasses
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
 
 import kbq
 from kbq.answers import LOOKS, TOP, Answer, SearchOptions
 from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
 from kbq.serve.batcher import Batcher
-from kbq.serve.knowledge_bases import ServedKb
-from kbq.serve.problems import OverloadedError
-from kbq.tables.cells import subject_of
+from kbq.serve.guard import ServeSettings
+from kbq.serve.knowledge_bases import KnowledgeBases, ServedKb
+from kbq.serve.problems import Metrics, OverloadedError
 from kbq.tables.claims import Claim, Source
 from kbq.tables.deciding import Decider
-from kbq.tables.filling import Filling
+from kbq.tables.fill import Filling
 from kbq.tables.options import MIN_PROBABILITY, FillOptions
-from kbq.tables.outputs import views
-from kbq.tables.rdf import fact
+from kbq.tables.outputs import fact, views
 from kbq.tables.relations import Relation, Slot, relations_of
 from kbq.tables.run import AnswerCache
-from kbq.tables.tables import Row, Table
+from kbq.tables.tables import Row, Table, subject_of
 
 SEARCH = SearchOptions(LOOKS, "phrase")  # as `kbq fill` searches
 TOGETHER = 4  # queries of a table that are asked before other requests have their turn
@@ -132,3 +134,26 @@ def _outcome(table: Table) -> dict[str, Any]:
     counts = dataclasses.asdict(table.counts)
     names = ("rows", "cells", "queries", "filled", "unasked")
     return {"columns": table.columns, "rows": table.rows, "counts": {name: counts[name] for name in names}}
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The knowledge bases, the thread that searches them, and the metrics."""
+
+    kbs: KnowledgeBases
+    batcher: Batcher
+    filler: TableFiller
+    settings: ServeSettings
+    metrics: Metrics
+
+    def address(self, request: Request) -> str:
+        """Return the address of the service, without a slash at the end."""
+        return self.settings.public_url.rstrip("/") or str(request.base_url).rstrip("/")
+
+
+async def _of(request: Request) -> Services:  # a plain function would be run in a thread
+    services: Services = request.app.state.services
+    return services
+
+
+WithServices = Annotated[Services, Depends(_of)]

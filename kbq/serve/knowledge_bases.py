@@ -1,4 +1,8 @@
-"""Knowledge bases: folders become knowledge bases that are served by name, and reopened when they have changed."""
+"""Knowledge bases: those that are served, by name; reopened when they have changed; their pages, by title.
+
+Names are compared by their words, without case, accents and punctuation; a rare word counts more than a common one.
+A word that no title has is read as those that are one typing error away.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +10,45 @@ import asyncio
 import logging
 import math
 import re
+import string
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from kbq.answers import IndexKind
-from kbq.corpus.metadata import has_value
-from kbq.corpus.pages import Page
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from kbq.answers import IndexKind, PageName
+from kbq.array_types import Rows
+from kbq.corpus.pages import Page, has_value
 from kbq.dump.manifest import MANIFEST, read_manifest
-from kbq.dump.page_directory import Pages
+from kbq.dump.page_directory import PagePlace, Pages
+from kbq.dump.shards import Shard
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
-from kbq.search.verifying import verify
-from kbq.serve.monitoring import Metrics
-from kbq.serve.problems import RefusedError, without_paths
-from kbq.serve.titles import PageTitles, TitleWords
+from kbq.search.building_indexes import verify
+from kbq.serve.problems import Metrics, RefusedError, without_paths
 from kbq.storage.machine import give_memory_back
 from kbq.tables.relations import USUAL, preset
+from kbq.text.letters import normalised
+
+IDENTICAL, SAME_TITLE, SAME_WORDS, SIMILAR = 1.0, 0.99, 0.95, 0.9  # likeness; SIMILAR: at most, with other words
+ABBREVIATED = 0.92  # of the only page whose title the name abbreviates: "L. Meitner"
+BY_NUMBER = 0.94  # likeness of a page whose id, a plain number, is the name: it may as well be a year, or a film
+MISTYPED = 0.9  # of the weight of a word that is one typing error away
+MOST_WORDS, MOST_MISTYPED = 32, 8  # of a name that are looked up, and also with typing errors
+SHORTEST_WORD, LONGEST_WORD = 4, 30  # letters: too many words are one edit away from a shorter one
+LONGEST = 4096  # characters of a name: no title has more
+COMPARED = 64  # titles at least that are compared as a whole
+SIGNS = re.compile(r"[#*%@‰+]+")  # what tells C# from C: such names are candidates of one another, and no match
+_NO_PAGES: Rows = np.empty(0, np.int64)
 
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 UNSAFE = re.compile(r"[^\w /.,:;@!$'()*=-]+|(?<![^/])\.{1,2}(?![^/])")  # in an address, as `encodeURI` leaves it
@@ -37,6 +60,212 @@ AGAIN, MOST_AGAIN = 10.0, 600.0  # seconds until a refused folder is read again:
 FIRST = "kbq"  # is asked for before a knowledge base counts as open
 Call = Callable[..., Awaitable[Any]]  # that of a `Batcher`: has its thread do some work
 log = logging.getLogger("kbq.serve")
+
+
+class PageTitles:
+    """The titles of all pages that are not deleted, in order, without case and accents: 8 bytes for each in memory."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        """`shards`: of the knowledge base, all of them."""
+        self._shards = shards
+        places = [
+            (shard, page) for shard, one in enumerate(shards) for page in np.flatnonzero(one.live_pages()).tolist()
+        ]
+        places.sort(key=lambda place: normalised(shards[place[0]].titles[place[1]]))
+        self._places = np.array(places, np.int32).reshape(-1, 2)
+
+    def beginning_with(self, prefix: str, limit: int = 10) -> list[PageName]:
+        """Return the first titles that begin with a prefix, whatever its case and accents."""
+        return self._titles(self._rows_of(prefix)[:limit])
+
+    def spread(self, count: int) -> list[PageName]:
+        """Return as many titles from all over the alphabet, always the same ones; all, where there are fewer."""
+        most = len(self._places)
+        return self._titles(dict.fromkeys(np.linspace(0, max(0, most - 1), min(count, most)).astype(int).tolist()))
+
+    def listed(self, prefix: str, first: int, count: int) -> tuple[list[PageName], int]:
+        """Return `count` pages from the number `first` on whose titles begin with a prefix, and how many there are."""
+        rows = self._rows_of(prefix)
+        return self._titles(rows[first : first + count]), len(rows)
+
+    def _rows_of(self, prefix: str) -> range:
+        """Find the rows of this table whose titles begin with a prefix."""
+        wanted, rows = normalised(prefix) if prefix.strip() else "", range(len(self._places))
+
+        def beginning(row: int) -> str:
+            return normalised(self._title(row).title)[: len(wanted)]
+
+        return range(bisect_left(rows, wanted, key=beginning), bisect_right(rows, wanted, key=beginning))
+
+    def _titles(self, rows: Iterable[int]) -> list[PageName]:
+        return [self._title(row) for row in rows]
+
+    def _title(self, row: int) -> PageName:
+        shard, page = self._places[row]
+        return PageName(self._shards[shard].ids[int(page)], self._shards[shard].titles[int(page)])
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPage:
+    """A page whose title is like a name."""
+
+    page_id: str
+    title: str
+    likeness: float  # from 0 to 1
+
+    @property
+    def has_name(self) -> bool:
+        """Whether the title is the name: the same words and no others, whatever their order."""
+        return self.likeness >= SAME_WORDS
+
+
+class TitleWords:
+    """The words of the titles of all pages that are not deleted; the table is made on first use."""
+
+    def __init__(self, shards: Sequence[Shard], pages: Pages) -> None:
+        """`shards`: of the knowledge base, all of them; `pages`: theirs."""
+        self._shards, self._ids = shards, pages
+
+    def pages(self, name: str, limit: int) -> list[NamedPage]:
+        """Return at most `limit` pages, the most alike first; of those that are equally alike, the corpus's first.
+
+        The id of a page is as good as its title, unless it is a plain number.
+        """
+        if len(name) > LONGEST:
+            return []
+        by_id = self._ids.place(name)
+        found = {} if by_id is None else {by_id: BY_NUMBER if name.isdigit() else IDENTICAL}
+        words = words_of(name)
+        for place, shared in self._table.most_alike(with_bare(words), max(limit, COMPARED)):
+            found[place] = max(found.get(place, 0.0), self._likeness(name, words, place, shared))
+        fitting = [place for place in found if _is_abbreviated(words, words_of(self._title(place)))]
+        if len(fitting) == 1 and max(found.values()) < SAME_WORDS:
+            found[fitting[0]] = ABBREVIATED
+        ranked = sorted(found.items(), key=lambda one: -one[1])[:limit]
+        return [
+            NamedPage(self._shards[place.shard].ids[place.page], self._title(place), round(likeness, 4))
+            for place, likeness in ranked
+        ]
+
+    def _title(self, place: PagePlace) -> str:
+        return self._shards[place.shard].titles[place.page]
+
+    def _likeness(self, name: str, words: list[str], place: PagePlace, shared: float) -> float:
+        title = self._title(place)
+        if title == name:
+            return IDENTICAL
+        theirs = words_of(title)
+        return SAME_TITLE if theirs == words else SAME_WORDS if sorted(theirs) == sorted(words) else SIMILAR * shared
+
+    @cached_property
+    def _table(self) -> _Table:
+        return _Table(self._shards)
+
+
+class _Table:
+    """The pages that have a word in their titles, and the weight of the word: its inverse frequency, as in BM25."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        numbers = [np.flatnonzero(shard.live_pages()) for shard in shards]
+        self._shards = np.repeat(np.arange(len(numbers)), [len(each) for each in numbers])  # of each page
+        self._numbers = np.concatenate([*numbers, _NO_PAGES])  # of each page, in its shard
+        keys, pages = array("Q"), array("q")
+        for page, (shard, number) in enumerate(zip(self._shards.tolist(), self._numbers.tolist(), strict=True)):
+            for word in dict.fromkeys(with_bare(words_of(shards[shard].titles[number]))):
+                keys.append(_key(word))
+                pages.append(page)
+        order = np.argsort(np.frombuffer(keys, np.uint64), kind="stable")
+        self._keys, self._pages = np.frombuffer(keys, np.uint64)[order], np.frombuffer(pages, np.int64)[order]
+        _, which, counts = np.unique(self._keys, return_inverse=True, return_counts=True)
+        self._totals = np.bincount(self._pages, self._weight(counts)[which], len(self._numbers))
+
+    def most_alike(self, words: Sequence[str], limit: int) -> Iterator[tuple[PagePlace, float]]:
+        """Yield pages that share a word, with the share of both their words that is the same (Dice), by weight."""
+        looked_up = enumerate(dict.fromkeys(words[:MOST_WORDS]))
+        found = [self._pages_with(word, number < MOST_MISTYPED) for number, word in looked_up]
+        unseen = float(self._weight(np.zeros(1))[0])
+        total = sum(float(weights.max(initial=0.0)) or unseen for _, weights in found)
+        pages, which = np.unique(np.concatenate([*(pages for pages, _ in found), _NO_PAGES]), return_inverse=True)
+        shared = np.bincount(which, np.concatenate([*(weights for _, weights in found), np.empty(0)]), len(pages))
+        alike = np.minimum(1.0, 2 * shared / (self._totals[pages] + total))
+        for best in np.argsort(-alike, kind="stable")[:limit].tolist():
+            page = pages[best]
+            yield PagePlace(int(self._shards[page]), int(self._numbers[page])), float(alike[best])
+
+    def _pages_with(self, word: str, may_be_mistyped: bool) -> tuple[Rows, NDArray[np.float64]]:
+        """Return the pages that have a word or, where none has it, a word one edit away, and its weight."""
+        pages, weight = self._postings([word])
+        if may_be_mistyped and not len(pages) and word.isalpha():  # one digit more is another number
+            pages, weight = self._postings(edits(word))
+            weight = MISTYPED * weight
+        pages, which = np.unique(pages, return_inverse=True)
+        best = np.zeros(len(pages))
+        np.maximum.at(best, which, weight)
+        return pages, best
+
+    def _postings(self, words: Collection[str]) -> tuple[Rows, NDArray[np.float64]]:
+        """Return the pages that have one of these words, and its weight. Shapes: (postings,)."""
+        keys = np.fromiter(map(_key, words), np.uint64, len(words))
+        bounds = np.stack([np.searchsorted(self._keys, keys, side) for side in ("left", "right")], axis=1)
+        counts = np.diff(bounds)[:, 0]
+        found = [self._pages[begin:end] for begin, end in bounds[counts > 0].tolist()]
+        return np.concatenate([*found, _NO_PAGES]), np.repeat(self._weight(counts), counts)
+
+    def _weight(self, counts: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the weights of words by how many titles have them."""
+        weights: NDArray[np.float64] = np.log1p((len(self._numbers) - counts + 0.5) / (counts + 0.5))
+        return weights
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name as they are compared.
+
+    >>> words_of("Skłodowska-Curie, Marie")
+    ['sklodowska', 'curie', 'marie']
+    """
+    return normalised(name).split()
+
+
+def edits(word: str) -> set[str]:
+    """Return all other strings one edit away from a word; none if it is too short or too long.
+
+    That is a Damerau-Levenshtein distance of one, as four of five typing errors are. Source: doi:10.1145/363958.363994.
+
+    >>> {"place", "plae", "plasse", "lpase"} <= edits("plase"), "plase" in edits("plase"), edits("pla")
+    (True, False, set())
+    """
+    if not SHORTEST_WORD <= len(word) <= LONGEST_WORD:
+        return set()
+    letters, found = set(string.ascii_lowercase) | set(word), set[str]()
+    for place in range(len(word) + 1):
+        before, after = word[:place], word[place:]
+        found |= {f"{before}{letter}{rest}" for letter in letters for rest in (after, after[1:])}
+        found |= {before + after[1:], f"{before}{after[1:2]}{after[:1]}{after[2:]}"}
+    return found - {word}
+
+
+def _is_abbreviated(words: Sequence[str], title: Sequence[str]) -> bool:
+    """Whether words are those of a title, some of the first ones by their initials.
+
+    >>> _is_abbreviated(["l", "meitner"], ["lise", "meitner"]), _is_abbreviated(["l", "m"], ["lise", "meitner"])
+    (True, False)
+    """
+    pairs = list(zip(words, title, strict=False))
+    fits = all(word == full or (len(word) == 1 and full.startswith(word)) for word, full in pairs)
+    return len(words) == len(title) > 1 and fits and words[-1] == title[-1] and len(words[-1]) > 1
+
+
+def with_bare(words: Sequence[str]) -> list[str]:
+    """Return the words, and those with signs without them, too.
+
+    >>> with_bare(["c#", "language"])
+    ['c#', 'c', 'language']
+    """
+    return [form for word in words for form in dict.fromkeys((word, SIGNS.sub("", word))) if form]
+
+
+def _key(word: str) -> int:
+    return xxhash.xxh3_64_intdigest(word.encode("utf-8", "surrogatepass"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,25 @@
-"""Problems: an error becomes a problem document (RFC 9457), with its sentence, and nothing of the server's machine."""
+"""Problems: an error or an excess becomes a problem document (RFC 9457); metrics and logs count it.
+
+A request is counted as what it becomes: a name with three properties of three pages is nine queries.
+"""
 
 import json
+import logging
 import re
-from collections.abc import Callable, Mapping
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import PurePath
+from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.responses import Response
 
+from kbq.answers import LOOKS, SearchOptions
 from kbq.errors import MOST_PROBLEMS, KbqError, KnowledgeBaseError, ModelError
+from kbq.search.search import BATCH
 from kbq.text.letters import without_surrogates
 
 TYPE = "application/problem+json"
@@ -21,6 +32,23 @@ SCHEMA = {
 DESCRIBED = {"description": "A problem (RFC 9457).", "content": {TYPE: {"schema": SCHEMA}}}  # in OpenAPI
 PHRASES = {413: "Content Too Large", 422: "Unprocessable Content"}  # of RFC 9110; Python has older ones
 _PATH = re.compile(r"(?<![\w.:/<])/(?:[\w.@+~-]+/)+[\w.@+~-]*")
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+AGAIN = 60.0  # seconds after which asyncio's events are logged again
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+STANDARD = {*vars(logging.makeLogRecord({})), "color_message"}  # what every record of a log has, or uvicorn adds
+
+LONGEST = 4096  # characters of a query, a subject, a relation, a name
+MOST_QUERIES, MOST_ANSWERS = BATCH, 100  # of a request to be answered at once, and for each of them
+MOST_CELLS, MOST_RELATIONS = 1000, 60  # of a table that is filled a few cells at a time
+MOST_PAGES = 1000  # that a request may choose
+MOST_ASKED_OF_TABLE = 4000  # queries: a relation may have several wordings
+MOST_ASKED = 300  # queries of a request of reconciliation or of a tool, which is answered as a whole
+MOST_TEXT = 1_000_000  # characters of all queries of a request together, and bytes of the request itself
+MOST_FIELDS = 100  # of an object in a request; all that it can have are fewer
+MOST_ANSWERED = 8_000_000  # characters of an answer
+READING = 8  # as how many plain queries one counts that a reader reads
+UNREAD = 1 / 8  # and one without reranking
 
 
 class RefusedError(KbqError):
@@ -98,3 +126,110 @@ def without_paths(text: str) -> str:
     "people has no words, see https://example.org/a/b: add them to 'kbs'"
     """
     return _PATH.sub(lambda found: PurePath(found[0]).name, text)
+
+
+class Metrics:
+    """The metrics of one service, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = own = CollectorRegistry()
+        self.requests = Counter("kbq_requests", "Requests answered.", ("route", "status"), registry=own)
+        self.seconds = Histogram(
+            "kbq_request_seconds", "From a request to its answer.", ("route",), registry=own, buckets=SECONDS
+        )
+        self.in_flight = Gauge("kbq_requests_in_flight", "Requests that are read or answered.", registry=own)
+        self.waiting = Gauge("kbq_queue_queries", "Queries that wait.", registry=own)
+        self.waited = Histogram("kbq_queue_seconds", "How long requests wait.", registry=own, buckets=SECONDS)
+        self.batches = Histogram("kbq_batch_queries", "Queries searched together.", registry=own, buckets=BATCHES)
+        self.searches = Histogram("kbq_search_seconds", "How long batches are searched.", registry=own, buckets=SECONDS)
+        self.answers = Counter("kbq_queries", "Queries by what came of them.", ("kb", "outcome"), registry=own)
+        self.dropped = Counter("kbq_dropped", "Requests given up before a search.", ("reason",), registry=own)
+        self.reopened = Counter("kbq_reopened", "Changed knowledge bases.", ("kb", "outcome"), registry=own)
+        self.pages = Gauge("kbq_pages", "Pages of a knowledge base.", ("kb",), registry=own)
+
+
+class JsonLines(logging.Formatter):
+    """Records of a log as JSON, one a line, with what was given as `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as a line."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+        }
+        line |= {name: value for name, value in vars(record).items() if name not in STANDARD}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class NotAgain(logging.Filter):
+    """Lets an event pass once a minute: asyncio logs a thousand times a second that no more files may be opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passed: dict[str, float] = {}  # when each event has passed last
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether a record is logged."""
+        event, now = record.getMessage().partition("\n")[0], time.monotonic()
+        if now - self._passed.get(event, -AGAIN) < AGAIN:
+            return False
+        self._passed[event] = now
+        return True
+
+
+def log_as_json() -> None:
+    """Write warnings to standard error, and every request of the service.
+
+    The root logger must have a handler before the MCP library is used: it would give it one that opens files to print a
+    traceback, and so fails, and the event loop with it, where no more files may be opened.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    logging.getLogger().handlers = [handler]
+    logging.getLogger().setLevel(logging.WARNING)
+    logging.getLogger("kbq.serve").setLevel(logging.INFO)
+    logging.getLogger("asyncio").addFilter(NotAgain())
+
+
+def weight(options: SearchOptions) -> int:
+    """Return as how many plain queries each one with these options counts, by the time that it takes."""
+    looks = -(-(options.rerank or 0) // LOOKS)
+    return max(1, looks, READING if options.reader else 1)
+
+
+def cost(queries: int, options: SearchOptions) -> float:
+    """Return what queries cost, in plain ones: `weight` each, and less without reranking."""
+    return queries * (UNREAD if options.rerank == 0 and not options.reader else weight(options))
+
+
+def refuse_more(things: str, count: int, most: int, status: int = 413) -> None:
+    """Refuse a request that asks for too many things. Raises RefusedError."""
+    if count > most:
+        raise RefusedError(
+            status, f"the request has {count:,} {things}, at most {most:,} are taken: send several requests"
+        )
+
+
+def refuse_costly(queries: int, options: SearchOptions) -> None:
+    """Refuse more queries than are searched together, counted by what they cost. Raises RefusedError."""
+    each = weight(options)
+    if queries * each > MOST_QUERIES:
+        raise RefusedError(
+            422,
+            f"{queries} queries with a reader or such deep reranking take as long as {queries * each:,}: ask "
+            f"{MOST_QUERIES // each} at once",
+        )
+
+
+def refuse_long(subjects: Sequence[str], wordings: Sequence[str]) -> None:
+    """Refuse a table with too many queries, each subject with each wording of a relation, or too long ones.
+
+    Raises:
+        RefusedError: they are.
+    """
+    refuse_more("queries", len(subjects) * len(wordings), MOST_ASKED_OF_TABLE, 422)
+    size = sum(map(len, subjects)) * len(wordings) + sum(map(len, wordings)) * len(subjects)
+    refuse_more("characters in its queries", size, MOST_TEXT, 422)

@@ -21,17 +21,16 @@ from kbq.answers import Answer, SearchOptions
 from kbq.corpus.pages import Page
 from kbq.errors import MOST_PROBLEMS, KbqError
 from kbq.model.queries import refuse_unreadable
+from kbq.serve.api import Fact, FetchedPage, FilledRow, FilledSlot, FilledTable, FoundPage, FoundPages
 from kbq.serve.batcher import Batcher
-from kbq.serve.bounds import LONGEST, MOST_RELATIONS, refuse_long
-from kbq.serve.filling import SlotFiller
+from kbq.serve.filling import Services, SlotFiller
 from kbq.serve.knowledge_bases import ServedKb
-from kbq.serve.schemas import Fact, FetchedPage, FilledRow, FilledSlot, FilledTable, FoundPage, FoundPages
-from kbq.serve.services import Services
-from kbq.serve.views import web_address
-from kbq.tables.cells import subject_of
+from kbq.serve.pages import web_address
+from kbq.serve.problems import LONGEST, MOST_RELATIONS, refuse_long
 from kbq.tables.claims import Claim
 from kbq.tables.options import Values
 from kbq.tables.relations import Slot, relation_named
+from kbq.tables.tables import subject_of
 
 MCP = "/mcp"  # the address
 MOST_SUBJECTS, MOST_CELLS = 50, 200  # of a table

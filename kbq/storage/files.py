@@ -1,9 +1,9 @@
-"""Files: where those of kbq are, what keeps one from being read, the digest that identifies it, and its size."""
+"""Files: the paths, digests and sizes of kbq's files, and the callbacks that report progress."""
 
 import errno
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ CANNOT_READ = {  # what to do where a file may well be whole
     errno.EIO: "check the disk or the network",
     errno.ESTALE: "check the network",
 }
+
+Report = Callable[[str, int, int], None]  # called with the name of a stage, the units done, and their total
+Note = Callable[[str], None]  # called with a one-line message for the user
 
 
 def own(name: str) -> Path:
@@ -124,3 +127,24 @@ def folder_bytes(folder: Path) -> int:
 def run_file(out: Path) -> Path:
     """Return the file beside the predictions `out` that describes the run that wrote them."""
     return out.with_name(f"{out.name}.run.json")
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """Ignore the progress, as a `Report`."""
+
+
+def unheard(*what: object) -> None:
+    """Do nothing, as a callback."""
+
+
+class Stage:
+    """A stage of the work, which counts the units done and reports them."""
+
+    def __init__(self, report: Report, name: str, total: int) -> None:
+        self._report, self._name, self._total = report, name, total
+        self._done = 0
+
+    def add(self, done: int) -> None:
+        """Report that `done` more units are done."""
+        self._done += done
+        self._report(self._name, self._done, self._total)

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias, cast
 
 from kbq.errors import KbqError
-from kbq.storage.files import LARGEST, refuse_large
-from kbq.storage.progress import Note, unheard
+from kbq.storage.files import LARGEST, Note, refuse_large, unheard
 from kbq.storage.records import TOO_DEEP, is_too_deep, parsed_json
 from kbq.text.encodings import decode, guessed
 from kbq.text.letters import clean_text

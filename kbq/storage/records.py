@@ -1,21 +1,31 @@
-"""Records: JSON becomes values, within bounds, and kbq's own JSON files become records of their declared types.
+"""Records: kbq's JSON files, read as their declared types; seals that reveal damage; runs that resume.
 
 A record's type is its schema: a file that lacks a field, or has one of another type, is damaged. The digest finds the
 rest, for instance a digit that has changed. It does not protect from forgery: see docs/explanation/trust.md.
+
+`seal.json` is written last; it lists the files beside it, not those of folders within. Whoever names a folder keeps the
+digest of its seal, so that one digest stands for everything below.
+
+Beside this file lies the description of the run, the facts that decide its results. It is written before the first
+result, and the file is locked from before that to the end: so results never lie beside the description of another run.
 """
 
 import json
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, BinaryIO, Self, TypeVar
 
 import msgspec
 import xxhash
+from msgspec import Meta
 
-from kbq.errors import first_line
-from kbq.storage.writing import write_json
+from kbq.errors import KbqError, first_line
+from kbq.storage.files import CANNOT_READ, unheard
+from kbq.storage.writing import is_left_of, make_folders, open_to_grow, sync_open, write_json, writing_alone, writing_to
 
 Record = TypeVar("Record")
 FORMAT, DIGEST = "format", "digest"
@@ -23,6 +33,14 @@ LARGEST = 2**26  # bytes of a JSON file of kbq, or of a model
 DEEPEST = 100  # lists and objects in one another: what prints or writes them again uses the stack, too
 LINE_ENDS = {ord(letter): f"\\u{ord(letter):04x}" for letter in "\u0085\u2028\u2029"}
 TOO_DEEP = f"its lists are nested more than {DEEPEST} deep"
+
+SEAL = "seal.json"
+SEAL_FORMAT = 1
+CHUNK = 2**22  # bytes read at a time
+HEAD = 8 * CHUNK  # of a large file: an index tells there what lies where
+READ_WHEN_OPENED = 2**26  # bytes of all files together: about 10 ms where they are in memory
+THREADS = 4
+CHANGED = "its content has changed"
 
 
 def parsed_json(text: str, constant: Callable[[str], Any] | None = None) -> Any:
@@ -159,3 +177,190 @@ class Summed:
 
     def __add__(self, other: Self) -> Self:
         return type(self)(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class FileSeal:
+    """The size of a file in bytes, and a digest of its content (XXH3, 128 bits)."""
+
+    bytes: Annotated[int, Meta(ge=0)]
+    digest: str
+    head: str = ""  # digest of the first HEAD bytes of a larger file
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """The files of a folder by name. `of`: the digest of the seal of what it was made from, if anything."""
+
+    files: dict[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], FileSeal]
+    of: str = ""
+
+    @property
+    def digest(self) -> str:
+        """The digest of this seal, and so of all files that it lists."""
+        return digest_of_record(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A file that is missing, that cannot be read, or whose content has changed."""
+
+    path: Path
+    problem: Exception
+
+    def __str__(self) -> str:
+        return f"{self.path}: {first_line(self.problem)}"
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the file may well be whole, but cannot be read at the moment, or by this user."""
+        return isinstance(self.problem, OSError) and self.problem.errno in CANNOT_READ
+
+
+def seal_folder(folder: Path, of: str = "") -> Seal:
+    """Seal the files of a folder as they are now. Raises OSError."""
+    files = {path.name: seal_of(path) for path in sorted(folder.iterdir()) if path.is_file() and _is_sealed(path.name)}
+    seal = Seal(files, of)
+    write_record(folder / SEAL, seal, SEAL_FORMAT)
+    return seal
+
+
+def _is_sealed(name: str) -> bool:
+    return name != SEAL and not is_left_of(name, SEAL)  # the second may be left by a run that was killed
+
+
+def read_seal(folder: Path) -> Seal:
+    """Read the seal of a folder. Raises OSError if it is missing or cannot be read, ValueError if it is damaged."""
+    return read_record(folder / SEAL, Seal, SEAL_FORMAT)
+
+
+def seal_of(path: Path) -> FileSeal:
+    """Return the size and digest of a file. Raises OSError."""
+    digest, size, head = xxhash.xxh3_128(), 0, ""
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            head = digest.hexdigest() if size == HEAD else head
+            digest.update(chunk)
+            size += len(chunk)
+    return FileSeal(size, digest.hexdigest(), head)
+
+
+def first_damage(files: Mapping[Path, FileSeal], at_most: int = READ_WHEN_OPENED) -> Damage | None:
+    """Return a damaged file, as far as little reading tells; None if there is none.
+
+    All sizes are compared, and the contents of the smallest files, `at_most` bytes together.
+    """
+    for path, seal in files.items():
+        if (damage := _other_size(path, seal)) is not None:
+            return damage
+    for path in sorted(files, key=lambda path: files[path].bytes):
+        at_most -= files[path].bytes
+        if at_most < 0:
+            break
+        if (damage := file_damage(path, files[path])) is not None:
+            return damage
+    return None
+
+
+def all_damage(files: Mapping[Path, FileSeal], report: Callable[[int], None] = unheard) -> Iterator[Damage]:
+    """Yield every damaged file; `report` is called with the bytes of each file that has been read."""
+    with ThreadPoolExecutor(THREADS) as pool:  # digests and reading leave Python to other threads
+        checked = pool.map(lambda path: file_damage(path, files[path]), files)
+        for path, damage in zip(files, checked, strict=True):
+            report(files[path].bytes)
+            if damage is not None:
+                yield damage
+
+
+def head_damage(path: Path, seal: FileSeal) -> Damage | None:
+    """Return what is wrong with the first HEAD bytes of a file, or its size; None if nothing is."""
+    if not seal.head:
+        return _other_size(path, seal) or file_damage(path, seal)
+    try:
+        with path.open("rb") as file:
+            head = xxhash.xxh3_128_hexdigest(file.read(HEAD))
+    except OSError as error:
+        return Damage(path, error)
+    return _other_size(path, seal) or (None if head == seal.head else Damage(path, ValueError(CHANGED)))
+
+
+def _other_size(path: Path, seal: FileSeal) -> Damage | None:
+    try:
+        facts = path.stat()
+    except OSError as error:
+        return Damage(path, error)
+    if not stat.S_ISREG(facts.st_mode):
+        return Damage(path, ValueError("it is not a file"))
+    if facts.st_size != seal.bytes:
+        return Damage(path, ValueError(f"it has {facts.st_size:,} of {seal.bytes:,} bytes"))
+    return None
+
+
+def file_damage(path: Path, seal: FileSeal) -> Damage | None:
+    """Read a whole file, and return what is wrong with it; None if nothing is."""
+    try:
+        found = _other_size(path, seal) or seal_of(path)
+    except OSError as error:
+        return Damage(path, error)
+    if isinstance(found, Damage):
+        return found
+    return None if found.digest == seal.digest else Damage(path, ValueError(CHANGED))
+
+
+@contextmanager
+def resumed(
+    path: Path,
+    facts: Path,
+    description: Mapping[str, object],
+    advice: str,
+    undecisive: Collection[str] = (),
+    *,
+    anew: bool = False,
+) -> Iterator[tuple[BinaryIO, dict[str, Any]]]:
+    """Yield a file to read and to append to, and the description of the run that has begun it, which is written if new.
+
+    Args:
+        path: the file of results; an empty one is new, whoever made it.
+        facts: the file of the description.
+        description: of this run. Another run's results are refused.
+        advice: about results of another run.
+        undecisive: names of facts that may differ.
+        anew: begin anew where another run's results would be refused.
+
+    Raises:
+        KbqError: the results or the description are not this run's, cannot be written, or another process writes them.
+    """
+    if path.exists() and not path.is_file():
+        raise KbqError(f"{path} is {'a folder' if path.is_dir() else 'not a file'}: give --out the name of a file")
+    with writing_to(path.parent, KbqError, "choose another --out"):
+        make_folders(path.parent)
+    with writing_to(path, KbqError, goes_on=True), open_to_grow(path) as file, writing_alone(path):
+        begun = None
+        if path.stat().st_size:
+            try:
+                begun = _begun(path, facts, description, advice, undecisive)
+            except KbqError:
+                if not anew:
+                    raise
+                file.truncate(0)
+        if begun is None:
+            write_json(facts, description)
+        yield file, dict(description) if begun is None else begun
+        sync_open(file)
+
+
+def _begun(
+    path: Path, facts: Path, description: Mapping[str, object], advice: str, undecisive: Collection[str]
+) -> dict[str, Any]:
+    """Return the description that was written; raise KbqError if it is missing, damaged or of another run."""
+    if not facts.exists():
+        raise KbqError(f"{path} already exists and was not made by kbq: {advice}")
+    try:
+        written = read_object(facts)
+    except (OSError, ValueError) as error:
+        raise KbqError(f"{facts} is damaged ({error!r:.80}): {advice}") from None
+    names = dict.fromkeys((*description, *written))
+    differing = [name for name in names if written.get(name, ...) != description.get(name, ...)]
+    if others := [name.removesuffix("_sha256").replace("_", " ") for name in differing if name not in undecisive]:
+        raise KbqError(f"{path} was made by a run that differs in {', '.join(others)} (see {facts.name}): {advice}")
+    return written

@@ -1,7 +1,9 @@
-"""Writing: the one place where files are made, replaced, moved and removed; `folders.py` does it with folders.
+"""Writing: the one place that creates, replaces, moves and removes files and folders, and locks them.
 
 A file is written under a fresh random name, synchronised, and moved to its place: this follows no link, and a kill or
 a power cut leaves the old file or the new one.
+
+A knowledge base or a model holds plain files and folders. A link among them would have kbq read something else.
 """
 
 import errno
@@ -11,13 +13,12 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO
 
 from kbq.errors import KbqError, first_line
-from kbq.storage.locks import lock
 
 RESUMES = "the same command resumes from there"
 ADVICE = {  # what to do about an error; about any other, the disk being full, say: free disk space
@@ -33,6 +34,43 @@ ADVICE = {  # what to do about an error; about any other, the disk being full, s
 }
 NOT_FOLLOWED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 NOT_SYNCED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM}  # of folders: CIFS, FUSE, Windows
+
+
+try:
+    import fcntl
+except ImportError:  # on Windows, folders cannot be locked
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
+    """Hold an exclusive, advisory lock on a folder or file; without effect where locks are not supported.
+
+    `what`: what is written, for the message, if not `path`. Raises KbqError if another process holds the lock.
+    """
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe of this name would be waited for
+    try:
+        if not lock(handle):
+            raise KbqError(f"another kbq process is writing to {what or path}: wait until it is done")
+        yield
+    finally:
+        os.close(handle)
+
+
+def lock(handle: int) -> bool:
+    """Lock an open file, or folder, for this process; False if another one has the lock."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # the file system does not support locks
+    return True
 
 
 class StrangeFileError(KbqError):
@@ -222,3 +260,153 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: object) -> None:
     """Replace a JSON file atomically."""
     write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+
+def new_folder(path: Path) -> None:
+    """Make an empty folder; remove first what a killed run has left there.
+
+    Raises StrangeFileError for a link, OSError for a file or a folder that cannot be made.
+    """
+    remove_folder(path)
+    path.mkdir()
+    sync_folder(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, unless it is there.
+
+    Raises StrangeFileError for a link, which might lead anywhere, OSError for a file or a folder that cannot be made.
+    """
+    _refuse_link(path)
+    make_folders(path)
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder, and those above it, unless it is there; the user has named it, and it may be a link."""
+    path.mkdir(parents=True, exist_ok=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder and all in it, if there is one, but not what links in it lead to.
+
+    Raises StrangeFileError for a link, OSError for a folder that cannot be removed.
+    """
+    _refuse_link(path)
+    with suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+def discard_folder(path: Path) -> None:
+    """Remove a folder that nothing names any more, as far as possible."""
+    with suppress(OSError):
+        remove_folder(path)
+
+
+def remove_empty_folder(path: Path) -> None:
+    """Remove a folder, unless something is in it."""
+    with suppress(OSError):
+        path.rmdir()
+
+
+def remove_left(path: Path) -> None:
+    """Remove a folder whose process was killed, unless another one has the lock."""
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | NOT_FOLLOWED)
+        try:
+            if lock(handle):
+                shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(handle)
+
+
+def copy_folder(
+    source: Path,
+    target: Path,
+    copy: Callable[[Path, Path], None] = copy_file,
+    leave_out: Callable[[str], bool] = lambda name: False,
+) -> None:
+    """Make a new folder with the files of another one and of those below; it is on the disk when the call returns.
+
+    Args:
+        copy: makes the second file of the first one.
+        leave_out: tells by name which files and folders are left out.
+    """
+    new_folder(target)
+    for path in sorted(source.iterdir()):
+        if leave_out(path.name):
+            continue
+        if path.is_dir():
+            copy_folder(path, target / path.name, copy, leave_out)
+        else:
+            copy(path, target / path.name)
+    sync_folder(target)
+
+
+@contextmanager
+def files_for(path: Path) -> Iterator[Path]:
+    """Yield a new folder, and move its files into `path` at the end: for libraries that write files by name."""
+    make_folder(path)
+    partial = path / f"{secrets.token_hex(6)}.tmp"
+    new_folder(partial)
+    try:
+        yield partial
+        for file in sorted(partial.iterdir()):
+            sync(file)
+            move(file, path / file.name)
+    finally:
+        discard_folder(partial)
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise StrangeFileError(f"{path} is a link, where kbq would make or remove a folder of its own: remove the link")
+
+
+def refuse_strange_files(
+    folder: Path, what: str, error: type[KbqError], may_stay: Callable[[Path], bool], deep: bool = True
+) -> None:
+    """Refuse what is neither a plain file nor a folder, anywhere below `folder`, which may be a link itself.
+
+    Args:
+        what: what the folder is, for the message: "a knowledge base".
+        error: its class, raised if there is a link, a device or a pipe, or a folder that cannot be listed.
+        may_stay: says of a link whether it may be there; it must lead to a plain file.
+        deep: look into folders within, too.
+    """
+
+    def refuse_unlisted(problem: OSError) -> None:
+        can_be_reached = isinstance(problem, PermissionError) and os.access(problem.filename, os.X_OK)
+        if can_be_reached:  # by the names of its files
+            advice = "ask for permission, or remove it"
+            raise error(f"{problem.filename} cannot be listed ({problem.strerror}): {advice}") from None
+
+    for place, folders, files in os.walk(folder, onerror=refuse_unlisted):
+        for path in [Path(place, name) for name in sorted(folders + files)]:
+            reason = ""
+            with suppress(FileNotFoundError):  # it has been removed meanwhile
+                reason = _strangeness(path.lstat().st_mode)
+            if reason and not (reason == LINK and may_stay(path) and path.is_file()):
+                raise error(f"{path} {reason}, and {what} has none: put a copy in its place, or remove it")
+        if not deep:
+            return
+
+
+LINK = "is a link"
+
+
+def _strangeness(mode: int) -> str:
+    """Return why a file is not allowed, or an empty string."""
+    if stat.S_ISLNK(mode):
+        return LINK
+    return "" if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else "is a device or a pipe"
+
+
+def is_in_hub_cache(path: Path) -> bool:
+    """Whether a link is one of the Hugging Face hub's cache: snapshots/REVISION/x to blobs/y."""
+    snapshot, blob = path.parent.resolve(), path.resolve()
+    return snapshot.parent.name == "snapshots" and blob.parent == snapshot.parents[1] / "blobs"
+
+
+def leads_within(folder: Path) -> Callable[[Path], bool]:
+    """Return a function that says whether a link leads into the same folder, or is one of the hub's cache."""
+    return lambda path: path.resolve().is_relative_to(folder.resolve()) or is_in_hub_cache(path)

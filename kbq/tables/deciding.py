@@ -1,6 +1,8 @@
-"""Deciding: the answers to a slot become its claims: distinct values, each with its normal form, likely or not.
+"""Deciding: the answers to a slot become its distinct claims, likely or not; people's decisions are obeyed.
 
 A value that several relations claim of one subject, though they exclude each other, stays with the likeliest.
+
+Only what is written is read: a list of like items whose last one follows "and" or "or". Nothing is parsed.
 """
 
 from __future__ import annotations
@@ -8,22 +10,54 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 from kbq.answers import Answer, is_likely
 from kbq.dump.page_directory import Titles
-from kbq.reading.countries import meanings
-from kbq.search.units import Sentences
+from kbq.errors import KbqError
+from kbq.reading.reranker import meanings
+from kbq.search.spans import Sentences
+from kbq.storage.rows import read_rows
 from kbq.tables.claims import Alternative, Claim, DateValue, NormalForm, QuantityValue
-from kbq.tables.coordination import conjuncts
-from kbq.tables.decisions import Decided
 from kbq.tables.relations import Relation, Slot
+from kbq.tables.tables import subject_of
 from kbq.tables.values import normal_form
 from kbq.text.letters import normalised
 from kbq.text.markers import relation_key
+
+MOST_WORDS = 5  # of an item
+COMMA, LAST = r"\s*,\s+", r"\s*,?\s+(?:and|or|as well as)\s+|\s*&\s*"
+SEPARATOR = re.compile(rf"{LAST}|{COMMA}")
+ENDS_A_LIST = re.compile(LAST)
+WORD = r"[^\s,;:.!?()\[\]\"“”&]+(?:(?<=\b[A-Z])\.)?"  # with the full stop of an initial
+ITEM = re.compile(rf"{WORD}(?:[ \u00a0]{WORD}){{0,{MOST_WORDS - 1}}}")
+PARTICLES = "(?:of|the|de|del|van|von|der|la|le|du|al|bin)"
+NAME = re.compile(rf"{WORD}(?:[ \u00a0](?:{PARTICLES} )*(?=[^a-z]){WORD})*")
+# No item begins with these: what follows is another clause, or says more of what was before.
+OPENS_NO_ITEM = re.compile(
+    r"(?:was|were|is|are|had|has|have|he|she|it|they|who|whom|whose|which|that|where|when|while|then|later|also|but|"
+    r"became|began|made|went|left|won|wrote|taught|gave|took|born|in|on|at|of|for|with|by|from|to|as|his|her|its|their|"
+    r"\w+ed|\w+ly)\b"
+)
+ENDS_AN_ITEM = re.compile(
+    r"[ \u00a0](?:in|on|at|of|for|with|by|from|to|as|who|whom|whose|which|that|where|when|while|was|were|is|are|had|"
+    r"has|through|into|between|over|across|via|about|like|including|include|includes|"
+    r"during|after|before|since|until|under|best|known|born)[ \u00a0]"
+)
+ARTICLE = re.compile(r"(?:an?|the)[ \u00a0]")
+ANY_ARTICLE = re.compile(r"\b(?:an?|the)[ \u00a0]")
+SEPARATOR_BEFORE = re.compile(rf"(?:{LAST}|{COMMA})(?:(?:an?|the)[ \u00a0])?\Z")
+WORDS_BEFORE = re.compile(rf"(?:{WORD}[ \u00a0])*{WORD}\Z")
+
+Choice = Literal["accept", "reject", "undo"]
+Cell: TypeAlias = tuple[str, str]  # subject and relation
+LONGEST, LONGEST_ID = 4096, 64  # characters of a value, and of an id
+HOW = "write subject, relation, value, and decision, which is accept, reject or undo"
 
 AROUND = 80  # characters on either side of a value that may say "about" or "BC"
 ITEM_SHARE = 0.95  # of a probability, for the other items of a list: some belong to another verb
@@ -43,6 +77,212 @@ IN_TIME = {  # what cannot be before the other, and how many years lie between t
     ("start time", "end time"): 3000,
 }
 SURE = 0.9  # of both: "was born and died in Vienna"
+
+
+def conjuncts(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """Return characters [start, end) of all items of the list that a phrase is or belongs to; without a list, its own.
+
+    >>> text = "She was an actress, inventor and film producer."
+    >>> [text[slice(*place)] for place in conjuncts(text, 11, 18)]
+    ['actress', 'inventor', 'film producer']
+    >>> text = "He married Ann Lee and moved to Bonn."
+    >>> [text[slice(*place)] for place in conjuncts(text, 11, 18)]
+    ['Ann Lee']
+    """
+    is_upper = text[start].isupper()
+    found = [*_items_before(text, start, is_upper), *_within(text, start, end), *_items_behind(text, end, is_upper)]
+    return found if len(found) > 1 and ENDS_A_LIST.search(text, found[0][0], found[-1][1]) else [(start, end)]
+
+
+def _within(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """Return the items of a phrase that is itself a list; else the phrase."""
+    places, begin = [], start
+    for separator in SEPARATOR.finditer(text, start, end):
+        places.append((begin, separator.start()))
+        begin = separator.end()
+    places.append((begin, end))
+    is_list = ENDS_A_LIST.search(text, start, end) and all(
+        _is_item(text[slice(*one)], text[start].isupper()) for one in places
+    )
+    return [_without_article(text, *one) for one in places] if is_list else [(start, end)]
+
+
+def _items_behind(text: str, end: int, is_upper: bool) -> list[tuple[int, int]]:
+    items: list[tuple[int, int]] = []
+    is_last = False
+    while not is_last and (separator := SEPARATOR.match(text, end)):
+        begin, _ = _without_article(text, separator.end(), len(text))
+        item = (NAME if is_upper else ITEM).match(text, begin)
+        stops = [found.start() for form in (ENDS_A_LIST, ENDS_AN_ITEM) if item and (found := form.search(item.group()))]
+        stop = begin + min([len(item.group()), *stops]) if item else begin
+        if not _is_item(text[begin:stop], is_upper):
+            break
+        items.append((begin, stop))
+        end, is_last = stop, bool(ENDS_A_LIST.fullmatch(separator.group()))
+    return items if is_last else []
+
+
+def _items_before(text: str, start: int, is_upper: bool) -> list[tuple[int, int]]:
+    items: list[tuple[int, int]] = []
+    while separator := SEPARATOR_BEFORE.search(text[:start]):
+        stop = separator.start()
+        words = WORDS_BEFORE.search(text[:stop])
+        begin = words.start() if words else stop
+        for form in (ENDS_AN_ITEM, ANY_ARTICLE):
+            begin = max([begin, *(found.end() for found in form.finditer(text, max(0, begin - 1), stop))])
+        if not _is_item(text[begin:stop], is_upper):
+            break
+        items.insert(0, (begin, stop))
+        start = begin
+    return items
+
+
+def _is_item(item: str, is_upper: bool) -> bool:
+    """Whether a text is an item beside one that begins with a capital letter, or does not."""
+    return bool(
+        item
+        and item[0].isupper() == is_upper
+        and (NAME if is_upper else ITEM).fullmatch(item)
+        and not OPENS_NO_ITEM.match(item)
+        and not ENDS_AN_ITEM.search(item)
+    )
+
+
+def _without_article(text: str, start: int, end: int) -> tuple[int, int]:
+    article = ARTICLE.match(text, start, end)
+    return (article.end() if article else start), end
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A person's decision on a value; accepting "" leaves the cell empty, as the text does not say what it is."""
+
+    subject: str
+    relation: str
+    value: str
+    choice: Choice
+    reviewer: str = ""
+    time: str = ""  # as the reviewer's browser has it; the order of the file counts
+    id: str = ""  # by which a decision that is sent twice is known
+
+    @property
+    def cell(self) -> Cell:
+        """The names of subject and relation."""
+        return self.subject, self.relation
+
+
+Decided: TypeAlias = Mapping[Cell, Mapping[str, Decision]]  # by value, as values are compared; the latest last
+
+
+def decision_of(fields: Mapping[str, object]) -> Decision:
+    """Return the decision in a JSON object, whose other fields are ignored.
+
+    Raises KbqError, which says why, if there is none.
+    """
+    texts = [fields.get(name) for name in ("subject", "relation", "value", "decision")]
+    more = [fields.get(name, "") for name in ("reviewer", "time", "id")]
+    if not all(isinstance(text, str) for text in (*texts, *more)) or texts[3] not in get_args(Choice):
+        raise KbqError(f"is not a decision: {HOW}")
+    subject, relation, value = map(subject_of, texts[:3])
+    if not subject or not relation:
+        raise KbqError(f"names no cell: {HOW}")
+    longest = max(map(len, (subject, relation, value, *map(str, more))))
+    if longest > LONGEST or len(str(more[2])) > LONGEST_ID:
+        raise KbqError(f"has a text of {longest:,} characters: {LONGEST:,} at most are kept, {LONGEST_ID} of an id")
+    return Decision(subject, relation, value, texts[3], *map(subject_of, more))  # type: ignore[arg-type]
+
+
+def read_decisions(path: Path) -> dict[Cell, dict[str, Decision]]:
+    """Return the decisions in a file of JSON lines that count.
+
+    Raises KbqError if it cannot be read, or names each line that is not a decision.
+    """
+    decisions: list[Decision] = []
+    problems: list[str] = []
+    for number, fields in read_rows(str(path)).numbered:
+        try:
+            decisions.append(decision_of(fields))
+        except KbqError as error:
+            problems.append(f"{path}:{number}: {error}")
+    if problems:
+        raise KbqError(f"{path} has {len(problems):,} lines that are not decisions: {HOW}", problems)
+    return decided(decisions)
+
+
+def decided(decisions: Iterable[Decision]) -> dict[Cell, dict[str, Decision]]:
+    """Return the decisions that count, of those made one after another."""
+    cells: dict[Cell, dict[str, Decision]] = {}
+    for decision in decisions:
+        values = cells.setdefault(decision.cell, {})
+        values.pop(normalised(decision.value), None)
+        if decision.choice != "undo":
+            values[normalised(decision.value)] = decision
+    return {cell: values for cell, values in cells.items() if values}
+
+
+def disputed(decisions: Decided, many: Collection[str]) -> list[tuple[Decision, Decision]]:
+    """Return the last two values accepted for a cell, where reviewers differ; the last of them counts.
+
+    `many`: relations whose cells take several values, so that reviewers may differ.
+    """
+    disputes = []
+    for (_, relation), values in decisions.items():
+        accepted = [decision for decision in values.values() if decision.choice == "accept"]
+        if len({decision.reviewer for decision in accepted}) > 1 and relation not in many:
+            disputes.append((accepted[-2], accepted[-1]))
+    return disputes
+
+
+def obeyed(
+    claims: Sequence[Claim],
+    slot: Slot,
+    decisions: Mapping[str, Decision],
+    normal: Callable[[str, Relation], NormalForm | None],
+) -> list[Claim]:
+    """Return the claims of a cell as people decided: with what they accepted, whether it was found or not.
+
+    `claims`: without the values that were rejected. `normal`: gives the normal form of a value of a relation.
+    """
+    wanted = [decision for decision in decisions.values() if decision.choice == "accept"]
+    if wanted and not wanted[-1].value:
+        return [replace(claim, accepted=False) for claim in claims[:1]]
+    wanted = [decision for decision in wanted if decision.value]
+    wanted = wanted[-1:] if slot.relation.values == "one" else wanted
+    if not wanted:
+        return list(claims)
+    found = {normalised(claim.value): claim for claim in claims}
+    keys = [normalised(decision.value) for decision in wanted]
+    chosen = [
+        found[key] if key in found else by_hand(slot, decision.value, normal(decision.value, slot.relation))
+        for key, decision in zip(keys, wanted, strict=True)
+    ]
+    left = [claim for key, claim in found.items() if key not in keys]
+    also = [claim for claim in left if claim.accepted] if slot.relation.values == "many" else []
+    alternatives = [other for claim in claims for other in claim.alternatives if normalised(other.value) not in keys]
+    alternatives = [*(Alternative.of(claim) for claim in left if claim not in also), *alternatives]
+    shown = [replace(claim, accepted=True, alternatives=()) for claim in (*chosen, *also)]
+    return [replace(shown[0], alternatives=tuple(alternatives)), *shown[1:]]
+
+
+def by_hand(slot: Slot, value: str, normal: NormalForm | None) -> Claim:
+    """Return a claim of what a person has typed; the value is its own evidence."""
+    return Claim(
+        subject=slot.subject, relation=slot.relation.name, value=value, probability=None, accepted=True, page_id="",
+        title="", paragraph=0, start=0, end=len(value), sentence=value, sentence_start=0, normal=normal, by_hand=True,
+    )  # fmt: skip
+
+
+def without_cell(decisions: Decided, slots: Iterable[Slot]) -> list[Decision]:
+    """Return the decisions on cells that are not asked for: they change nothing."""
+    cells = {slot.cell for slot in slots}
+    return [decision for cell, values in decisions.items() if cell not in cells for decision in values.values()]
+
+
+def without_value(decisions: Mapping[str, Decision], texts: Iterable[str]) -> list[Decision]:
+    """Return the rejections of values that were not found for their cell: they change nothing."""
+    rejected = {value: decision for value, decision in decisions.items() if decision.choice == "reject"}
+    found = [normalised(text) for text in texts] if rejected else []
+    return [decision for value, decision in rejected.items() if not any(value in text for text in found)]
 
 
 @dataclass(slots=True)

@@ -1,28 +1,299 @@
-"""Fill: a table and relations become a filled or checked table with its claims, in memory or in files. `kbq fill`."""
+"""Fill: ask for the cells of a table, batch by batch, and fill or check it, with its claims. `kbq fill`."""
 
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any, Literal, get_args
 
-from kbq.answers import LOOKS, SearchOptions
+import kbq
+from kbq.answers import LOOKS, ReadsQueries, SearchOptions
 from kbq.dump.page_directory import Pages
-from kbq.errors import KbqError
-from kbq.storage.files import as_path
-from kbq.storage.progress import Note, unheard
-from kbq.tables.cells import is_formula, shown
-from kbq.tables.claims import write_claims
-from kbq.tables.decisions import Decision, disputed, read_decisions
-from kbq.tables.filling import Filling, FillReport
+from kbq.errors import KbqError, QueryError
+from kbq.search.search import BATCH
+from kbq.storage.files import Note, as_path, unheard
+from kbq.storage.rows import empty_markers
+from kbq.tables.claims import Claim, write_claims, written
+from kbq.tables.deciding import (
+    Decided,
+    Decider,
+    Decision,
+    disputed,
+    obeyed,
+    read_decisions,
+    without_cell,
+    without_value,
+)
 from kbq.tables.options import FillingKb, FillOptions
 from kbq.tables.outputs import table_format
-from kbq.tables.relations import Relation, relations_of
+from kbq.tables.relations import Relation, Slot, relations_of
 from kbq.tables.run import AnswerCache, FillRun
-from kbq.tables.tables import FillCounts, Row, Table, read_table, refuse_unwritable, write_table
+from kbq.tables.tables import (
+    FillCounts,
+    Row,
+    Table,
+    is_empty,
+    is_formula,
+    read_table,
+    refuse_unwritable,
+    shown,
+    subject_of,
+    texts_of,
+    write_table,
+)
+from kbq.tables.values import agree, is_same
 from kbq.text.letters import normalised
 
+MOST_KEPT = 16 * BATCH  # slots with kept answers that are decided between two reports
+WARM_UP, TIMED = 8, 64  # slots that a dry run asks for: before time is taken, and then
+Verdict = Literal["agrees", "also said", "contradicts", "not found"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+EVIDENCE = ("value", "probability", "page_id", "title", "paragraph", "start", "end", "sentence")  # of a verdict
+FillReport = Callable[[int, int, int], None]  # called with the slots that are done, all of them, and those filled
+
 VIEWS = {".nt": "rdf", ".qs": "quickstatements", ".html": "review"}  # how the names of exports end
+
+
+class Filling:
+    """A table that is being filled, or checked: what is asked, and what the claims make of it."""
+
+    def __init__(
+        self,
+        kb: FillingKb,
+        table: Table,
+        relations: Sequence[Relation],
+        options: FillOptions,
+        search: SearchOptions,
+        decisions: Decided,
+    ) -> None:
+        """Raise KbqError if nothing can be asked, or nothing would have a probability."""
+        self._kb, self._table, self._relations, self._options, self._search = kb, table, relations, options, search
+        self._decisions, self._pages = decisions, Pages(kb.shards)
+        self._decider = Decider(kb.titles, options.threshold(kb, search), options.top, decisions)
+        for relation in relations:
+            if relation.min_probability is not None:
+                kb.check(replace(search, min_probability=relation.min_probability))
+        self._markers = empty_markers(options.empty)
+        self._asked_for: dict[str, tuple[int, ...]] = {}  # numbers of relations, by subject
+        unasked = self._find_slots(kb.query_tokenizers(search))
+        asked = [row.get(relation.name) for row in table.rows for relation in relations]
+        self.counts = FillCounts(
+            len(table.rows), sum(map(len, self._asked_for.values())),
+            sum(len(slot.relation.query) for slot in self.slots),
+            markers=sum(not is_empty(cell) and is_empty(cell, self._markers) for cell in asked),
+            unasked=tuple(unasked),
+        )  # fmt: skip
+        self._asked = 0  # queries
+        self.useless = without_cell(decisions, self.slots)  # decisions that change nothing, as far as is known
+
+    @property
+    def slots(self) -> Iterator[Slot]:
+        """What is asked: each subject, in the order of its first row, with the relations of its cells, each once."""
+        return (Slot(name, self._relations[number]) for name, found in self._asked_for.items() for number in found)
+
+    def _find_slots(self, tokenizers: Sequence[ReadsQueries]) -> list[str]:
+        """Find the cells that the options ask for; return why those of some rows cannot be asked for.
+
+        Raises KbqError if the table has no such column of subjects, or no cell to ask for.
+        """
+        subject, relations, options = self._options.subject, self._relations, self._options
+        self._table.refuse_without(subject)
+        if any(relation.name == subject for relation in relations):
+            raise KbqError(
+                f"{subject!r} is the column of subjects, and cannot be filled itself: ask for other relations"
+            )
+        count, unasked = 0, []
+        for place, row in enumerate(self._table.rows, start=1):
+            name = subject_of(row.get(subject))
+            known = self._asked_for.get(name, ())
+            more = [
+                number
+                for number, relation in enumerate(relations)
+                if number not in known and (options.overwrite or self.is_empty(row, relation) != options.check)
+            ]
+            more = more[: options.limit - count] if options.limit else more
+            queries = (query for number in more if name for query in Slot(name, relations[number]).queries)
+            problem = next(filter(None, (_problem(query, tokenizers) for query in queries)), "")
+            if problem:
+                unasked.append(f"row {place}: {problem}")
+            elif name and more:
+                self._asked_for[name] = tuple(sorted((*known, *more)))
+                count += len(more)
+        if unasked and not count:
+            raise KbqError("no subject can be asked for", unasked)
+        if not count:
+            cell, instead = "an empty cell", "--overwrite asks for all cells, and --check compares them"
+            if options.overwrite:
+                cell, instead = "a cell", "give the table some rows"
+            elif options.check:
+                cell, instead = "a cell with a value", "leave out --check"
+            columns = ", ".join(repr(relation.name) for relation in relations)
+            raise KbqError(f"no row has a subject and {cell} in {columns}: {instead}")
+        return unasked
+
+    def is_empty(self, row: Row, relation: Relation) -> bool:
+        """Whether a row has no value of a relation."""
+        return is_empty(row.get(relation.name), self._markers)
+
+    def claims(self, kept: AnswerCache, report: FillReport) -> list[Claim]:
+        """Ask for the slots whose answers are not kept; return the claims of all."""
+        claims: list[Claim] = []
+        done = filled = 0
+        report(done, self.counts.cells, filled)
+        for batch in self.batches(kept):
+            claims += chain.from_iterable(found for _, found in batch)
+            done += len(batch)
+            filled += sum(any(claim.accepted for claim in found) for _, found in batch)
+            report(done, self.counts.cells, filled)
+        return claims
+
+    def batches(self, kept: AnswerCache, size: int | None = None) -> Iterator[list[tuple[Slot, list[Claim]]]]:
+        """Yield some slots after another with their claims, which are final; about `size` queries are asked at once.
+
+        What a row says of one relation may rule out what it says of another, so the slots of a subject come together,
+        once all of them have been asked. Kept answers are not asked for.
+        """
+        size = size or self._kb.batch_size
+        slots: list[Slot] = []
+        missing: dict[str, None] = {}
+        waiting: list[tuple[Slot, list[Claim]]] = []  # of a subject that has more slots
+        left = self.counts.cells
+        for slot in self.slots:
+            slots.append(slot)
+            missing |= dict.fromkeys(query for query in slot.queries if query not in kept)
+            left -= 1
+            if left and len(missing) < size and len(slots) < MOST_KEPT:
+                continue
+            waiting += zip(slots, self._decided(slots, list(missing), kept), strict=True)
+            own = sum(one.subject == slot.subject for one, _ in waiting)
+            whole = len(waiting) - (own if own < len(self._asked_for[slot.subject]) else 0)
+            yield self._final(waiting[:whole])
+            slots, missing, waiting = [], {}, waiting[whole:]
+
+    def _final(self, cells: Sequence[tuple[Slot, list[Claim]]]) -> list[tuple[Slot, list[Claim]]]:
+        """Apply the rules of a row, and what people decided, to the cells of whole subjects."""
+        found = [(slot, self._decisions.get(slot.cell, {}), len(claims)) for slot, claims in cells]
+        kept = iter(self._decider.consistent([one for _, claims in cells for one in claims], self._relations))
+        final = [(slot, decided, list(islice(kept, count))) for slot, decided, count in found]
+        return [(slot, obeyed(claims, slot, decided, self._decider.normal)) for slot, decided, claims in final]
+
+    def seconds(self) -> float:
+        """Ask for some slots; return about how long it takes to ask for all."""
+        workers = self._kb.batch_size // BATCH
+        warm_up, kept = workers * WARM_UP, AnswerCache(self._kb.shards)
+        first = list(islice(self.slots, warm_up + workers * TIMED))
+        timed = first[warm_up:] or first
+        begun = 0.0
+        for slots in (first[:warm_up], timed):
+            begun = time.monotonic()
+            self._decided(slots, [query for slot in slots for query in slot.queries], kept)
+        return (time.monotonic() - begun) / len(timed) * self.counts.cells
+
+    def _decided(self, slots: Sequence[Slot], missing: Sequence[str], kept: AnswerCache) -> list[list[Claim]]:
+        for first in range(0, len(missing), self._kb.batch_size):
+            queries = missing[first : first + self._kb.batch_size]
+            kept.add(queries, [result.answers for result in self._kb.results(queries, self._search)])
+            self._asked += len(queries)
+        claims = []
+        for slot in slots:
+            answers = [kept[query] for query in slot.queries]
+            texts = [answer.text for found in answers for answer in found]
+            self.useless += without_value(self._decisions.get(slot.cell, {}), texts)
+            claims.append(self._decider.claims(slot, answers))
+        return claims
+
+    def finished(self, claims: Sequence[Claim]) -> Table:
+        """Return the table with the values that were accepted; of a check, the verdicts. `claims`: all, in order."""
+        table, options = self._table, self._options
+        by_slot: dict[tuple[str, str], list[Claim]] = defaultdict(list)
+        for claim in claims:
+            by_slot[claim.subject, claim.relation].append(claim)
+        counts = replace(self.counts, asked=self._asked)
+        if options.check:
+            rows = list(self._verdicts(by_slot))
+            counts = replace(counts, filled=sum(row["verdict"] == "agrees" for row in rows))
+            return Table(
+                ("subject", "relation", "present", "verdict", *EVIDENCE), rows, tuple(claims), counts
+            ).all_filled()
+        accepted = {cell: found for cell, found in by_slot.items() if found and found[0].accepted}
+        new = [relation.name for relation in self._relations if relation.name not in table.columns]
+        rows = [self._filled(row, accepted) for row in table.rows]
+        return Table((*table.columns, *new), rows, tuple(claims), replace(counts, filled=len(accepted)), table)
+
+    def _verdicts(self, claims: Mapping[tuple[str, str], Sequence[Claim]]) -> Iterator[Row]:
+        """Yield a row for each value in the table: the verdict on it, and what the text says, with its place."""
+        for row in self._table.rows:
+            subject = subject_of(row.get(self._options.subject))
+            for relation in self._relations:
+                said = claims.get((subject, relation.name), ())
+                for present in texts_of(row.get(relation.name), self._markers) if said else ():
+                    verdict, claim = self._verdict(present, relation, said)
+                    judged = {"subject": subject, "relation": relation.name, "present": present, "verdict": verdict}
+                    yield judged | {key: getattr(claim, key, None) for key in EVIDENCE}
+
+    def _verdict(self, present: str, relation: Relation, claims: Sequence[Claim]) -> tuple[Verdict, Claim | None]:
+        """Return the verdict on a value, and the claim that it rests on.
+
+        A value on the same page as the one that was found may be as right ("actress and inventor"), so only a value
+        that the page lacks is contradicted; where several values may be right, none contradicts.
+        """
+        titles = self._kb.titles
+        accepted = [claim for claim in claims if claim.accepted]
+        for claim in accepted:
+            if is_same(present, claim, titles):
+                return "agrees", claim
+        for claim in claims:
+            is_found = is_same(present, claim, titles) or any(agree(present, one.value) for one in claim.alternatives)
+            if is_found or (claim.accepted and self._is_on_page(present, claim.page_id)):
+                return "also said", claim
+        if accepted and relation.values == "one":
+            return "contradicts", accepted[0]
+        return "not found", None
+
+    def _is_on_page(self, value: str, page_id: str) -> bool:
+        """Whether a paragraph of a page has the words of a value, one after the other."""
+        words, page = f" {normalised(value)} ", self._pages.page(page_id)  # None: the value was typed
+        return page is not None and any(words in f" {normalised(one.text)} " for one in page.paragraphs)
+
+    def _filled(self, row: Row, accepted: Mapping[tuple[str, str], Sequence[Claim]]) -> Row:
+        name = subject_of(row.get(self._options.subject))
+        values: dict[str, Any] = {}
+        for relation in self._relations:
+            found = accepted.get((name, relation.name))
+            if found and (self._options.overwrite or self.is_empty(row, relation)):
+                texts = [written(claim, self._options.dates) for claim in found]
+                values[relation.name] = texts if relation.values == "many" else texts[0]
+        return dict(row) | values if values else row
+
+    def description(self) -> dict[str, object]:
+        """Return what decides the answers, by the words that name a difference."""
+        facts = self._kb.facts(self._search)
+        return {
+            "knowledge base": facts.manifest,
+            "pages": facts.pages,
+            "index": facts.index,
+            "query encoder": facts.query_encoder,
+            "backend": facts.backend,
+            "weights": list(facts.weights),
+            "reranker or calibration": facts.reranker,
+            "answers": self._search.k,
+            "version of kbq": kbq.__version__,
+        }
+
+
+def _problem(text: str, tokenizers: Sequence[ReadsQueries]) -> str:
+    """Return why a query cannot be asked; empty: it can."""
+    try:
+        for tokenizer in tokenizers:
+            tokenizer.ids_of(text)
+    except QueryError as error:
+        return str(error)
+    return ""
+
+
 VIEWS |= dict.fromkeys((".long.csv", ".long.tsv", ".long.parquet", ".long.xlsx"), "long")
 NAMED = 10  # decisions without effect
 HINTS, COMPARED = 20, 1000  # relations that are looked at, and columns that each is compared with

@@ -1,28 +1,111 @@
-"""Scoring: sets of values are compared with gold sets: precision, recall, F1. Source of the rules: LM-KBC 2026.
+"""Scoring: compare the sets of values of tables, claims or gold data: precision, recall, F1.
 
 In a slot, precision is 1 if nothing is predicted, and recall is 1 if there is nothing to find. Values match one to one,
 by any of their names, as many as possible. Unlike in LM-KBC, a number near the right one is wrong.
+
+Gold data are a wide table, triples (`subject`, `relation`, `object`, perhaps `aliases`), or KILT lines. A slot without
+a value is not scored, unless triples say that there is none, with an empty `object`.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from kbq.errors import EvaluationError
+from kbq.kilt.analysis import Cell, Form, ScoreTable
 from kbq.kilt.confidence import coverage_at
-from kbq.kilt.report import Cell, Form, ScoreTable
-from kbq.tables import dates
-from kbq.tables.claims import DateValue
-from kbq.tables.tables import read_table
-from kbq.tables.value_sets import Guesses, Names, ValueSets, guesses_of, read_value_sets, value_sets_of
+from kbq.storage.rows import empty_markers
+from kbq.tables import values as dates
+from kbq.tables.claims import Claim, DateValue
+from kbq.tables.tables import Row, Table, read_table, subject_of, texts_of
 from kbq.tables.values import keys_of
+from kbq.text.letters import normalised
+from kbq.text.markers import slot_of
+
+Names: TypeAlias = tuple[str, ...]  # of one value, each as good as the others
+Key: TypeAlias = tuple[str, str]  # subject and relation, as values are compared
+ValueSets: TypeAlias = dict[Key, list[Names]]
+Guesses: TypeAlias = dict[Key, tuple[Names, float]]  # with its probability
+Sets: TypeAlias = Iterator[tuple[object, object, list[Names]]]  # subject, relation, values
+MARKERS = empty_markers()
+CLAIM_COLUMNS = {"subject", "relation", "value", "accepted"}
 
 ALL, RELATIONS = "all slots", "mean of relations"
+
+
+def read_value_sets(path: Path, subject: str = "subject", relations: Sequence[str] = ()) -> ValueSets:
+    """Read the values of a file, by subject and relation; see `value_sets_of`."""
+    return value_sets_of(read_table(path), path, subject, relations)
+
+
+def value_sets_of(table: Table, path: Path, subject: str, relations: Sequence[str]) -> ValueSets:
+    """Return the values of a table that was read, by subject and relation.
+
+    `subject` and `relations`: the columns of a wide table, by default all others. Raises EvaluationError if a line does
+    not fit the others.
+    """
+    columns = set(table.columns)
+    reader = next((reader for wanted, reader in READERS if wanted <= columns), None)
+    found: ValueSets = defaultdict(list)
+    try:
+        for name, relation, values in reader(table.rows) if reader else _wide(table, subject, relations):
+            slot = found[normalised(subject_of(name)), normalised(str(relation))]
+            slot += [names for names in values if names not in slot]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise EvaluationError(f"{path} has a line that differs from the others ({error!r:.80}): repair it") from None
+    return dict(found)
+
+
+def guesses_of(table: Table) -> Guesses:
+    """Return the best value of each slot among claims, accepted or not, with its probability; of a table, {}."""
+    guesses: Guesses = {}
+    if {*table.columns} >= CLAIM_COLUMNS:
+        for row in table.rows:
+            if row["probability"] is not None:
+                key = normalised(subject_of(row["subject"])), normalised(row["relation"])
+                guesses.setdefault(key, ((row["value"],), row["probability"]))
+    return guesses
+
+
+def _wide(table: Table, subject: str, relations: Sequence[str]) -> Sets:
+    table.refuse_without(subject)
+    for row in table.rows:
+        for relation in relations or [column for column in table.columns if column != subject]:
+            values = texts_of(row.get(relation), MARKERS)
+            if values:
+                yield row.get(subject), relation, [(text,) for text in values]
+
+
+def _claims(rows: Sequence[Row]) -> Sets:
+    for row in rows:
+        claim = Claim.from_dict(row)
+        yield claim.subject, claim.relation, [(claim.value,)] if claim.accepted else []
+
+
+def _triples(rows: Sequence[Row]) -> Sets:
+    for row in rows:
+        names = (*texts_of(row["object"], MARKERS)[:1], *texts_of(row.get("aliases"), MARKERS))
+        yield row["subject"], row["relation"], [names] if names else []
+
+
+def _kilt(rows: Sequence[Row]) -> Sets:
+    for row in rows:
+        slot = slot_of(row["input"])
+        answers = dict.fromkeys(output["answer"] for output in row["output"] if output.get("answer"))
+        if slot:
+            yield *slot, [(answer,) for answer in answers]
+
+
+READERS: tuple[tuple[set[str], Callable[[Sequence[Row]], Sets]], ...] = (
+    (CLAIM_COLUMNS, _claims),
+    ({"subject", "relation", "object"}, _triples),
+    ({"input", "output"}, _kilt),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +237,7 @@ def compared(predicted: Iterable[Names], gold: Sequence[Names]) -> SlotCounts:
         keys = frozenset(chain.from_iterable(map(keys_of, names)))
         found = {place for key in keys for place in places.get(key, ())}
         own = [key for key in keys if isinstance(key, DateValue)]  # one date may be more exact than another
-        edges.append(sorted(found | {place for place, date in dated for one in own if dates.agree(one, date)}))
+        edges.append(sorted(found | {place for place, date in dated for one in own if dates.dates_agree(one, date)}))
     return SlotCounts(len(guesses), len(wanted), _matched(edges))
 
 

@@ -1,31 +1,47 @@
-"""Tables: files become rows by column, and tables become files in the same order and dialect."""
+"""Tables: read files and data frames as rows by column, with typed cells, and write them as they were."""
 
 from __future__ import annotations
 
 import csv
+import json
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from difflib import get_close_matches
 from importlib.util import find_spec
 from io import StringIO
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from kbq.answers import percentage
 from kbq.errors import KbqError
-from kbq.storage.files import as_path, given
+from kbq.storage.files import Note, as_path, given, unheard
 from kbq.storage.lines import MARK
-from kbq.storage.parquet import NEEDS_PYARROW
-from kbq.storage.progress import Note, unheard
 from kbq.storage.records import json_line
-from kbq.storage.rows import NOTHING, SUFFIXES, Dialect, RowFormat, read_rows, text_of
-from kbq.storage.spreadsheet import MOST_CHARACTERS, MOST_ROWS, NEEDS_OPENPYXL, write_xlsx
+from kbq.storage.rows import (
+    MOST_CHARACTERS,
+    MOST_ROWS,
+    NEEDS_OPENPYXL,
+    NEEDS_PYARROW,
+    NOTHING,
+    SUFFIXES,
+    Dialect,
+    RowFormat,
+    read_rows,
+    refuse_repeated,
+    text_of,
+    write_xlsx,
+)
 from kbq.storage.writing import replacing, writing_to
-from kbq.tables.cells import as_arrow, for_spreadsheet, guarded, is_empty, is_formula, plain, shown, subject_of
-from kbq.tables.frames import read_frame, to_pandas
-from kbq.text import html
+from kbq.tables.claims import QuantityValue
+from kbq.tables.values import date_of_cell, normal_form
+from kbq.text import visible
+from kbq.text.letters import clean_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,10 +49,242 @@ if TYPE_CHECKING:
 
     from kbq.tables.claims import Claim
 
+SEPARATOR = "|"  # between the values of a cell
+FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")  # how a cell begins that a spreadsheet computes. Source: OWASP
+PLAIN = (str, int, float, bool, type(None))
+NUMBER = re.compile(r" *[+-]?\d[\d.,\s]*%?")
+
+NAME = "the data frame"
+
 Row: TypeAlias = Mapping[str, Any]
 SHOWN = 20  # rows in a notebook
 CSV = Dialect()
 BREAKS = re.compile(r"[\t\r\n]+")  # TSV cannot hold them
+
+
+def plain(value: Any) -> Any:
+    """Return a cell's value without NumPy's and pandas' own types; their missing values are None."""
+    if type(value) in PLAIN:
+        return None if value != value else value
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+        value = (value.astype("datetime64[us]") if value.dtype.kind == "M" else value).tolist()
+        return plain(value) if type(value) in PLAIN else value
+    return value
+
+
+def is_empty(value: object, markers: Collection[str] = ()) -> bool:
+    """Whether a cell has no value; `markers` stand for none, too.
+
+    >>> [is_empty(value) for value in (None, "", " ", [], math.nan, 0, False, "x")]
+    [True, True, True, True, True, False, False, False]
+    >>> is_empty("n/a", ["n/a"])
+    True
+    """
+    if isinstance(value, float):
+        return math.isnan(value)
+    return value is None or value == [] or (isinstance(value, str) and (not value.strip() or value.strip() in markers))
+
+
+def texts_of(value: object, markers: Collection[str] = ()) -> list[str]:
+    """Return the values of a cell as texts.
+
+    >>> texts_of("Paris | Rome"), texts_of(["Paris", 1815]), texts_of(None)
+    (['Paris', 'Rome'], ['Paris', '1815'], [])
+    """
+    parts = [] if is_empty(value) else value if isinstance(value, list) else text_of(value).split(SEPARATOR)
+    return [text for text in (text_of(part).strip() for part in parts) if not is_empty(text, markers)]
+
+
+def shown(value: object) -> str:
+    """Return a cell as one text.
+
+    >>> shown(None), shown(["Paris", "Rome"]), shown(1815.0), shown({"a": 1})
+    ('', 'Paris|Rome', '1815', '{"a": 1}')
+    """
+    if isinstance(value, str) or is_empty(value):
+        return value if isinstance(value, str) else ""
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return SEPARATOR.join(value)
+    return json.dumps(value, ensure_ascii=False, default=text_of) if isinstance(value, list | dict) else text_of(value)
+
+
+def subject_of(value: object) -> str:
+    r"""Return the text of a subject's cell on one line.
+
+    >>> subject_of("Marie\n Curie "), subject_of(None)
+    ('Marie Curie', '')
+    """
+    return " ".join(clean_text(shown(value)).split())
+
+
+def is_formula(text: str) -> bool:
+    """Whether a spreadsheet may compute a text.
+
+    >>> [is_formula(text) for text in ("=1+1", "@SUM(A1)", "-5", "+49 171 1", "- 5 km", "Paris")]
+    [True, True, False, False, True, False]
+    """
+    return FORMULA.match(text) is not None and not NUMBER.fullmatch(text)
+
+
+def guarded(text: str) -> str:
+    """Put an apostrophe before a text that a spreadsheet may compute.
+
+    >>> guarded("=1+1"), guarded("Paris")
+    ("'=1+1", 'Paris')
+    """
+    return f"'{text}" if is_formula(text) else text
+
+
+def for_spreadsheet(value: object) -> object:
+    """Return a number, a truth value, a date or a time as it is, anything else as text."""
+    is_kept = isinstance(value, int | float | date | time | timedelta) and not is_empty(value)
+    has_zone = isinstance(value, datetime | time) and value.tzinfo is not None  # which XLSX has no cells for
+    is_early = isinstance(value, date) and value.year < 1900  # whose numbers Excel does not know
+    return value if is_kept and not has_zone and not is_early else shown(value) or None
+
+
+def as_arrow(values: Sequence[Any], kind: Any) -> Any:
+    """Return values as an Arrow array of a type; None if one of them does not fit it."""
+    import pyarrow
+
+    if pyarrow.types.is_null(kind):
+        return None
+    try:
+        return pyarrow.array([_cell_of_type(value, kind) for value in values], kind)
+    except (pyarrow.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError):
+        return None
+
+
+def _cell_of_type(value: Any, kind: Any) -> Any:
+    """Return a value as an Arrow type has it: a text that was filled in becomes a number, a day, or a list.
+
+    Raises ValueError if it does not fit the type.
+    """
+    from pyarrow import types
+
+    if value is None:
+        return None
+    if types.is_list(kind) or types.is_large_list(kind):
+        return [_cell_of_type(one, kind.value_type) for one in (value if isinstance(value, list) else [value])]
+    if not isinstance(value, str):
+        return value
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        found = normal_form(value, "quantity")
+        if not isinstance(found, QuantityValue) or found.unit:
+            raise ValueError(value)
+        if types.is_integer(kind):
+            return int(found.number)
+        return float(found.number) if types.is_floating(kind) else Decimal(found.number)
+    if types.is_date(kind) or types.is_timestamp(kind):
+        day = date_of_cell(value)
+        if day is None or day.julian or not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", day.edtf):
+            raise ValueError(value)
+        return datetime.fromisoformat(day.edtf) if types.is_timestamp(kind) else date.fromisoformat(day.edtf)
+    return value
+
+
+class Frame(NamedTuple):
+    """The rows of a data frame, and what it was."""
+
+    columns: tuple[str, ...]
+    rows: list[dict[str, Any]]
+    pandas: Any = None  # a pandas.DataFrame
+    arrow: Any = None  # a pyarrow.Table
+
+
+def read_frame(given: Any, subject: str) -> Frame | None:
+    """Return the rows of a data frame, or of a series, which is a column of subjects; None for anything else.
+
+    Raises KbqError if a column has no name of its own, or a frame that is not of pandas is given without pyarrow.
+    """
+    pandas = sys.modules.get("pandas")
+    if pandas and isinstance(given, pandas.Series | pandas.Index):
+        given = given.to_frame(name=subject)
+    if pandas and isinstance(given, pandas.DataFrame):
+        _refuse_names(list(given.columns))
+        cells = zip(*(map(plain, given[name].astype(object)) for name in given.columns), strict=True)
+        return Frame(tuple(given.columns), [dict(zip(given.columns, one, strict=True)) for one in cells], pandas=given)
+    given = given.collect() if hasattr(given, "collect_schema") and hasattr(given, "collect") else given  # lazy
+    protocols = "__arrow_c_stream__", "__arrow_c_array__", "__dataframe__"
+    if not any(hasattr(given, name) for name in protocols):
+        return None
+    arrow = _frame_to_arrow(given, subject)
+    _refuse_names(arrow.column_names)
+    rows = [{name: plain(value) for name, value in row.items()} for row in arrow.to_pylist()]
+    return Frame(tuple(arrow.column_names), rows, arrow=arrow)
+
+
+def _refuse_names(names: Sequence[object]) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise KbqError(f"{NAME} has a column {name!r:.60}: give it a text as its name")
+    refuse_repeated(NAME, [str(name) for name in names])
+
+
+def _frame_to_arrow(given: Any, subject: str) -> Any:
+    try:
+        import pyarrow
+        import pyarrow.interchange
+    except ImportError:
+        raise KbqError(f"{NAME} {NEEDS_PYARROW}") from None
+    try:
+        if not hasattr(given, "__arrow_c_stream__") and hasattr(given, "__dataframe__"):
+            return pyarrow.interchange.from_dataframe(given)
+        if hasattr(given, "columns") or hasattr(given, "column_names"):
+            return pyarrow.table(given)
+        column = pyarrow.chunked_array(given if hasattr(given, "__arrow_c_stream__") else [pyarrow.array(given)])
+        return pyarrow.table({subject: column})
+    except (pyarrow.ArrowException, TypeError, ValueError) as error:
+        raise KbqError(f"{NAME} cannot be read ({error!s:.80}): give rows, or a data frame of pandas") from None
+
+
+def to_pandas(columns: Mapping[str, Sequence[Any] | None], given: Any) -> Any:
+    """Return a data frame of some columns; of one that was given, with its index and its types where values fit.
+
+    `columns`: by name, in order; None: as in the given one.
+    """
+    import pandas
+
+    old = {} if given is None else {name: given[name] for name in given.columns}
+    arrays = {
+        name: old[name].array if values is None else _array(values, old.get(name)) for name, values in columns.items()
+    }
+    index = None if given is None else given.index
+    return pandas.DataFrame(arrays, index=index, columns=list(columns)) if arrays else pandas.DataFrame(index=index)
+
+
+def _array(values: Sequence[Any], old: Any) -> Any:
+    """Return a column's array: of the type of an old one if its values fit, whole numbers and truth values as such."""
+    import pandas
+
+    if isinstance(old, pandas.Series) and isinstance(old.dtype, pandas.CategoricalDtype):
+        known = old.dtype.categories
+        new = [value for value in dict.fromkeys(values) if value is not None and value not in known]
+        return pandas.Categorical(values, known.append(pandas.Index(new)), ordered=old.dtype.ordered)
+    if old is not None and (kept := _of_type(values, old)) is not None:
+        return kept
+    kinds = {type(value) for value in values}
+    if type(None) in kinds and kinds <= {int, type(None)}:
+        return pandas.array(values, dtype="Int64")
+    if type(None) in kinds and kinds <= {bool, type(None)}:
+        return pandas.array(values, dtype="boolean")
+    return pandas.Series(values).array
+
+
+def _of_type(values: Sequence[Any], old: Any) -> Any:
+    """Return values as an array of a series' type; None if one does not fit."""
+    import pandas
+
+    try:
+        import pyarrow
+
+        kind = pyarrow.Array.from_pandas(old).type
+        fitting = as_arrow(values, kind)
+        return None if fitting is None else pandas.Series(fitting.to_pylist(), dtype=old.dtype).array
+    except (ImportError, ValueError, TypeError, OverflowError, NotImplementedError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +422,12 @@ class Table:
                 is_filled = self.is_filled(number, column)
                 claim = claims.get((subject, column)) if is_filled else None
                 chance = "" if claim is None or claim.probability is None else percentage(claim.probability)
-                text, quiet = html.text(shown(row.get(column))), html.element("span", chance, style=html.QUIET)
+                text, quiet = visible.text(shown(row.get(column))), visible.element("span", chance, style=visible.QUIET)
                 style, title = "background:#3b82c433" * is_filled, f"{claim.sentence} ({claim.title})" if claim else ""
-                cells.append(html.element("td", text, " ", quiet, style=style, title=title))
+                cells.append(visible.element("td", text, " ", quiet, style=style, title=title))
             rows.append(cells)
         caption = f"{len(self.rows):,} rows, {self.counts.filled:,} of {self.counts.cells:,} cells filled"
-        return html.table(self.columns, rows, caption)
+        return visible.table(self.columns, rows, caption)
 
     def __repr__(self) -> str:
         return f"Table({len(self.rows):,} rows, {len(self.columns):,} columns, {len(self.claims):,} claims)"

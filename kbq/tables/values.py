@@ -1,18 +1,65 @@
-"""Values: the text of a value becomes a date or a quantity, or has no normal form; and texts become comparable.
+"""Values: a text becomes an ISO 8601 or EDTF date or a quantity, where it is one; texts become comparable.
 
 The grammars are strict: a text has a normal form only if it is one date or one number as a whole, and can be read in
 one way. Dates in English order and numbers with English separators are assumed.
+
+The grammar is strict: a text is a date only if it is one as a whole, and can be read in one way; no form says more than
+the text does. English order is assumed. Dates before 15 October 1582 are of the Julian calendar.
 """
 
+import calendar
 import re
 from decimal import Decimal
 from functools import lru_cache
 
+import numpy as np
+from msgspec.structs import replace
+
 from kbq.dump.page_directory import PageValue, Titles
-from kbq.tables import dates
 from kbq.tables.claims import Claim, DateValue, QuantityValue, ValueType
-from kbq.tables.dates import date_of, date_of_cell
 from kbq.text.letters import normalised, seen
+
+DAY, MONTH, YEAR, DECADE, CENTURY = 11, 10, 9, 8, 7  # precisions of Wikibase
+GREGORIAN = (1582, 10, 15)  # the first day of its calendar
+
+_NAMES = "January|February|March|April|May|June|July|August|September|October|November|December"
+_SHORT = [name[:3] for name in _NAMES.split("|")]
+_WEEKDAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
+_BEFORE = r"(?P<before>B\.? ?C\.?(?: ?E\.?)?)"
+_ERA = rf"(?:{_BEFORE}|A\.?D\.?|C\.?E\.?)"
+_YEAR = rf"(?:A\.?D\.? (?P<ad>[0-9]{{1,4}})|(?P<of_era>[0-9]{{1,4}}) {_ERA}|(?P<year>[12][0-9]{{3}}|[1-9][0-9]{{2}}))"
+_ORDINALS = (
+    "first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|thirteenth|fourteenth"
+    "|fifteenth|sixteenth|seventeenth|eighteenth|nineteenth|twentieth|twenty-first"
+)
+# How dates are written. What is in square brackets may be missing; Excel has 7-Nov-1867, ctime Thu Nov 7 … 1867.
+FORMS = (
+    "[{weekday}[,] ][the ]{day}[ of] {month}[,] {year}",
+    "[{weekday}[,] ]{month} [the ]{day}[,] {year}",
+    "[{weekday}[,] ]{year}[,] {month} {day}",
+    "{year}, {day} {month}",
+    "{day}-{month}-{year}",
+    "{day}/{month}/{year}",
+    "{day}.{month}.{year}",
+    "{year}-{month}-{day}",
+    "{year}/{month}/{day}",
+    "{month}[ of][,] {year}",
+    "{month}-{year}",
+    "{year} {month}",
+    "{year}",
+)
+_PARTS = {
+    "weekday": rf"(?P<weekday>{_WEEKDAYS}|{'|'.join(f'{day[:3]}' for day in _WEEKDAYS.split('|'))}|Tues|Thurs?)\.?",
+    "day": r"(?P<day>0?[1-9]|[123][0-9])(?:st|nd|rd|th)?",
+    "month": rf"(?P<month>{_NAMES}|{'|'.join(_SHORT)}|Sept)\.?",
+    "year": _YEAR,
+}
+_ABOUT = (
+    r"(?:(?-i:c)(?:\. ?a)?(?:\.|\b|(?=[0-9]))|cc?a\b\.?|circ?a?\b\.?|(?:in|on) or (?:about|around|near)\b|about\b"
+    r"|abt\b\.?|around\b|approx(?:\.|imately\b)|roughly\b|nearly\b|almost\b|near\b|close to\b"
+    r"|some(?:where|time) (?:about|around)\b|in the region of\b|towards?\b|[~±≈∼])"
+)
+_MARK = rf"(?P<circa>\(?{_ABOUT}\)? ?(?:the )?(?:year )?)?"
 
 LONGEST = 64  # characters of a text that may be a date or a quantity
 _NUMBER = (
@@ -41,6 +88,260 @@ _COUNTED = re.compile(  # people, episodes, whatever is counted; but no season o
     r"(?!hundred|thousand|lakh|million|crore|billion|trillion|dozen|score|hal[fv]|third|quarter)"
     r"(?!(?:times|per|point|plus|odd|and|noon)\b)(?P<unit>[^\W\d_]{3,})"
 )
+
+
+def _form(form: str) -> str:
+    """Return one of the forms as an expression."""
+    optional = form.replace("[", "(?:").replace("]", ")?").replace(".", r"\.")
+    return _MARK + re.sub(r"\{(\w+)\}", lambda part: _PARTS[part[1]], optional)
+
+
+_CENTURIES, _DECADES, _TWO_YEARS, *_DATES = (
+    re.compile(form, re.IGNORECASE | re.ASCII)
+    for form in (
+        rf"(?:the )?(?:(?P<number>[0-9]{{1,2}})(?:st|nd|rd|th)|(?P<word>{_ORDINALS}))[ -]century(?: {_ERA})?",
+        r"(?:the )?([12][0-9]{2})0['’]?s",
+        r"([1-9][0-9]{2,3}) ?/ ?([0-9]{1,4})",
+        *map(_form, FORMS),
+        r"(?P<year>[12][0-9]{3})(?P<by>[-/.])(?P<month>0?[1-9]|1[0-2])(?P=by)(?P<day>0?[1-9]|[123][0-9])",
+        r"(?P<year>[1-9][0-9]{2,3})年(?:(?P<month>[0-9]{1,2})月(?:(?P<day>[0-9]{1,2})日)?)?",
+    )
+)
+_NUMERIC = re.compile(r"([0-9]{1,2})([/.-])([0-9]{1,2})\2([12][0-9]{3})")
+_EDTF = re.compile(r"-?[0-9]{4}(?:-[0-9]{2}){0,2}[~?]?|-?(?:[0-9]{3}X|[0-9]{2}XX)")
+_BASIC = re.compile(r"([12][0-9]{3})([01][0-9])([0-3][0-9])")  # ISO 8601 without hyphens
+_CLOCK = re.compile(  # behind a date, or before the year of ctime
+    r"(?:(?<=[0-9])T|,? )(?:[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?(?: ?[AP]\.?M\.?)?|(?<=T)[0-9]{4,6})"
+    r"(?: ?(?:Z|UTC|GMT|[+-][0-9]{2}:?[0-9]{2}))?(?=$| [0-9]{4}$)",
+    re.IGNORECASE,
+)
+_WIKIBASE = re.compile(r"([+-])([0-9]{4,})-([0-9]{2})-([0-9]{2})T00:00:00Z/(7|8|9|10|11)(/J)?")  # as QuickStatements
+_FLOAT = re.compile(r"([1-9][0-9]{2,3})\.0+")
+_TWICE = re.compile(r"(.+?) ?[(\[](.+)[)\]]")  # 7 November 1867 (1867-11-07)
+
+_ABOUT_BEFORE = re.compile(
+    rf"(?:^|[\s(\[,;–—-]){_ABOUT}[\s()\]]*(?:on |in )?(?:the )?(?:year )?(?:of )?(?:A\.?D\.? )?$", re.I
+)
+_DOUBT = (
+    "probably|perhaps|possibly|presumably|maybe|likely|allegedly|supposedly|reportedly|conjecturally|reputedly"
+    "|purportedly|traditionally|apparently|ostensibly|tentatively"
+)
+_SAID = r"(?:thought|believed|said|assumed|supposed|presumed|reputed|reported|rumou?red|claimed|considered) to"
+_DOUBT_BEFORE = re.compile(
+    rf"\b(?:{_DOUBT}|(?:may|might|could) have|(?:seems|appears) to have|{_SAID}|estimated|uncertain"
+    r"|(?:according to|by) (?:tradition|legend),?|(?:tradition|legend) (?:says|holds|has))\b,?[^,.;:()]{0,60}$",
+    re.I,
+)
+_BOUND = r"before|after|by|until|till|up to|prior to|later than|earlier than|not before|between|either|or|to or from"
+_BOUND_BEFORE = re.compile(
+    rf"\b(?:{_BOUND})(?: or (?:in|on|during))? (?:the )?(?:year )?$"
+    r"|\bat the (?:very )?(?:latest|earliest|soonest),? (?:in |by |on )?(?:the )?(?:year )?$"
+    r"|\bbetween [^,.;()]{0,40}\band (?:the )?(?:year )?$",
+    re.I,
+)
+_ABOUT_BEHIND = re.compile(
+    r"[\s,]*[(\[]?(?<![A-Za-z.])(?:or (?:so|thereabouts?)\b|thereabouts\b|(?:\+ ?/ ?[-−–]|±|\+-)"
+    r"|(?:approx(?:\.|imately\b)?|roughly|circa|ca?+\.?+|more or less|give or take[^.;()]{0,20})(?=\s*(?:[)\].,;]|$)))",
+    re.I,
+)
+_BOUND_BEHIND = re.compile(
+    r"[\s,]*[(\[]?(?:or (?:possibly |perhaps |even |a (?:little|bit|few years) |some ?what |shortly |soon |slightly )?"
+    r"(?:earlier|later|before|after|sooner)\b|at (?:the )?(?:very )?(?:latest|earliest|soonest)\b)"
+    # Years that part (1744–45), and no life that ends (7 May 1744 – 5 June 1800).
+    rf"|[-–—][0-9]{{1,2}}(?![0-9]|[.:/-][0-9]|(?:st|nd|rd|th)?,? (?:of )?(?:{'|'.join(_SHORT)}))",
+    re.I,
+)
+_DOUBT_BEHIND = re.compile(
+    r"\s*\(?\s*(?:\?|probably|possibly|uncertain|disputed|estimated|reputedly|traditionally)", re.I
+)
+_OR_BEHIND = re.compile(r"\s*(?:/\s?[0-9]{1,4}\b|,? or (?:early |late |perhaps |possibly |in )?[0-9]{1,4}\b)", re.I)
+_ERA_BEHIND = re.compile(r"\s?(B\.? ?C\.?(?: ?E\.?)?)(?![A-Za-z])")
+
+
+def date_of(text: str, before: str = "", behind: str = "", is_date: bool = False) -> DateValue | None:
+    """Return the date that a text is.
+
+    Args:
+        before: the text before it: "c." makes it approximate, "before" makes it no date.
+        behind: the text after it: "BC" belongs to the year, "(?)" is a doubt.
+        is_date: it is certainly a date, so that years below 1000 need no era.
+
+    >>> date_of("1265"), date_of("1265", "was born c. "), date_of("1265", "before "), date_of("1903/4")
+    (DateValue(edtf='1265', precision=9, julian=True), DateValue(edtf='1265~', precision=9, julian=True), None, \
+DateValue(edtf='190X', precision=8, julian=False))
+    """
+    text, before = " ".join(seen(text).split()), seen(before[-80:])
+    text = re.sub(r" ([,.]) ?", r"\1 ", text)
+    if two := _OR_BEHIND.match(behind):
+        return _of_two(text + two[0].strip()) if "/" in two[0] else None
+    about = _ABOUT_BEFORE.search(before)
+    bound = _BOUND_BEFORE.search(before) or _BOUND_BEFORE.search(f"{before[: about.start()]} " if about else "")
+    if bound or _BOUND_BEHIND.match(behind) or re.search("[0-9] ?/ ?$", before):
+        return None
+    if (era := _ERA_BEHIND.match(behind)) and re.search("[0-9]$", text):
+        text = f"{text} {era[1]}"
+    mark = ""
+    if re.fullmatch(r".*[0-9] ?(?:\?|\(\?\))", text) or _DOUBT_BEHIND.match(behind) or _DOUBT_BEFORE.search(before):
+        mark, text = "?", re.sub(r" ?(?:\?|\(\?\))$", "", text)
+    elif own := re.search(rf"(?:{_ABOUT_BEHIND.pattern})(?:[ 0-9)\]]|years?)*$", text, re.IGNORECASE):
+        mark, text = "~", text[: own.start()]
+    found = _read(text, is_date)
+    if about or _ABOUT_BEHIND.match(behind):
+        mark = "~"
+    if not found or not mark or found.edtf[-1] in "~X":
+        return found
+    return DateValue(found.edtf + mark, found.precision, found.julian)
+
+
+@lru_cache(2**14)
+def date_of_cell(text: str) -> DateValue | None:
+    """Return the date in a cell of a table, which may be as computers write it: ISO, EDTF, or a number."""
+    text = " ".join(seen(text).split())
+    if number := _FLOAT.fullmatch(text):
+        text = number[1]
+    if wikibase := _WIKIBASE.fullmatch(text):
+        return _of_wikibase(*wikibase.groups())
+    if twice := _TWICE.fullmatch(text):
+        both = [found for part in twice.groups() if (found := date_of_cell(part))]
+        if len(both) == 2 and dates_agree(*both):
+            return max(both, key=lambda one: one.precision)
+    text = _CLOCK.sub("", text).removeprefix("+")
+    if basic := _BASIC.fullmatch(text):
+        text = "-".join(basic.groups())
+    if _EDTF.fullmatch(text):
+        return _of_edtf(text)
+    return date_of(text, is_date=True)
+
+
+def dates_agree(one: DateValue, other: DateValue) -> bool:
+    """Whether two dates are the same as far as both go; an approximate one counts as the date it is near."""
+    first, second = sorted((one.edtf.rstrip("~?"), other.edtf.rstrip("~?")), key=lambda edtf: len(edtf.rstrip("X")))
+    if "X" in first:
+        return second.startswith(first.rstrip("X"))
+    return second == first or second.startswith(f"{first}-")
+
+
+def gregorian(date: DateValue) -> str:
+    """Return a date in EDTF's calendar, the Gregorian: only a Julian day changes."""
+    found = re.fullmatch(r"(-?[0-9]{4})-([0-9]{2})-([0-9]{2})([~?]?)", date.edtf)
+    if not date.julian or not found:
+        return date.edtf
+    day = _gregorian_day(int(found[1]), int(found[2]), int(found[3]), is_julian=True)
+    year = 1970 + int(day.astype("datetime64[Y]").astype(int))  # NumPy writes -43 as -043
+    return f"{_year(year)}{str(day)[-6:]}{found[4]}"
+
+
+def _read(text: str, is_date: bool) -> DateValue | None:
+    if decade := _DECADES.fullmatch(text):  # the 1900s may be a century
+        return None if decade[1][2] == "0" else _value(f"{decade[1]}X", DECADE)
+    if century := _CENTURIES.fullmatch(text):
+        number = int(century["number"] or _ORDINALS.split("|").index(century["word"].lower()) + 1)
+        sign = "-" if century["before"] else ""
+        return _value(f"{sign}{number - 1:02}XX", CENTURY) if 1 <= number <= 21 else None
+    if _TWO_YEARS.fullmatch(text):
+        return _of_two(text)
+    text = _CLOCK.sub("", text)
+    if re.fullmatch(r"\+?-?[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        return _of_edtf(text.removeprefix("+"))
+    if numeric := _NUMERIC.fullmatch(text):
+        first, second, year = int(numeric[1]), int(numeric[3]), int(numeric[4])
+        day, month = (first, second) if first > 12 else (second, first)
+        return _day_or_longer(year, month, day) if first == second or day > 12 else None
+    for form in _DATES:
+        if found := form.fullmatch(text):
+            return _named(found.groupdict(), is_date)
+    return None
+
+
+def _of_two(text: str) -> DateValue | None:
+    """Return what two years have in common: 1368/69 is in the 1360s."""
+    found = _TWO_YEARS.fullmatch(text)
+    if not found:
+        return None
+    first = found[1]
+    second = first[: max(0, len(first) - len(found[2]))] + found[2]
+    if len(second) != len(first) or not 0 < int(second) - int(first) < 100:
+        return None
+    first, second = f"{int(first):04}", f"{int(second):04}"
+    if first[:3] == second[:3]:
+        return _value(f"{first[:3]}X", DECADE)
+    return _value(f"{first[:2]}XX", CENTURY) if first[:2] == second[:2] else None
+
+
+def _of_edtf(text: str) -> DateValue | None:
+    """Return a date that is written in ISO or EDTF; parts that are 00 are unknown."""
+    mark = text[-1] if text[-1] in "~?" else ""
+    sign = "-" if text.startswith("-") else ""
+    year, *rest = text.strip("-~?").split("-")
+    if "X" in year:
+        return _value(sign + year, DECADE if year.count("X") == 1 else CENTURY)
+    month, day = (*map(int, rest), 0, 0)[:2]
+    return _day_or_longer(-int(year) if sign else int(year), month, day, mark) if month or not day else None
+
+
+def _of_wikibase(sign: str, year: str, month: str, day: str, precision: str, julian: str | None) -> DateValue | None:
+    """Return a date of Wikibase, where 44 BC is the year -44, and a century or decade is one of its years."""
+    number, minus = int(year), "-" if sign == "-" else ""
+    if precision in ("7", "8"):
+        digits = f"{(number - 1) // 100:02}XX" if precision == "7" else f"{number // 10:03}X"
+        return _value(minus + digits, int(precision))
+    parts = [int(month), int(day)] if precision == "11" else [int(month), 0] if precision == "10" else [0, 0]
+    found = _day_or_longer(1 - number if minus else number, parts[0], parts[1])
+    return None if found is None else replace(found, julian=True) if julian else found
+
+
+def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
+    """Return a date whose parts a grammar has told apart."""
+    year = int(parts["year"] or parts.get("ad") or parts.get("of_era") or 0)
+    if not year and not parts["year"]:
+        return None
+    month = parts.get("month")
+    if not month and year < 1000 and parts["year"] and not is_date:
+        return None
+    year = 1 - year if parts.get("before") else year  # 1 BC is the year 0
+    number = 0 if not month else int(month) if month.isdigit() else _SHORT.index(month[:3].title()) + 1
+    day = int(parts.get("day") or 0)
+    named = _day_or_longer(year, number, day, "~" if parts.get("circa") else "")
+    weekday = parts.get("weekday")
+    if named and weekday:
+        since_monday = (int(_gregorian_day(year, number, day, named.julian).astype(int)) + 3) % 7
+        if _WEEKDAYS.split("|")[since_monday][:3] != weekday[:3].title():
+            return None
+    return named
+
+
+def _day_or_longer(year: int, month: int, day: int, mark: str = "") -> DateValue | None:
+    """Return a date, whose month and day are 0 if unknown; None if there is no such day."""
+    if not month:
+        return _value(_year(year) + mark, YEAR)
+    if not 1 <= month <= 12:
+        return None
+    if not day:
+        return _value(f"{_year(year)}-{month:02}{mark}", MONTH)
+    leaps = year % 4 == 0 if (year, month, day) < GREGORIAN else calendar.isleap(year)
+    days = 29 if month == 2 and leaps else (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]
+    return _value(f"{_year(year)}-{month:02}-{day:02}{mark}", DAY) if 1 <= day <= days else None
+
+
+def _year(year: int) -> str:
+    return f"{'-' if year < 0 else ''}{abs(year):04}"
+
+
+def _value(edtf: str, precision: int) -> DateValue:
+    """Return a date in the calendar of its time."""
+    sign, digits, rest = re.match(r"(-?)([0-9X]{4})(?:-([0-9]{2}(?:-[0-9]{2})?))?", edtf).groups()  # type: ignore[union-attr]
+    month, day = (*map(int, (rest or "").split("-") if rest else ()), 0, 0)[:2]
+    year = int(digits.replace("X", "0"))
+    first = GREGORIAN if day else GREGORIAN[:2] if month else GREGORIAN[:1]
+    is_julian = bool(sign) or (year, month, day)[: len(first)] < first
+    return DateValue(edtf, precision, is_julian)
+
+
+def _gregorian_day(year: int, month: int, day: int, is_julian: bool) -> np.datetime64:
+    """Return a day of either calendar as one of the Gregorian."""
+    century = (year - (month < 3)) // 100
+    behind = century - century // 4 - 2 if is_julian else 0
+    return np.datetime64(f"{_year(year)}-{month:02}", "D") + (day - 1 + behind)
 
 
 def normal_form(
@@ -91,7 +392,7 @@ def agree(one: str, other: str) -> bool:
     (False, False, False)
     """
     (words, date, quantity), (others, other_date, other_quantity) = _forms(one), _forms(other)
-    if words == others or (date and other_date and dates.agree(date, other_date)):
+    if words == others or (date and other_date and dates_agree(date, other_date)):
         return True
     return quantity is not None and quantity == other_quantity
 
@@ -102,7 +403,7 @@ def is_same(text: str, claim: Claim, titles: Titles) -> bool:
         return True
     if isinstance(claim.normal, DateValue):  # which may rest on the words around the value
         own = date_of_cell(text)
-        return own is not None and dates.agree(own, claim.normal)
+        return own is not None and dates_agree(own, claim.normal)
     return isinstance(claim.normal, PageValue) and titles.page(text) == claim.normal
 
 

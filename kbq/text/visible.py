@@ -1,4 +1,4 @@
-"""Visible: text from anywhere becomes text that a terminal shows and does not obey.
+"""Visible: text from anywhere is shown by a terminal or as HTML, and neither obeys it.
 
 Corpora, predictions, names of files and other people's knowledge bases may hold characters that move the cursor, rename
 the window, reorder what is read, or hide. They are shown as escapes, `\\x1b` or `\\u202e`. All other text stays.
@@ -10,7 +10,8 @@ they join or select something, and are shown as escapes elsewhere: between Latin
 import json
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from html import escape
 
 HARMFUL = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f"  # controls, among them the escape that begins a sequence; a tab is harmless
@@ -23,6 +24,9 @@ HARMFUL = re.compile(
 )
 JOINERS = "\u200c\u200d"
 JOINED = ("Lo", "Lm", "Mn", "Mc", "So", "Sk")  # letters of scripts without capitals, marks, and symbols such as emoji
+
+QUIET = "color:#767676;font-size:90%"  # readable on white and on black
+BAR = "#3b82c4"
 
 
 def visible(text: str) -> str:
@@ -59,3 +63,37 @@ def _is_in_place(text: str, place: int) -> bool:
         return unicodedata.category(before) in JOINED
     is_selector = unicodedata.name(text[place], "").startswith("VARIATION SELECTOR")
     return is_selector and not unicodedata.name(before, "").startswith("VARIATION SELECTOR") and before not in " \t\n"
+
+
+def element(name: str, *content: str, style: str = "", title: str = "") -> str:
+    """Return an element whose content is HTML already; texts go through `text` before.
+
+    >>> element("b", text("<x> & y"), style="color:red")
+    '<b style="color:red">&lt;x&gt; &amp; y</b>'
+    """
+    given = "".join(f' {key}="{escape(value)}"' for key, value in (("style", style), ("title", title)) if value)
+    return f"<{name}{given}>{''.join(content)}</{name}>"
+
+
+def text(words: object) -> str:
+    """Return a text, as HTML."""
+    return escape(str(words).encode("utf-8", "replace").decode())
+
+
+def bar(share: float, words: str) -> str:
+    """Return a share from 0 to 1 as a bar, with words for it."""
+    full = element("span", style=f"display:inline-block;height:.4em;width:{4 * share:.2f}em;background:{BAR}")
+    track = element("span", full, style="display:inline-block;width:4em;background:#8884;line-height:.4em")
+    return element("span", track, " ", element("span", text(words), style=QUIET), style="white-space:nowrap")
+
+
+def marked(before: str, words: str, behind: str) -> str:
+    """Return a sentence in which some words are marked."""
+    return text(before) + element("mark", text(words)) + text(behind)
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]], caption: str = "") -> str:
+    """Return a table; the cells of rows are `td` elements already."""
+    head = element("thead", element("tr", *(element("th", text(name), style="text-align:left") for name in header)))
+    body = element("tbody", *(element("tr", *row) for row in rows))
+    return element("table", element("caption", text(caption)) if caption else "", head, body)

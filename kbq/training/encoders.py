@@ -1,13 +1,28 @@
-"""Encoders: reading-comprehension files become a model, a phrase encoder and a query encoder. `kbq train encoders`."""
+"""Encoders: train a phrase encoder and a query encoder on reading comprehension, with a reader's help if given.
+
+Source: arXiv 2012.12624, section 4.
+
+Shapes use `queries`, `tokens` (all tokens of a batch's windows, side by side) and `golds`. A query may have
+several gold tokens (the answer occurs twice): the loss is -log of their total probability.
+
+Source: arXiv 2012.12624, Eq. 7.
+
+A file holds float16 logits, passage after passage: the starts for its first query, the starts for its second, …, then
+the ends in the same order. Its name is a digest of the reader's weights and of the passages.
+"""
 
 import dataclasses
+import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+import torch.nn.functional as functional
+from numpy.typing import NDArray
 from torch import Tensor
 
 from kbq.answers import WeightType
@@ -16,15 +31,198 @@ from kbq.model.devices import autocast, choose_device
 from kbq.model.model import Model
 from kbq.model.model_folder import CONFIG, ModelConfig, local_folder
 from kbq.model.tokenizer import Forms, is_cased, usual_forms
-from kbq.training.batches import Batch, PassageRun, PreparedPassage, collate, prepare, refuse_unreadable
-from kbq.training.distillation import ReaderOutputs, read_by, taught_logits
+from kbq.reading.reader import Reader
+from kbq.storage.files import cache_folder
+from kbq.storage.writing import make_folders, open_to_grow, sync_open, writing_alone, writing_to
+from kbq.training.batches import (
+    Batch,
+    Files,
+    Passage,
+    PassageRun,
+    PreparedPassage,
+    Repairs,
+    collate,
+    passages_digest,
+    prepare,
+    read_examples,
+    refuse_unreadable,
+    set_aside,
+)
 from kbq.training.engine import StepReport
-from kbq.training.evaluation import ReadingScores, evaluate_reading
-from kbq.training.examples import Files, Passage, Repairs, read_examples, set_aside
-from kbq.training.losses import distillation_loss, filter_loss, marginal_losses, negatives_loss, trust_in
 from kbq.training.output_folder import example_digests, output_folder, training_facts
-from kbq.training.quantisation import FilterPoint, quantisation_of
+from kbq.training.quantisation import FilterPoint, ReadingScores, evaluate_reading, quantisation_of
 from kbq.training.settings import TrainingSettings
+
+Halves = NDArray[np.float16]
+AT_A_TIME = 32  # passages read and written together
+
+
+def marginal_losses(scores: Tensor, gold: Tensor, allowed: Tensor) -> Tensor:
+    """Return -log of the gold tokens' share of the softmax over the allowed tokens; 0 for a query without gold.
+
+    The mean over the tokens of the query's own passage, without title and padding, is L_single (Eq. 5).
+
+    Args:
+        scores: dot products. Shape: (queries, tokens).
+        gold: the right tokens. Shape: (queries, tokens), bool.
+        allowed: tokens that take part; gold ones always do. Shape: (queries, tokens), bool.
+
+    Returns:
+        Shape: (queries,).
+
+    >>> everything, first = torch.ones(1, 3, dtype=torch.bool), torch.tensor([[True, False, False]])
+    >>> round(float(marginal_losses(torch.zeros(1, 3), first, everything)), 4)
+    1.0986
+    """
+    lowest = torch.finfo(scores.dtype).min  # not -inf, whose gradient is not a number where a query has no gold
+    log_total = scores.masked_fill(~(allowed | gold), lowest).logsumexp(dim=1)
+    log_gold = scores.masked_fill(~gold, lowest).logsumexp(dim=1)
+    return (log_total - log_gold).where(gold.any(dim=1), 0.0)
+
+
+def negatives_loss(scores: Tensor, gold: Tensor, answers: Tensor, queued: Tensor, false_negatives: Tensor) -> Tensor:
+    """Return L_neg: the gold tokens against those of other passages, of this batch and of the queue (Eq. 8).
+
+    Args:
+        scores: dot products with the batch's tokens. Shape: (queries, tokens).
+        gold: the right tokens of each query. Shape: (queries, tokens), bool.
+        answers: tokens that may serve as negatives. Shape: (queries, tokens) or (tokens,), bool.
+        queued: dot products with the pre-batch queue's tokens. Shape: (queries, queue).
+        false_negatives: tokens that carry the same answer. Shape: (queries, tokens + queue), bool.
+    """
+    everything = torch.cat([scores, queued], dim=1)
+    gold = functional.pad(gold, (0, queued.shape[1]))
+    allowed = functional.pad(answers, (0, queued.shape[1]), value=True) & ~false_negatives
+    return marginal_losses(everything, gold, allowed).mean()
+
+
+def filter_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    """Return L_filter: each token's own chance to open or close an answer, positives weighted up (section 4.4).
+
+    Shapes: logits and labels (windows, tokens, 2); mask (windows, tokens), bool.
+    """
+    taking_part = mask[..., None].to(logits.dtype)
+    positive = (labels * taking_part).sum(dim=(0, 1)).clamp(min=1)
+    weight = (mask.sum() / positive).clamp(max=200)
+    total = functional.binary_cross_entropy_with_logits(logits, labels, taking_part, pos_weight=weight, reduction="sum")
+    return total / (2 * mask.sum())
+
+
+def distillation_loss(
+    scores: Tensor, taught: Tensor, own_passage: Tensor, temperature: float = 1.0, trust: Tensor | None = None
+) -> Tensor:
+    """Return L_distill: KL(reader ‖ student) over the tokens of the query's own passage (Eq. 7), averaged over queries.
+
+    It is multiplied by the square of the temperature, so that its gradient is equally large at every temperature.
+
+    Args:
+        scores: dot products. Shape: (queries, tokens).
+        taught: the reader's logits; those outside of the own passage do not matter. Shape: (queries, tokens).
+        own_passage: without title, question and padding. Shape: (queries, tokens), bool.
+        trust: a factor for each query; without it all count alike, as in the paper. Shape: (queries,).
+
+    >>> own = torch.tensor([[True, True, False]])
+    >>> reader, student = torch.tensor([[1.0, 1.0, 9.0]]), torch.log(torch.tensor([[0.25, 0.75, 0.9]]))
+    >>> round(float(distillation_loss(student, reader, own)), 4)  # ½ log(½ ÷ ¼) + ½ log(½ ÷ ¾)
+    0.1438
+    """
+    lowest = torch.finfo(scores.dtype).min
+    reader = (taught.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
+    student = (scores.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
+    parts = reader.exp() * (reader - student)
+    divergence = parts.masked_fill(~own_passage, 0.0).sum(dim=1)
+    return temperature**2 * (divergence if trust is None else trust * divergence).mean()
+
+
+def trust_in(taught: Tensor, gold: Tensor, own_passage: Tensor) -> Tensor:
+    """Return the probability that a reader gives to the gold tokens of each query: what it does not know counts less.
+
+    Shapes: as of `distillation_loss`; (queries,).
+    """
+    return marginal_losses(taught, gold, own_passage).neg().exp()
+
+
+class ReaderOutputs:
+    """The logits of a reader for all queries of all passages."""
+
+    def __init__(self, logits: Halves, passages: Sequence[PreparedPassage], digest: str = "") -> None:
+        """`digest`: of the reader and what it read."""
+        self.digest = digest
+        self._logits = logits
+        self._shapes = [_shape(passage) for passage in passages]
+        self._ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
+
+    def of(self, index: int) -> Halves:
+        """Return the logits of one passage. Shape: (2, queries, tokens)."""
+        shape, end = self._shapes[index], int(self._ends[index])
+        return self._logits[end - int(np.prod(shape)) : end].reshape(shape)
+
+
+def _shape(passage: PreparedPassage) -> tuple[int, int, int]:
+    return 2, len(passage.queries), sum(window.count for window in passage.windows)
+
+
+def read_by(
+    name: str,
+    tokenizer: Any,
+    passages: Sequence[PreparedPassage],
+    device: str,
+    report: Callable[[int, int], None],
+) -> ReaderOutputs:
+    """Let a reader, a hub name or folder, read all passages; its logits are kept in the cache for other trainings.
+
+    `tokenizer`: of the network that learns from it. Raises ModelError if there is no such reader, or it has another.
+    """
+    reader = Reader.open(name, device)
+    reader.check_tokenizer(tokenizer)
+    return reader_outputs(reader, passages, cache_folder() / "reader", report)
+
+
+def reader_outputs(
+    reader: Reader, passages: Sequence[PreparedPassage], folder: Path, report: Callable[[int, int], None]
+) -> ReaderOutputs:
+    """Let a reader read all passages into a file of `folder`, resuming where an earlier call was killed.
+
+    `report`: called with the number of passages read, and of all passages. Raises TrainingError if the file cannot be
+    written, KbqError if another process writes it.
+    """
+    digest = passages_digest(passages, f"{reader.fingerprint()} {reader.length} {reader.query_tokenizer.max_tokens}")
+    path = folder / f"{digest}.f16"
+    ends = np.cumsum([2 * int(np.prod(_shape(passage))) for passage in passages])  # in bytes
+    if not path.is_file() or path.stat().st_size != ends[-1]:  # a whole file is shared by any number of trainings
+        with writing_to(path, TrainingError, goes_on=True):
+            make_folders(folder)
+            with open_to_grow(path) as file, writing_alone(path):
+                done = int(np.searchsorted(ends, file.seek(0, os.SEEK_END), side="right"))
+                file.seek(file.truncate(int(ends[done - 1]) if done else 0))
+                for first in range(done, len(passages), AT_A_TIME):
+                    report(first, len(passages))
+                    for outputs in _read(reader, passages[first : first + AT_A_TIME]):
+                        file.write(outputs.tobytes())
+                    sync_open(file)
+    report(len(passages), len(passages))
+    return ReaderOutputs(np.memmap(path, np.float16, "r"), passages, digest)
+
+
+def _read(reader: Reader, passages: Sequence[PreparedPassage]) -> Iterator[Halves]:
+    """Yield the logits for each passage. Shape: (2, queries, tokens)."""
+    questions = [(query, passage.text) for passage in passages for query in passage.queries]
+    logits = iter(reader.score([reader.windows(query, text) for query, text in questions]))
+    for passage in passages:
+        yield np.stack([next(logits) for _ in passage.queries], axis=1).astype(np.float16)
+
+
+def taught_logits(batch: Batch, outputs: Sequence[Halves]) -> Tensor:
+    """Put logits of a batch's passages at the places of their tokens, -inf elsewhere. Shape: (2, queries, tokens)."""
+    queries, tokens = batch.gold_starts.shape
+    counts = [logits.shape[1] for logits in outputs]
+    rows = np.split(np.arange(queries), np.cumsum(counts[:-1]))
+    places = [(part[:, None] * tokens + columns).ravel() for part, columns in zip(rows, batch.tokens_of, strict=True)]
+    reader_logits = np.concatenate([logits.reshape(2, -1) for logits in outputs], axis=1).astype(np.float32)
+    device = batch.gold_starts.device
+    taught = torch.full((2, queries * tokens), -torch.inf, device=device)
+    taught[:, torch.from_numpy(np.concatenate(places)).to(device)] = torch.from_numpy(reader_logits).to(device)
+    return taught.view(2, queries, tokens)
 
 
 class EncoderRun(PassageRun):

@@ -1,7 +1,11 @@
-"""Engine: trains networks in place, step by step, with checkpoints from which a killed run resumes.
+"""Engine: train networks in place, step by step, with checkpoints from which a killed run resumes.
 
 Phrase and query encoders, reader, SPARTA and query-side fine-tuning share it: each adds its
 examples and its losses.
+
+The fused backward pass of PyTorch is slow there, and the plain one keeps a matrix of all pairs of tokens per layer:
+gigabytes, which the system hands out and takes back in every step. Here a few texts at a time go through matrices that
+stay in the cache. Source: arXiv 2205.14135, section 3.1 (recomputation, and the row sums in `_backward`).
 """
 
 import errno
@@ -16,15 +20,100 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
 from kbq.errors import TrainingError, first_line
-from kbq.storage.folders import make_folders
+from kbq.model.backbone import hugging_face
+from kbq.model.bert import SelfAttention
 from kbq.storage.machine import give_memory_back
-from kbq.storage.writing import replacing, writing_to
-from kbq.training.attention import recompute_attention
+from kbq.storage.writing import make_folders, replacing, writing_to
 from kbq.training.settings import StepSettings
 
+NAME = "kbq_recomputed"
+PAIRS = 800_000  # of tokens, over all heads, that are computed together
+
 CHECKPOINT_SECONDS = 180.0
+
+
+class RecomputedAttention(torch.autograd.Function):
+    """softmax(scale · q kᵀ + mask) v."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+        """Shapes: q, result (texts, heads, tokens, size); k, v (texts, heads, seen, size); mask, True where to look
+        (texts, 1, tokens, seen).
+        """
+        result = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+        ctx.save_for_backward(q, k, v, mask, result)
+        ctx.scale = scale
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of q, k and v."""
+        q, k, v, mask, result = ctx.saved_tensors
+        texts, heads, tokens, _ = q.shape
+        step = max(1, PAIRS // (heads * tokens * k.shape[2]))
+        parts = [
+            _backward(
+                *(matrix[first : first + step].flatten(0, 1) for matrix in (q, k, v, result, gradients[0])),
+                mask=None if mask is None else mask[first : first + step].expand(-1, heads, -1, -1).flatten(0, 1),
+                scale=ctx.scale,
+            )
+            for first in range(0, texts, step)
+        ]
+        grads = (torch.cat(part) for part in zip(*parts, strict=True))
+        return *(grad.view(matrix.shape) for grad, matrix in zip(grads, (q, k, v), strict=True)), None, None
+
+
+def _backward(
+    q: Tensor, k: Tensor, v: Tensor, result: Tensor, gradient: Tensor, *, mask: Tensor | None, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Shapes: (texts · heads, tokens, size); products in the type of q, everything else in float32 or better."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    scores = (q @ k.mT).to(wide).mul_(scale)
+    if mask is not None:
+        scores.masked_fill_(~mask, torch.finfo(wide).min)
+    weights = scores.softmax(dim=-1)
+    slopes = (gradient @ v.mT).to(wide)
+    slopes -= (gradient.to(wide) * result.to(wide)).sum(dim=-1, keepdim=True)
+    slopes = slopes.mul_(weights).mul_(scale).to(q.dtype)
+    return slopes @ k, slopes.mT @ q, weights.to(q.dtype).mT @ gradient
+
+
+def recompute_attention(module: nn.Module) -> None:
+    """Let every network inside use this attention, if it is on a CPU and can take another than its own."""
+    for part in module.modules():
+        if isinstance(part, SelfAttention) and part.query.weight.is_cpu:
+            part.attend = RecomputedAttention.apply
+        elif getattr(part, "_supports_attention_backend", False) and next(part.parameters()).device.type == "cpu":
+            _register()
+            part.set_attn_implementation(NAME)  # type: ignore[operator]
+            for layer in part.modules():  # the parts of an encoder-decoder have a configuration of their own
+                configuration: Any = getattr(layer, "config", None)
+                if configuration is not None:
+                    configuration._attn_implementation = NAME
+
+
+def _register() -> None:
+    library = hugging_face()
+    library.AttentionInterface.register(NAME, _attention)
+    library.AttentionMaskInterface.register(NAME, library.masking_utils.sdpa_mask)
+
+
+def _attention(
+    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float | None = None, **_: Any
+) -> tuple[Tensor, None]:
+    """Called by transformers. Shapes: q, k, v (texts, heads, tokens, size); result (texts, tokens, heads, size).
+
+    A decoder may give no mask where nothing is padded; its tokens still look at no later ones.
+    """
+    if mask is None and getattr(module, "is_causal", False):
+        mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(k.shape[2] - q.shape[2])
+        mask = mask.expand(len(q), 1, -1, -1)
+    scale = q.shape[-1] ** -0.5 if scaling is None else scaling
+    result: Tensor = RecomputedAttention.apply(q, k, v, mask, scale)  # type: ignore[no-untyped-call]
+    return result.transpose(1, 2).contiguous(), None
 
 
 class Optimizer:

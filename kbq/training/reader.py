@@ -16,12 +16,20 @@ from kbq.array_types import Floats
 from kbq.model.windows import WindowShape, tokenize
 from kbq.reading.reader import Reader
 from kbq.search.spans import best_ends
-from kbq.training.batches import PassageRun, PreparedPassage, collate, prepare, refuse_unreadable
-from kbq.training.distillation import ReaderOutputs, read_by, taught_logits
+from kbq.training.batches import (
+    Files,
+    Passage,
+    PassageRun,
+    PreparedPassage,
+    Repairs,
+    collate,
+    prepare,
+    read_examples,
+    refuse_unreadable,
+    set_aside,
+)
+from kbq.training.encoders import ReaderOutputs, distillation_loss, marginal_losses, read_by, taught_logits, trust_in
 from kbq.training.engine import StepReport
-from kbq.training.evaluation import answer_scores
-from kbq.training.examples import Files, Passage, Repairs, read_examples, set_aside
-from kbq.training.losses import distillation_loss, marginal_losses, trust_in
 from kbq.training.output_folder import (
     example_digests,
     initial_checkpoint,
@@ -29,6 +37,7 @@ from kbq.training.output_folder import (
     training_facts,
     write_facts,
 )
+from kbq.training.quantisation import answer_scores
 from kbq.training.settings import ReaderSettings
 
 AT_A_TIME = 64  # passages read together

@@ -1,9 +1,14 @@
-"""Settings: what decides the outcome of a training run besides its data. `kbq train` has them."""
+"""Settings: the hyperparameters of `kbq train` and `kbq finetune`."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal, TypedDict, get_args
 
-from kbq.options import Option
+from kbq.errors import TrainingError
+from kbq.options import Option, check
+
+Objective = Literal["kilt", "phrase", "page"]
+Term = Literal["joint", "start", "end"]
+TERMS: tuple[Term, ...] = get_args(Term)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,3 +58,54 @@ class ReaderSettings(RunSettings):
     learning_rate: Annotated[float, Option("The highest learning rate.", 0, 1e6)] = 1e-4
     max_queries: Annotated[int, Option("At most this many queries per passage.", least=1)] = 12
     distill_weight: float = 2.0  # of L_distill, where there is a larger reader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinetuningSettings(StepSettings):
+    """Settings of tuning the query encoder. Raises TrainingError for a value that has no meaning."""
+
+    objective: Annotated[
+        Literal["auto", Objective],
+        Option("What is right: the answer on a gold page (kilt), the answer anywhere (phrase), or the page."),
+    ] = "auto"
+    terms: Annotated[str, Option("Terms of the loss: joint (phrases), start, end.")] = ",".join(TERMS)
+    k: Annotated[int, Option("How many of the phrases found for a query enter the loss.", least=1, flag="-k")] = 100
+    epochs: Annotated[int, Option("At most this many passes over the triples.", least=1)] = 3
+    patience: Annotated[int, Option("Epochs without a better dev score before training stops.", least=1)] = 2
+    batch: Annotated[int, Option("Queries to search together.", least=1)] = 24
+    keep: Annotated[float, Option("How much the answers to other queries count; 0: only the triples.", 0, 1)] = 0.5
+
+    def __post_init__(self) -> None:
+        check(self, TrainingError)
+        self.chosen_terms()
+
+    def chosen_terms(self) -> tuple[Term, ...]:
+        """Return the terms of the loss. Raises TrainingError if there is none, or one is unknown."""
+        if not isinstance(self.terms, str):
+            raise TrainingError(f"terms are {self.terms!r:.60}: give a text such as joint,start,end", is_usage=True)
+        wanted = [name.strip() for name in self.terms.split(",")]
+        unknown = [name for name in wanted if name not in TERMS]
+        if unknown:
+            raise TrainingError(f"term {unknown[0]!r} is unknown: choose from {', '.join(TERMS)}", is_usage=True)
+        return tuple(term for term in TERMS if term in wanted)
+
+    def chosen_objective(self, answer: str) -> Objective:
+        """Return the objective; `auto` is `kilt` for a task whose answers are phrases, else `page`."""
+        if self.objective != "auto":
+            return self.objective
+        return "kilt" if answer == "phrase" else "page"
+
+
+class FinetuningWords(TypedDict, total=False):
+    """The settings of `KnowledgeBase.finetune`; see `FinetuningSettings`."""
+
+    objective: Literal["auto", Objective]
+    terms: str
+    k: int
+    epochs: int
+    patience: int
+    batch: int
+    accumulate: int
+    learning_rate: float
+    keep: float
+    seed: int

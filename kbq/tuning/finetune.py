@@ -16,19 +16,15 @@ from kbq.kilt.scores import NO_GROUP, relation_of
 from kbq.kilt.task import Task
 from kbq.model.model_folder import write_config
 from kbq.reading.probability import CALIBRATION
-from kbq.storage.files import as_path, file_digest
+from kbq.storage.files import Note, as_path, file_digest
 from kbq.storage.machine import available_memory
-from kbq.storage.progress import Note
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import output_folder, versions
-from kbq.tuning.calibrate import JudgedAnswer, judge, teaches, write_calibration
-from kbq.tuning.dev_evaluation import DevScorer, hybrid
+from kbq.training.settings import FinetuningSettings
+from kbq.tuning.calibrate import JudgedAnswer, judge, percent_right, teach_judge, teaches, write_calibration
 from kbq.tuning.labels import Labeller, PreparedQuery, Reach, TunableKb, prepare, readable_queries, with_page_ids
-from kbq.tuning.loop import Distillation, Finetuner, best_epoch
-from kbq.tuning.other_queries import other_queries
-from kbq.tuning.reranker import percent_right, teach_judge
-from kbq.tuning.settings import FinetuningSettings
-from kbq.tuning.triples import pages_of, read_triples, sample_by_relation, split
+from kbq.tuning.loop import DevScorer, Distillation, Finetuner, best_epoch, hybrid
+from kbq.tuning.triples import other_queries, pages_of, read_triples, sample_by_relation, split
 
 Kb = TypeVar("Kb", bound=TunableKb)
 MOST_NAMED = 10  # missing pages that a note names

@@ -24,11 +24,10 @@ from kbq.model.model import Model
 from kbq.parallel import Answerers
 from kbq.reading.probability import SearchPlan
 from kbq.reading.reranker import Reranking
-from kbq.search.hybrid import WordIndexes
-from kbq.search.search import SearchContext, batch_spans
+from kbq.search.search import SearchContext, WordIndexes, batch_spans
 from kbq.search.spans import Spans, reach
 from kbq.text.answer_scores import normalise
-from kbq.tuning.settings import Objective
+from kbq.training.settings import Objective
 from kbq.tuning.triples import pages_of
 
 MOST_GOLDS = 20  # occurrences of a query's answers on its gold pages

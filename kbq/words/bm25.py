@@ -26,11 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Floats
-from kbq.dump.manifest import BM25, Manifest
-from kbq.dump.publishing import changing, write_manifest
+from kbq.dump.manifest import BM25, Manifest, changing, write_manifest
 from kbq.dump.shards import Shard
-from kbq.storage.files import folder_bytes
-from kbq.storage.progress import Report, Stage, silent
+from kbq.storage.files import Report, Stage, folder_bytes, silent
 from kbq.text.letters import folded, joined, plain
 from kbq.text.markers import mention_in, slot_of
 from kbq.words.postings import Entries, Postings, damaged, is_complete, query_text, write_postings

@@ -20,12 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbq.array_types import Bools, Floats
-from kbq.dump.arrays import LOOKED_AT, GrowingArray, GrowingTexts, Texts, open_array, refuse_descending
+from kbq.dump.shards import LOOKED_AT, GrowingArray, GrowingTexts, Texts, open_array, refuse_descending
 from kbq.errors import KnowledgeBaseError
 from kbq.storage.files import reading_problem
-from kbq.storage.folders import discard_folder, new_folder, remove_folder
-from kbq.storage.seals import first_damage, read_seal, seal_folder
-from kbq.storage.writing import move
+from kbq.storage.records import first_damage, read_seal, seal_folder
+from kbq.storage.writing import discard_folder, move, new_folder, remove_folder
 from kbq.text.markers import MARKERS, mention_in
 
 Numbers: TypeAlias = Literal["counts", "weights"]

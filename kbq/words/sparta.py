@@ -1,39 +1,315 @@
-"""SPARTA: the sentences of a knowledge base become an inverted index of impacts; word pieces become scores.
+"""SPARTA: a model weighs the terms of sentences; an inverted index of these weights scores the terms of a query.
 
 A SPARTA model gives each sentence the impacts of its k strongest terms. The folder `sparta-NAME/` of a shard holds its
 impacts, that of the knowledge base the tokenizer: a query needs no network. NAME is a digest of the model and k, so
 that new impacts are written beside those in use, until the manifest names them. Source: arXiv 2009.13013.
+
+Source: arXiv 2009.13013.
+
+A model folder has model.safetensors, sparta.json, which lists the digests of all other files, and the backbone's own
+files, the tokenizer among them.
 """
 
 import hashlib
 import zipfile
 from array import array
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from torch import Tensor, nn
 
 from kbq.array_types import Floats
-from kbq.dump.manifest import Manifest
+from kbq.dump.manifest import Manifest, changing, write_manifest
 from kbq.dump.options import TERMS
-from kbq.dump.publishing import changing, write_manifest
 from kbq.dump.shards import Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError, ModelError
-from kbq.model.backbone import saved_tokenizer
-from kbq.model.windows import tokenize
-from kbq.storage.files import as_path, folder_bytes
-from kbq.storage.folders import discard_folder, files_for, make_folder, remove_folder
-from kbq.storage.progress import Report, Stage, silent
-from kbq.storage.seals import seal_folder
-from kbq.storage.writing import replacing
+from kbq.model.backbone import empty_backbone, hidden_states, load_tokenizer, pretrained_backbone, saved_tokenizer
+from kbq.model.devices import batch_tokens, buckets, choose_device, fast_copy, pad, padded, readable_length
+from kbq.model.model_folder import RECORDS, SPARTA, plain_facts, read_model_record, refuse_changes, sealed_files
+from kbq.model.tokenizer import encodings
+from kbq.model.weights import WEIGHTS, load_weights, read_weights, save_tensors
+from kbq.model.windows import Tokens, WindowShape, tokenize
+from kbq.storage.files import Report, Stage, as_path, folder_bytes, silent
+from kbq.storage.records import FileSeal, seal_folder, write_record
+from kbq.storage.writing import discard_folder, files_for, make_folder, remove_folder, replacing, writing_to
+from kbq.text.markers import MARKERS, sentence_bounds
 from kbq.words.postings import Entries, Postings, damaged, is_complete, query_text, write_postings
-from kbq.words.sparta_model import SpartaModel, strongest_impacts, word_pieces
+
+SENTENCES, CHUNK = 32, 1024  # sentences and terms that are multiplied at a time: their products fit in a CPU's cache
 
 PARAGRAPHS = "paragraphs"  # .npy, u32 [sentences]: the paragraph of each
 BLOCK = 512  # paragraphs encoded together; a kill loses one block at most
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence: tokens [first, stop) of its window, characters [start, end) of its paragraph."""
+
+    first: int
+    stop: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceWindow:
+    """The token ids of `[CLS] title [SEP] stretch of one paragraph [SEP]`, and the sentences to encode in it.
+
+    The sentences are consecutive; the rest of the stretch is their context.
+    """
+
+    ids: list[int]
+    sentences: tuple[Sentence, ...]
+
+    @property
+    def segments(self) -> list[int]:
+        """1 for the tokens of its sentences, 0 for all others."""
+        before, stop = self.sentences[0].first, self.sentences[-1].stop
+        return [0] * before + [1] * (stop - before) + [0] * (len(self.ids) - stop)
+
+
+def sentence_windows(
+    tokenizer: Any, title: list[int], text: str, shape: WindowShape, marked: bool
+) -> list[SentenceWindow]:
+    """Return the windows of a paragraph, each with as much context on both sides of its sentences as fits.
+
+    A sentence that is longer than a window is split. `marked`: one window per sentence, as in the paper; if false, a
+    window has as many sentences as fit.
+    """
+    (tokens,) = tokenize(tokenizer, [text])
+    head = [tokenizer.cls_token_id, *title[: shape.max_title], tokenizer.sep_token_id]
+    room = shape.length - len(head) - 1
+    windows = []
+    for members in _together(list(_sentences(text, tokens, room)), 0 if marked else room):
+        begin, stop = around(members[0][0], members[-1][1], len(tokens.ids), room)
+        ids = [*head, *tokens.ids[begin:stop], tokenizer.sep_token_id]
+        shift = len(head) - begin
+        sentences = tuple(
+            Sentence(first + shift, stop + shift, int(tokens.starts[first]), int(tokens.ends[stop - 1]))
+            for first, stop in members
+        )
+        windows.append(SentenceWindow(ids, sentences))
+    return windows
+
+
+def around(first: int, stop: int, tokens: int, room: int) -> tuple[int, int]:
+    """Return the stretch of at most `room` tokens with [first, stop) in its middle, as far as the paragraph allows.
+
+    >>> around(4, 6, tokens=100, room=6), around(1, 3, tokens=100, room=6), around(4, 6, tokens=7, room=6)
+    ((2, 8), (0, 6), (1, 7))
+    """
+    begin = max(0, first - (room - (stop - first)) // 2)
+    stop = min(tokens, begin + room)
+    return max(0, stop - room), stop
+
+
+def _sentences(text: str, tokens: Tokens, room: int) -> Iterator[tuple[int, int]]:
+    """Yield (first token, token after the last) of each sentence that has tokens, or of its parts that fit."""
+    for bounds in sentence_bounds(text):
+        first, stop = np.searchsorted(tokens.starts, bounds).tolist()
+        for begin in range(first, stop, room):
+            yield begin, min(begin + room, stop)
+
+
+def _together(sentences: Sequence[tuple[int, int]], room: int) -> list[list[tuple[int, int]]]:
+    """Group consecutive sentences that span at most `room` tokens; one that fits with no other is alone."""
+    groups: list[list[tuple[int, int]]] = []
+    for first, stop in sentences:
+        if groups and stop - groups[-1][0][0] <= room:
+            groups[-1].append((first, stop))
+        else:
+            groups.append([(first, stop)])
+    return groups
+
+
+class SentenceTensors:
+    """A batch of windows as tensors. Shapes of `ids`, `mask`, `segments`: (windows, tokens).
+
+    `tokens`: the indices of each sentence's tokens in the flattened batch; a shorter sentence repeats its last token,
+    which does not change any maximum. Shape: (sentences, longest). `lengths`: of the sentences, in tokens. Shape:
+    (sentences,).
+    """
+
+    def __init__(self, windows: Sequence[SentenceWindow], pad_id: int, device: torch.device) -> None:
+        self.ids, self.mask = padded([window.ids for window in windows], pad_id, device)
+        self.segments = pad([window.segments for window in windows], 0, device)
+        length = self.ids.shape[1]
+        places = [(row * length, sentence) for row, window in enumerate(windows) for sentence in window.sentences]
+        first = torch.tensor([begin + sentence.first for begin, sentence in places], device=device)[:, None]
+        self.lengths = torch.tensor([sentence.stop - sentence.first for _, sentence in places], device=device)
+        offsets = torch.arange(int(self.lengths.max()), device=device)
+        self.tokens = first + torch.minimum(offsets, self.lengths[:, None] - 1)
+
+
+class Sparta(nn.Module):
+    """An encoder of sentences, and vectors of query terms; queries are looked up, not encoded."""
+
+    def __init__(self, backbone: Any) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.terms = nn.Parameter(backbone.get_input_embeddings().weight.detach().clone())  # Shape: (terms, dim)
+        self.bias = nn.Parameter(torch.zeros(()))
+
+    def forward(self, windows: SentenceTensors, terms: Tensor) -> Tensor:
+        """Return the impacts of some terms. Shapes: terms (terms,), result (sentences, terms)."""
+        return self.impacts(best_products(self.sentence_states(windows), self.terms[terms]))
+
+    def sentence_states(self, windows: SentenceTensors) -> Tensor:
+        """Return the hidden states of the tokens of each sentence, without its context; see `SentenceTensors.tokens`.
+
+        Shape: (sentences, longest, dim).
+        """
+        states = hidden_states(self.backbone, windows.ids, windows.mask, windows.segments)
+        return states.flatten(0, 1)[windows.tokens]
+
+    def impacts(self, best_products: Tensor) -> Tensor:
+        """Return log(1 + ReLU(y + b)), elementwise."""
+        return torch.relu(best_products.float() + self.bias).log1p()
+
+
+def best_products(states: Tensor, vectors: Tensor) -> Tensor:
+    """Return the largest inner product of each term's vector with the tokens of each sentence.
+
+    Shapes: states (sentences, longest, dim), vectors (terms, dim), result (sentences, terms).
+    """
+    return (states @ vectors.T).amax(dim=1)
+
+
+def query_scores(impacts: Tensor, counts: Tensor) -> Tensor:
+    """Return the sum of the impacts of the terms of each query; repeated terms count repeatedly.
+
+    Shapes: impacts (sentences, terms), counts (queries, terms), result (queries, sentences).
+    """
+    return counts @ impacts.T
+
+
+@dataclass(frozen=True, slots=True)
+class SpartaConfig:
+    """The configuration of a SPARTA model: everything but the weights."""
+
+    window: WindowShape = field(default_factory=lambda: WindowShape(overlap=0))
+    marked: bool = False  # one window per sentence, as in the paper, instead of as many sentences as fit
+    training: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SpartaRecord:
+    """The content of `sparta.json`: the configuration of a SPARTA model, and the other files of its folder by name."""
+
+    config: SpartaConfig
+    files: dict[str, FileSeal]
+
+
+def read_record_of(folder: Path) -> SpartaRecord:
+    """Return the record of a SPARTA model. Raises ModelError if it is missing, damaged, or of another format."""
+    try:
+        return read_model_record(folder, SPARTA, SpartaRecord)
+    except FileNotFoundError:
+        raise ModelError(f"{folder} is not a SPARTA model: make one with `kbq train sparta`") from None
+
+
+class SpartaModel:
+    """A SPARTA network with its tokenizer, which turns texts into windows and query terms."""
+
+    def __init__(self, config: SpartaConfig, tokenizer: Any, network: Sparta) -> None:
+        self.config, self.tokenizer, self.network = config, tokenizer, network
+        names: dict[int, str] = {number: piece for piece, number in tokenizer.get_vocab().items()}
+        self.vocabulary = [names.get(number, "") for number in range(len(network.terms))]
+        special = set(tokenizer.all_special_ids)
+        usable = (n for n, piece in enumerate(self.vocabulary) if piece and not piece.startswith("[unused"))
+        self.terms = torch.tensor([number for number in usable if number not in special])  # that queries may contain
+
+    @classmethod
+    def new(cls, checkpoint: str, config: SpartaConfig) -> Self:
+        """Return an untrained model from any BERT-like checkpoint with segments.
+
+        Raises ModelError if there is no such checkpoint, or it has no segments.
+        """
+        network = Sparta(pretrained_backbone(checkpoint))
+        if getattr(network.backbone.config, "type_vocab_size", 0) < 2:
+            raise ModelError(f"{checkpoint} has no segments to mark sentences with: use a BERT-like checkpoint")
+        window = replace(config.window, length=readable_length(network.backbone, config.window.length))
+        return cls(replace(config, window=window), load_tokenizer(checkpoint), network)
+
+    @classmethod
+    def open(cls, folder: Path, device: str = "auto") -> Self:
+        """Read a model folder. Raises ModelError if it is missing, damaged, or not of a SPARTA model."""
+        record = read_record_of(folder)
+        refuse_changes(folder, record.files)
+        network = Sparta(empty_backbone(folder))
+        load_weights(network, read_weights(folder / WEIGHTS), "", folder)
+        return cls(record.config, saved_tokenizer(folder), network.eval().to(choose_device(device)))
+
+    def save(self, folder: Path) -> None:
+        """Write the folder. Raises ModelError if it cannot be written."""
+        weights: dict[str, Tensor] = {name: value.contiguous() for name, value in self.network.state_dict().items()}
+        with writing_to(folder, ModelError, also=(SafetensorError,)):
+            make_folder(folder)
+            save_tensors(weights, folder / WEIGHTS)
+            with files_for(folder) as partial:
+                self.network.backbone.config.save_pretrained(partial)
+                self.tokenizer.save_pretrained(partial)
+            config = replace(self.config, training=plain_facts(self.config.training))
+            write_record(folder / SPARTA, SpartaRecord(config, sealed_files(folder)), RECORDS[SPARTA])
+
+    def fingerprint(self) -> str:
+        """Return a digest that identifies the impacts of this model."""
+        digest = hashlib.blake2b(
+            repr((self.config.window, self.config.marked, self.vocabulary)).encode(), digest_size=8
+        )
+        for name, value in sorted(self.network.state_dict().items()):
+            digest.update(name.encode() + value.cpu().numpy().tobytes())
+        return digest.hexdigest()
+
+    def windows(self, title: list[int], text: str) -> list[SentenceWindow]:
+        """Return the windows of a paragraph; `title` is given as token ids."""
+        return sentence_windows(self.tokenizer, title, text, self.config.window, self.config.marked)
+
+    def query_terms(self, text: str) -> list[int]:
+        """Return the word pieces of a query; see `word_pieces`."""
+        return word_pieces(self.tokenizer, text)
+
+
+def word_pieces(tokenizer: Any, text: str) -> list[int]:
+    """Return the ids of a query's word pieces, in order, with repetitions, without special and unknown tokens."""
+    special = set(tokenizer.all_special_ids)
+    (pieces,) = encodings(tokenizer, [MARKERS.sub(" ", text)], special=True)
+    return [piece for piece in pieces.ids if piece not in special]
+
+
+@torch.inference_mode()
+def strongest_impacts(
+    model: SpartaModel, windows: Sequence[SentenceWindow], k: int
+) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Yield (number of a sentence, its k strongest terms, their impacts), without zeros, batched by length.
+
+    Sentences are numbered window by window. Shapes: (at most k,).
+    """
+    device = model.network.bias.device
+    terms = model.terms.to(device)
+    # All in 16 bits, not only products: twice as fast on CPUs, and 99 % of the 500 strongest terms are the same.
+    fast = fast_copy(model.network, device)
+    vectors = fast.terms[terms]
+    stop = list(accumulate(len(window.sentences) for window in windows))
+    for members in buckets([len(window.ids) for window in windows], batch_tokens(device)):
+        tensors = SentenceTensors([windows[index] for index in members], model.tokenizer.pad_token_id, device)
+        numbers = [n for i in members for n in range(stop[i] - len(windows[i].sentences), stop[i])]
+        states = fast.sentence_states(tensors)
+        for rows in torch.split(torch.argsort(tensors.lengths, stable=True), SENTENCES):
+            batch = states[rows, : int(tensors.lengths[rows].max())].to(vectors.dtype)
+            parts = [best_products(batch, part) for part in torch.split(vectors, CHUNK)]
+            best, index = torch.cat(parts, dim=1).float().topk(min(k, len(terms)), dim=1)  # log keeps the order
+            impacts, strongest = model.network.impacts(best).cpu(), terms[index].cpu()  # one transfer from a GPU
+            for row, row_terms, weights in zip(rows.tolist(), strongest, impacts, strict=True):
+                positive = weights > 0
+                yield numbers[row], row_terms[positive], weights[positive]
 
 
 def add_sparta(

@@ -13,7 +13,7 @@ from kbq.corpus.readers import read_corpus
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.training.examples import Repairs, read_examples
+from kbq.training.batches import Repairs, read_examples
 
 from .conftest import QUESTION, sentence
 

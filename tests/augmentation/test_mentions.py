@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbq.augmentation.mentions import entity_finder, written_mentions
+from kbq.augmentation.augment import entity_finder, written_mentions
 from kbq.errors import TrainingError
 
 

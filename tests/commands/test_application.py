@@ -11,7 +11,7 @@ import typer.main
 
 from cli import app
 from kbq.__main__ import main
-from kbq.commands.application import EXTRA, GONE, summary
+from kbq.commands.options import EXTRA, GONE, summary
 
 GROUPS = ((), ("train",), ("index",), ("import",), ("cluster",))
 

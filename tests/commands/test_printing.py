@@ -1,7 +1,7 @@
 """Rendering: what a person sees stays on its line."""
 
 from kbq.answers import Answer
-from kbq.commands.printing import answer_lines, unknown_word
+from kbq.commands.terminal import answer_lines, unknown_word
 
 
 def test_a_title_is_one_line_and_a_long_word_is_shortened() -> None:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from kbq.corpus.checking import NOT_ENGLISH, noting_language
 from kbq.corpus.pages import Page
-from kbq.corpus.readers import read_corpus
+from kbq.corpus.readers import NOT_ENGLISH, noting_language, read_corpus
 from kbq.sample_kb import ARTICLES
 
 GERMAN = "Die Brücke über den Fluss wurde im Jahr 1851 gebaut und steht noch heute in der Stadt. " * 20

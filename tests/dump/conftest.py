@@ -9,8 +9,7 @@ import pytest
 
 from kbq.dump import building
 from kbq.dump.manifest import MANIFEST
-from kbq.storage.records import DIGEST, FORMAT, _digest
-from kbq.storage.seals import seal_folder
+from kbq.storage.records import DIGEST, FORMAT, _digest, seal_folder
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq.dump.arrays import HEADER, GrowingArray, GrowingTexts, Texts, open_array
+from kbq.dump.shards import HEADER, GrowingArray, GrowingTexts, Texts, open_array
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint32, np.int64, np.uint8])

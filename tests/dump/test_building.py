@@ -18,15 +18,12 @@ import torch
 import kbq.search.changing
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building, page_encoder, shard_writer
-from kbq.dump.arrays import GrowingArray
-from kbq.dump.manifest import STATE, read_manifest
+from kbq.dump.manifest import STATE, publish, read_manifest
 from kbq.dump.page_directory import Pages
-from kbq.dump.publishing import publish
-from kbq.dump.shards import Counts, Shard, shard_name
+from kbq.dump.shards import Counts, GrowingArray, Shard, shard_name
 from kbq.errors import CorpusError, KnowledgeBaseError, ModelError
 from kbq.kb import KnowledgeBase
-from kbq.model.model import Model
-from kbq.model.phrases import encode_windows
+from kbq.model.model import Model, encode_windows
 from kbq.model.windows import WindowShape, tokenize, windows
 from kbq.storage import records
 from kbq.storage.writing import remove_file
@@ -322,7 +319,7 @@ def test_an_append_that_is_given_up_leaves_nothing(
 def test_append_after_a_kill_between_publishing_and_tidying_up(pages: list[Page], model: Model, tmp_path: Path) -> None:
     KnowledgeBase.build(pages[:6], tmp_path / "whole", model)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kbq.dump.publishing.remove_file", failing(remove_file, 0, Killed()))
+        patch.setattr("kbq.dump.manifest.remove_file", failing(remove_file, 0, Killed()))
         with pytest.raises(Killed):
             KnowledgeBase.build(pages[:6], tmp_path / "kb", model)
     for name in ("whole", "kb"):

@@ -11,15 +11,15 @@ import pytest
 import kbq
 from kbq.answers import Backend, SearchOptions
 from kbq.corpus.pages import Page
-from kbq.dump import compacting
+from kbq.dump import changes as compacting
 from kbq.dump.manifest import STATE, read_manifest
+from kbq.dump.page_encoder import StartEncoders, encode_blocks
 from kbq.dump.shard_writer import ShardWriter
-from kbq.dump.workers import StartEncoders, encode_blocks
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.storage.seals import read_seal, seal_folder
-from kbq.words.sparta_model import SpartaModel
+from kbq.storage.records import read_seal, seal_folder
+from kbq.words.sparta import SpartaModel
 
 from .conftest import snapshot
 
@@ -163,7 +163,7 @@ def test_a_compacted_knowledge_base_has_the_bytes_of_a_new_one(
 
 @pytest.fixture
 def sparta_folder(checkpoint: Path, tmp_path: Path) -> Path:
-    from kbq.words.sparta_model import SpartaConfig
+    from kbq.words.sparta import SpartaConfig
 
     SpartaModel.new(str(checkpoint), SpartaConfig()).save(tmp_path / "sparta")
     return tmp_path / "sparta"
@@ -205,7 +205,7 @@ def test_only_shards_with_deleted_pages_are_written_again(
 def test_damage_is_not_copied(changing: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = changing.delete("b").folder / "shard-00000" / "vectors.npy"
     vectors.write_bytes(vectors.read_bytes()[:-1] + b"x")
-    monkeypatch.setattr("kbq.storage.seals.first_damage.__defaults__", (0,))  # as if it were large
+    monkeypatch.setattr("kbq.storage.records.first_damage.__defaults__", (0,))  # as if it were large
     kb = KnowledgeBase.open(changing.folder)
     with pytest.raises(KnowledgeBaseError, match=r"vectors.npy is damaged \(its content has changed\): restore it"):
         kb.compact()
@@ -295,7 +295,7 @@ def test_a_stopped_update_leaves_what_was_there_and_resumes(
 
 
 def test_merging_leaves_deleted_pages_out(changing: KnowledgeBase, tmp_path: Path) -> None:
-    from kbq.dump.merging import merge
+    from kbq.dump.changes import merge
 
     KnowledgeBase.build([CHANGED[1]], tmp_path / "other", changing.model)
     with pytest.raises(KnowledgeBaseError, match=r"page id 'b' is in .* and in .*: delete it in one of them"):

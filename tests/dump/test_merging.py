@@ -9,17 +9,16 @@ import pytest
 
 from kbq.answers import BuiltKind
 from kbq.corpus.pages import Page
+from kbq.dump.changes import merge
 from kbq.dump.manifest import IndexEntry, read_manifest
-from kbq.dump.merging import merge
 from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.windows import WindowShape
-from kbq.storage.locks import writing_alone
+from kbq.storage.writing import writing_alone
 from kbq.words.bm25 import index_bm25
-from kbq.words.sparta import index_sparta
-from kbq.words.sparta_model import SpartaConfig, SpartaModel
+from kbq.words.sparta import SpartaConfig, SpartaModel, index_sparta
 
 TEXTS = ["the river", "Marie Curie [SEP] place of birth"]
 

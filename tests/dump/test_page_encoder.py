@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from kbq.corpus.pages import Page, Paragraph
-from kbq.dump.page_encoder import PageEncoder
+from kbq.dump.page_encoder import PageEncoder, _ahead
 from kbq.dump.shard_writer import EncodedParagraphs
-from kbq.dump.workers import _ahead
 from kbq.model.model import Model
 
 BLOCK = [

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from kbq.dump import shards
-from kbq.dump.arrays import open_array
 from kbq.dump.manifest import read_manifest
-from kbq.dump.shards import Shard
+from kbq.dump.shards import Shard, open_array
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 

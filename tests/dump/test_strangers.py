@@ -10,8 +10,7 @@ import pytest
 
 import kbq
 from kbq.corpus.pages import Page
-from kbq.dump.changes import delete
-from kbq.dump.merging import merge
+from kbq.dump.changes import delete, merge
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model

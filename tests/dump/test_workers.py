@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from kbq.corpus.pages import Page
-from kbq.dump import workers
+from kbq.dump import page_encoder
 from kbq.dump.manifest import STATE
 from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.errors import CorpusError, KnowledgeBaseError
@@ -52,7 +52,7 @@ def test_another_number_of_workers_goes_on(pages: list[Page], model: Model, tmp_
 
 
 def dies_once(pickled: bytes, device: str) -> Callable[[Sequence[Page]], EncodedParagraphs]:
-    encode, mark = workers.encoder(pickled, device), Path(os.environ["KBQ_TEST_MARK"])
+    encode, mark = page_encoder.encoder(pickled, device), Path(os.environ["KBQ_TEST_MARK"])
 
     def encode_or_die(pages: Sequence[Page]) -> EncodedParagraphs:
         if not mark.exists():
@@ -68,7 +68,7 @@ def test_a_worker_that_dies_ends_the_build_which_resumes(
 ) -> None:
     KnowledgeBase.build(pages, tmp_path / "whole", model)
     monkeypatch.setenv("KBQ_TEST_MARK", str(tmp_path / "mark"))
-    monkeypatch.setattr(workers, "encoder", dies_once)
+    monkeypatch.setattr(page_encoder, "encoder", dies_once)
     said = r"^a worker died, perhaps for lack of memory: use fewer --workers; the same command resumes from there$"
     with pytest.raises(KnowledgeBaseError, match=said):
         KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
@@ -85,7 +85,7 @@ def refusing(pickled: bytes, device: str) -> Callable[[Sequence[Page]], object]:
 def test_an_error_in_a_worker_is_the_parents(
     pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "encoder", refusing)
+    monkeypatch.setattr(page_encoder, "encoder", refusing)
     with pytest.raises(MemoryError, match="no room for the model"):
         KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
     assert multiprocessing.active_children() == []
@@ -97,7 +97,7 @@ def test_a_process_that_cannot_be_started_is_said(
     def start(process: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(workers._Process, "start", start)
+    monkeypatch.setattr(page_encoder._Process, "start", start)
     with pytest.raises(KnowledgeBaseError, match=r"no worker can be started \(Resource temporarily unavailable\): use"):
         KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
 
@@ -105,7 +105,7 @@ def test_a_process_that_cannot_be_started_is_said(
 ORPHANS = """
 import sys
 from kbq.model.model import Model
-from kbq.dump.workers import encode_blocks, processes
+from kbq.dump.page_encoder import encode_blocks, processes
 from kbq.corpus.pages import Page, Paragraph
 
 def blocks():
@@ -139,4 +139,4 @@ def test_a_parent_that_is_killed_leaves_no_workers_which_do_not_run_its_script(
     [("cpu", 0, ["cpu"] * 3), ("cuda:0", 1, ["cuda:0"] * 3), ("cuda:1", 2, ["cuda:1", "cuda:0", "cuda:1"])],
 )
 def test_workers_take_the_gpus_by_turns(device: str, gpus: int, places: list[str]) -> None:
-    assert [workers.device_of(number, torch.device(device), gpus) for number in range(3)] == places
+    assert [page_encoder.device_of(number, torch.device(device), gpus) for number in range(3)] == places

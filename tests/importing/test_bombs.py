@@ -19,10 +19,9 @@ from kbq.importing.checkpoint import import_checkpoint
 from kbq.importing.codes import Codes
 from kbq.importing.dump import import_dump
 from kbq.importing.index import import_index
-from kbq.importing.metadata import HEADER, decompressed
-from kbq.importing.pickles import UnsafePickleError, pickled_items
-from kbq.model import pickled_weights
-from kbq.model.pickled_weights import refuse_bombs
+from kbq.importing.metadata import HEADER, UnsafePickleError, decompressed, pickled_items
+from kbq.model import weights as pickled_weights
+from kbq.model.weights import refuse_bombs
 
 NAME = "start/4_flat_OPQ4"
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from kbq.errors import KbqError, ModelError, TrainingError
-from kbq.importing.checkpoint import import_checkpoint
-from kbq.importing.official_checkpoint import read_checkpoint, read_vocabulary
+from kbq.importing.checkpoint import import_checkpoint, read_checkpoint, read_vocabulary
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 

@@ -53,7 +53,7 @@ def questions(folder: Path) -> dict[str, str]:
 @cache
 def contexts(folder: Path) -> dict[str, str]:
     """The text of each document."""
-    from kbq.importing.hdf5 import dump_files, opened
+    from kbq.importing.dump import dump_files, opened
 
     texts: dict[str, str] = {}
     for path in dump_files(folder / "dump"):

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from kbq.errors import CorpusError
-from kbq.importing.metadata import HEADER, RAW, decompressed, metadata_documents
-from kbq.importing.pickles import UnsafePickleError, pickled_items
+from kbq.importing.metadata import HEADER, RAW, UnsafePickleError, decompressed, metadata_documents, pickled_items
 
 
 def items(content: bytes) -> dict[Any, Any]:
@@ -40,7 +39,7 @@ def test_plain_values(protocol: int, count: int) -> None:
 @pytest.mark.parametrize(("room", "fits"), [(2**28, True), (2000, False)])
 def test_values_that_are_mentioned_again(room: int, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as there is room for: a file of 20 GB is read with little memory."""
-    monkeypatch.setattr("kbq.importing.pickles.ROOM", room)
+    monkeypatch.setattr("kbq.importing.metadata.ROOM", room)
     content = {str(number): {"bytes": b"x" * 300, "number": number} for number in range(1000, 1020)}
     content |= {"again": content["1019"], "first": content["1000"]}
     if fits:

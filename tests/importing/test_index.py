@@ -11,12 +11,12 @@ import pytest
 
 from kbq.corpus.pages import Page
 from kbq.dump import building
-from kbq.dump.merging import merge
+from kbq.dump.changes import merge
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, ModelError
 from kbq.importing.codes import CodedShard
 from kbq.importing.index import import_index
 from kbq.kb import KnowledgeBase
-from kbq.search.verifying import verify
+from kbq.search.building_indexes import verify
 
 h5py, faiss = pytest.importorskip("h5py"), pytest.importorskip("faiss")
 WHOLE, FILTERED, PARTS = "start/4_flat_OPQ4", "start/4_flat_OPQ4_ft0", "start/3_flat_OPQ4_parts"

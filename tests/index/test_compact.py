@@ -50,7 +50,7 @@ def queries() -> np.ndarray:
 @pytest.fixture
 def shard(random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch) -> Shard:
     """3,200 rows in paragraphs of eight, of which few are scored again."""
-    monkeypatch.setattr("kbq.index.cell_index.LEAST_HITS", 1)
+    monkeypatch.setattr("kbq.index.cells.LEAST_HITS", 1)
     return random_shard(*[8] * 400, dim=48)
 
 
@@ -81,7 +81,7 @@ def test_queries_may_be_asked_in_parts(
     index = open_index([shard], entry, torch.device("cpu"))
     (together,) = index.candidates(queries[0], queries[1], K)
     for most in (0, 7 * CODES[kind].overfetch * K):
-        monkeypatch.setattr("kbq.index.cell_index.MOST_HITS", most)
+        monkeypatch.setattr("kbq.index.cells.MOST_HITS", most)
         (parts,) = index.candidates(queries[0], queries[1], K)
         for one, other in zip(together, parts, strict=True):
             assert one.starts.tolist() == other.starts.tolist()

@@ -19,7 +19,7 @@ from kbq.errors import KnowledgeBaseError
 from kbq.index.base import Index
 from kbq.index.factory import build_missing, is_built, open_index
 from kbq.search.spans import find_spans
-from kbq.storage.seals import seal_folder
+from kbq.storage.records import seal_folder
 
 pytest.importorskip("faiss")
 CPU = torch.device("cpu")
@@ -57,7 +57,7 @@ def test_no_better_span_is_missed_and_the_scores_are_exact(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if with_bonus and kind != "exact":  # then there are more paragraphs than hits
-        monkeypatch.setattr("kbq.index.cell_index.LEAST_HITS", 1)
+        monkeypatch.setattr("kbq.index.cells.LEAST_HITS", 1)
     shard = random_shard(*kept)
     starts, ends = random_queries()
     random_bonus = (1000 * np.random.default_rng(2).normal(size=(7, len(kept)))).astype(np.float32)
@@ -85,7 +85,7 @@ def test_shards_are_searched_as_if_they_were_one(
     random_shard: Callable[..., Shard],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kbq.index.cell_index.LEAST_HITS", 1)
+    monkeypatch.setattr("kbq.index.cells.LEAST_HITS", 1)
     shards = [random_shard(*[30] * 6), random_shard(*[25] * 8, seed=1), random_shard(3, seed=2)]
     shards[1:1] = [random_shard(0), random_shard()]  # without rows, and without paragraphs
     starts, ends = random_queries()
@@ -131,7 +131,7 @@ def test_cells_that_do_not_stay_in_memory_are_prefetched(
 ) -> None:
     fetched: list[int] = []
     monkeypatch.setattr("kbq.index.cells.prefetch", lambda address, size: fetched.append(size))
-    monkeypatch.setattr("kbq.index.cell_index.LEAST_HITS", 1)
+    monkeypatch.setattr("kbq.index.cells.LEAST_HITS", 1)
     shard, (starts, ends) = random_shard(*range(20, 60, 2)), random_queries(count=20)
     roomy = opened(shard, "disk").candidates(starts, ends, 5)
     assert not fetched
@@ -177,7 +177,7 @@ def test_candidates_that_can_be_checked_by_eye(
     make_shard: Callable[..., Shard],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kbq.index.cell_index.LEAST_HITS", 1)
+    monkeypatch.setattr("kbq.index.cells.LEAST_HITS", 1)
     # Best starts: row 3 (9), then row 0 (5). Best ends: row 5 (8), then row 2 (7).
     rows = [[5, 0], [0, 1], [1, 7], [9, 0], [0, 1], [0, 8]]
     shard = make_shard([encoded(rows[:3]), encoded(rows[3:])])
@@ -209,7 +209,7 @@ class OneAtATime:
 def test_the_bonuses_of_one_shard_are_held_at_a_time(
     k: int, kind: BuiltKind, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq.index.cell_index.LEAST_HITS", 1)
+    monkeypatch.setattr("kbq.index.cells.LEAST_HITS", 1)
     shards = [random_shard(*[10] * 9, seed=seed) for seed in range(3)]
     starts, ends = random_queries()
     tables = [np.random.default_rng(seed).normal(size=(7, 9)).astype(np.float32) for seed in range(3)]
@@ -226,7 +226,7 @@ def test_the_bonuses_of_one_shard_are_held_at_a_time(
 def test_paragraphs_with_the_largest_bonus_are_candidates(
     k: int, kind: BuiltKind, random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq.index.cell_index.LEAST_HITS", 1)
+    monkeypatch.setattr("kbq.index.cells.LEAST_HITS", 1)
     shard = random_shard(*[10] * 90)
     index = opened(shard, kind)
     starts, ends = random_queries(count=1)

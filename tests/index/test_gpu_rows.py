@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.index import exact, gpu_rows, inner_products
+from kbq.index import base, exact, gpu_rows
 from kbq.index.exact import ExactIndex
 from kbq.index.factory import open_index
 from kbq.index.gpu_rows import PIECE, QueryBatch, best_of_pieces
@@ -133,7 +133,7 @@ def test_what_is_made_of_a_chunk_fits_into_what_is_kept_free(
     asked = QueryBatch.of(*random_queries(64, 16), None, DEVICE)
     with Made() as made:
         rows._search(asked, 10)
-    assert 20 < made.bytes / rows._count <= inner_products.WORKING / gpu_rows.CHUNK
+    assert 20 < made.bytes / rows._count <= base.WORKING / gpu_rows.CHUNK
 
 
 @pytest.mark.usefixtures("with_kernels")

@@ -10,18 +10,18 @@ import torch
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
-from kbq.index import exact, factory, inner_products
-from kbq.index.base import MAX_TOKENS
-from kbq.index.cells import Clusters
-from kbq.index.exact import ExactIndex
-from kbq.index.factory import open_index
-from kbq.index.inner_products import (
+from kbq.index import base, exact, factory
+from kbq.index.base import (
+    MAX_TOKENS,
     bytes_of,
     devices_for,
     has_fast_int8,
     out_of_memory_refused,
     spread,
 )
+from kbq.index.cells import Clusters
+from kbq.index.exact import ExactIndex
+from kbq.index.factory import open_index
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search.search import SearchContext, search
@@ -66,7 +66,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> dict[torch.device, int]:
     monkeypatch.setattr(torch.cuda, "mem_get_info", asked)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda gpu: 1_500)  # of which this process uses 500
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda gpu: 500)
-    monkeypatch.setattr(inner_products, "WORKING", 18_000)
+    monkeypatch.setattr(base, "WORKING", 18_000)
     return free
 
 
@@ -100,9 +100,9 @@ def test_few_rows_need_little_to_work_in(two_gpus: dict[torch.device, int], rand
 def test_too_little_memory_is_said_with_what_is_needed_and_what_is_there(
     two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inner_products, "WORKING", 2 * 10**9)
-    monkeypatch.setattr(inner_products, "BATCH_NUMBERS", 10**9)
-    monkeypatch.setattr(inner_products, "bytes_of", lambda shard: 35 * 10**9)
+    monkeypatch.setattr(base, "WORKING", 2 * 10**9)
+    monkeypatch.setattr(base, "BATCH_NUMBERS", 10**9)
+    monkeypatch.setattr(base, "bytes_of", lambda shard: 35 * 10**9)
     two_gpus |= {ONE: 42 * 10**9, TWO: 32 * 10**9}
     shards = [random_shard(1), random_shard(1, seed=1)]
     message = r"needs 74\.0 GB of GPU memory, free are 42\.0 GB on cuda:0, 32\.0 GB on cuda:1: use device=cpu, or build"
@@ -183,7 +183,7 @@ def test_the_code_for_gpus_finds_the_same_on_a_cpu(
     starts, ends = queries_like(shard).transpose(1, 0, 2)
     (truth,) = ExactIndex([shard], [CPU]).candidates(starts, ends, 5)
     monkeypatch.setattr(exact, "BLOCK_SCORES", 2**20)
-    monkeypatch.setattr("kbq.index.inner_products.has_fast_int8", lambda device: fast)
+    monkeypatch.setattr("kbq.index.base.has_fast_int8", lambda device: fast)
     (found,) = ExactIndex([shard], [CPU]).candidates(starts, ends, 5)
     for one, other in zip(truth, found, strict=True):
         sure = one.complete_above  # rounding decides about others
@@ -200,8 +200,8 @@ def test_what_is_made_of_a_block_fits_into_what_is_kept_free(queries: int, dim: 
     made = max(rows * columns, 0 if in_integers else rows * (dim + columns))
     sums = 2 * rows * 2 * queries if in_integers else 0  # limbs together, and once more where the last rows are joined
     alone = rows * queries
-    assert 4 * (made + sums + alone) <= inner_products.WORKING
-    assert made + sums + alone <= rows * (dim + inner_products.BATCH_NUMBERS) or queries > 64
+    assert 4 * (made + sums + alone) <= base.WORKING
+    assert made + sums + alone <= rows * (dim + base.BATCH_NUMBERS) or queries > 64
     assert rows >= 2**16 or queries > 64  # and is worth the launch
 
 
@@ -226,6 +226,6 @@ def test_a_gpu_finds_the_same_cells() -> None:
 
 @needs_gpu
 def test_a_gpu_that_is_too_small_is_said(random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inner_products, "bytes_of", lambda shard: 2**50)
+    monkeypatch.setattr(base, "bytes_of", lambda shard: 2**50)
     with pytest.raises(KnowledgeBaseError, match=r"needs 1125899\.\d GB of GPU memory, free are"):
         open_index([random_shard(30)], IndexEntry(), torch.device("cuda"))

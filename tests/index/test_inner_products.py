@@ -8,8 +8,8 @@ import torch
 from paragraphs import EncodedParagraph
 
 from kbq.dump.shards import Shard
-from kbq.index import inner_products
-from kbq.index.inner_products import (
+from kbq.index import base
+from kbq.index.base import (
     Factors,
     float32_products,
     in_steps,
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(params=[True, False], ids=["integers", "floats"])
 def in_integers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    monkeypatch.setattr(inner_products, "has_fast_int8", lambda device: bool(request.param))
+    monkeypatch.setattr(base, "has_fast_int8", lambda device: bool(request.param))
     return bool(request.param)
 
 
@@ -68,7 +68,7 @@ def test_the_error_covers_scores_that_cancel_out() -> None:
 
 @pytest.mark.parametrize("tiles", [True, False])
 def test_integer_products(tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inner_products, "cpu_has", lambda feature: tiles)
+    monkeypatch.setattr(base, "cpu_has", lambda feature: tiles)
     limbs = torch.tensor([[1, -1], [2, 0], [3, 5], [4, 0]], dtype=torch.int8)  # high limbs, then low ones, of 2 vectors
     rows = torch.tensor([[3, 10], [-3, 0]], dtype=torch.int8)
     assert integer_products(rows, limbs).tolist() == [[(3 - 10) * 128 + 59, 6 * 128 + 12], [-3 * 128 - 9, -780]]
@@ -76,17 +76,17 @@ def test_integer_products(tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("rows", [6, 7, 21])
 def test_rows_that_no_cache_holds_are_multiplied_in_parts(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inner_products, "cpu_has", lambda feature: False)
-    monkeypatch.setattr(inner_products, "CACHED", 6 * 16)
-    monkeypatch.setattr(inner_products, "FETCHED", 3)
+    monkeypatch.setattr(base, "cpu_has", lambda feature: False)
+    monkeypatch.setattr(base, "CACHED", 6 * 16)
+    monkeypatch.setattr(base, "FETCHED", 3)
     seen: list[int] = []
-    fetched = inner_products._fetched
+    fetched = base._fetched
 
     def counted(piece: torch.Tensor) -> torch.Tensor:
         seen.append(len(piece))
         return fetched(piece)
 
-    monkeypatch.setattr(inner_products, "_fetched", counted)
+    monkeypatch.setattr(base, "_fetched", counted)
     source = torch.Generator().manual_seed(0)
     vectors = torch.randint(-127, 128, (rows, 16), dtype=torch.int8, generator=source)
     limbs = torch.randint(-64, 65, (4, 16), dtype=torch.int8, generator=source)
@@ -131,7 +131,7 @@ def test_final_scores_are_exact_sums(
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 20])
 def test_float32_products_are_those_of_all_rows_at_once(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbq.index.inner_products.FLOAT_BLOCK", 7)
+    monkeypatch.setattr("kbq.index.base.FLOAT_BLOCK", 7)
     source = torch.Generator().manual_seed(0)
     vectors = torch.randint(-127, 128, (rows, 16), dtype=torch.int8, generator=source)
     queries = torch.randn(3, 16, generator=source)

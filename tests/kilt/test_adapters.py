@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kbq.kilt.adapters import Adapter, beginning, dialogue, mention, question, slot, slot_with
+from kbq.kilt.task import Adapter, beginning, dialogue, mention, question, slot, slot_with
 
 
 def words(most: int) -> Callable[[str], bool]:

@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from kbq.errors import EvaluationError
-from kbq.kilt.calibration import confidence_in
+from kbq.kilt.confidence import confidence_in
 from kbq.kilt.evaluation import EvaluationFiles, evaluate
-from kbq.kilt.submission import submit
+from kbq.kilt.submission import submit, validate
 from kbq.kilt.task import Task
-from kbq.kilt.validation import validate
 
 Write: TypeAlias = Callable[..., Path]
 Record: TypeAlias = dict[str, Any]

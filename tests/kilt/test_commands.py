@@ -382,7 +382,7 @@ def test_passages_scores_texts_and_exports_them(kbq: Kbq, guess: Path, gold: Pat
 
 MY_TASK = '''"""Where things are, asked in plain words."""
 
-from kbq.kilt.adapters import slot_with
+from kbq.kilt.task import slot_with
 from kbq.kilt.task import Task
 
 TEMPLATES = {"place": "where was {subject}", "birth": "place of birth of {subject}"}

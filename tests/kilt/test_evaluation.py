@@ -11,8 +11,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from kbq.errors import EvaluationError
-from kbq.kilt.rules import OFFICIAL, Rules
-from kbq.kilt.scores import score
+from kbq.kilt.scores import OFFICIAL, Rules, score
 
 Write: TypeAlias = Callable[..., Path]
 

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbq.commands.printing import WHOLE, case_lines, shortened
+from kbq.commands.terminal import WHOLE, case_lines, shortened
 from kbq.kilt import error_kinds
-from kbq.kilt.checks import CONTROL
-from kbq.kilt.error_kinds import ErrorCase, bare, kind_of
-from kbq.kilt.files import shown
+from kbq.kilt.error_kinds import CONTROL, ErrorCase, bare, kind_of
+from kbq.kilt.records import shown
 from kbq.text import answer_scores as text_scores
 from kbq.text.answer_scores import best_f1, common_words, normalise, parts, score_answer
 

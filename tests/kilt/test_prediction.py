@@ -12,12 +12,11 @@ import pytest
 
 from kbq.answers import Answer, Backend, BuiltKind, Result, SearchFacts, SearchOptions
 from kbq.errors import KbqError, QueryError
-from kbq.kilt.adapters import question, slot_with
 from kbq.kilt.prediction import PredictionOutcome, predict_file
-from kbq.kilt.task import Task
+from kbq.kilt.task import Task, question, slot_with
 from kbq.search.search import BATCH
 from kbq.storage.files import file_digest
-from kbq.storage.locks import writing_alone
+from kbq.storage.writing import writing_alone
 
 TASK = Task("mine", question, "phrase", ("em",), "em")
 BROKEN = Task("broken", slot_with({"r": "who {object}"}), "phrase", ("em",), "em")

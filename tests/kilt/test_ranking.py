@@ -3,7 +3,7 @@
 import pytest
 
 from kbq.kilt.records import GoldOutput
-from kbq.kilt.rules import EvidenceRank, evidence_sets, r_precision, rank_evidence, share_found
+from kbq.kilt.scores import EvidenceRank, evidence_sets, r_precision, rank_evidence, share_found
 
 
 def output(*pages: str) -> GoldOutput:

@@ -8,6 +8,7 @@ import pytest
 
 from kbq.errors import EvaluationError
 from kbq.kilt.analysis import (
+    ScoreTable,
     bootstrap_interval,
     break_down,
     compare,
@@ -15,7 +16,6 @@ from kbq.kilt.analysis import (
     score_table,
 )
 from kbq.kilt.evaluation import evaluate
-from kbq.kilt.report import ScoreTable
 from kbq.kilt.scores import Scores, grouping, score
 
 Write: TypeAlias = Callable[..., Path]

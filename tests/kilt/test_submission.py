@@ -9,10 +9,9 @@ from typing import TypeAlias
 import pytest
 
 from kbq.errors import EvaluationError, KbqError
-from kbq.kilt.adapters import slot
 from kbq.kilt.submission import submit
-from kbq.kilt.task import Task
-from kbq.storage.locks import writing_alone
+from kbq.kilt.task import Task, slot
+from kbq.storage.writing import writing_alone
 
 Write: TypeAlias = Callable[..., Path]
 TREX = Task("trex", slot, "phrase", ("KILT-AC", "Accuracy"), "KILT-AC")

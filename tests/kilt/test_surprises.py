@@ -9,9 +9,9 @@ from typing import TypeAlias
 import pytest
 
 from kbq.errors import EvaluationError
-from kbq.kilt.rules import OFFICIAL, Rules
+from kbq.kilt.scores import OFFICIAL, Rules
 from kbq.kilt.scores import score as score_files
-from kbq.kilt.validation import validate
+from kbq.kilt.submission import validate
 from kbq.text.answer_scores import normalise, score_answer
 
 Write: TypeAlias = Callable[..., Path]

@@ -8,7 +8,7 @@ from kbq.errors import KbqError
 from kbq.kilt.task import Task, known_tasks
 
 MINE = """
-from kbq.kilt.adapters import slot_with
+from kbq.kilt.task import slot_with
 from kbq.kilt.task import Task
 
 TASKS = (
@@ -180,7 +180,7 @@ def test_half_a_surrogate_pair_is_no_character() -> None:
 def test_what_is_no_task_is_said_in_one_sentence(tasks: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
-        f"from kbq.kilt.adapters import slot, slot_with\nfrom kbq.kilt.task import Task\nTASKS = {tasks}\n", "utf-8"
+        f"from kbq.kilt.task import slot, slot_with\nfrom kbq.kilt.task import Task\nTASKS = {tasks}\n", "utf-8"
     )
     with pytest.raises(KbqError, match=message) as refusal:
         Task.load(str(path))

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import pytest
 
 from kbq.errors import EvaluationError
-from kbq.kilt import trec
+from kbq.kilt import evaluation
 
 Write: TypeAlias = Callable[..., Path]
 
@@ -28,7 +28,7 @@ def guess(write: Write) -> Path:
 
 
 def test_run_scores_descend_strictly_and_pages_are_distinct(guess: Path, tmp_path: Path) -> None:
-    assert trec.write_run(guess, tmp_path / "run") == 3
+    assert evaluation.write_run(guess, tmp_path / "run") == 3
     assert (tmp_path / "run").read_text("utf-8").splitlines() == [
         "New%20York%205%25 Q0 2 1 1 kbq",
         "New%20York%205%25 Q0 9 2 0.99999994 kbq",
@@ -37,7 +37,7 @@ def test_run_scores_descend_strictly_and_pages_are_distinct(guess: Path, tmp_pat
 
 
 def test_qrels_unite_the_evidence_sets(gold: Path, tmp_path: Path) -> None:
-    assert trec.write_qrels(gold, tmp_path / "qrels") == 2
+    assert evaluation.write_qrels(gold, tmp_path / "qrels") == 2
     assert (tmp_path / "qrels").read_text("utf-8").splitlines() == [
         "New%20York%205%25 0 9 1",
         "New%20York%205%25 0 1 1",
@@ -56,14 +56,14 @@ def test_runs_have_the_scores_of_the_predictions(
     write: Write, tmp_path: Path, scores: list[float | None], written: list[str]
 ) -> None:
     items = [{"wikipedia_id": n} | ({} if score is None else {"score": score}) for n, score in enumerate(scores)]
-    trec.write_run(write("guess", {"id": 1, "output": [{"provenance": items}]}), tmp_path / "run")
+    evaluation.write_run(write("guess", {"id": 1, "output": [{"provenance": items}]}), tmp_path / "run")
     assert [line.split()[4] for line in (tmp_path / "run").read_text("utf-8").splitlines()] == written
 
 
 def test_ir_measures_reads_both_files(gold: Path, guess: Path, tmp_path: Path) -> None:
     ir_measures = pytest.importorskip("ir_measures", reason="ir-measures is optional")
-    trec.write_run(guess, tmp_path / "run")
-    trec.write_qrels(gold, tmp_path / "qrels")
+    evaluation.write_run(guess, tmp_path / "run")
+    evaluation.write_qrels(gold, tmp_path / "qrels")
     qrels, run = ir_measures.read_trec_qrels(str(tmp_path / "qrels")), ir_measures.read_trec_run(str(tmp_path / "run"))
     measures = [ir_measures.RR, ir_measures.P @ 2]
     assert ir_measures.calc_aggregate(measures, list(qrels), list(run)) == dict(zip(measures, [0.5, 0.5], strict=True))
@@ -71,4 +71,4 @@ def test_ir_measures_reads_both_files(gold: Path, guess: Path, tmp_path: Path) -
 
 def test_predictions_without_a_ranking_are_refused(write: Write, tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match="has 0 outputs with provenance"):
-        trec.write_run(write("guess", {"id": 1, "output": [{"answer": "x"}]}), tmp_path / "run")
+        evaluation.write_run(write("guess", {"id": 1, "output": [{"answer": "x"}]}), tmp_path / "run")

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import pytest
 
 from kbq.errors import EvaluationError
-from kbq.kilt.checks import Expectations, expect
+from kbq.kilt.error_kinds import Expectations, expect
+from kbq.kilt.submission import clean, validate
 from kbq.kilt.task import Task
-from kbq.kilt.validation import clean, validate
 
 Write: TypeAlias = Callable[..., Path]
 FIVE = [{"wikipedia_id": str(page)} for page in range(5)]

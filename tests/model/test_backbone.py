@@ -20,7 +20,7 @@ from kbq.model.backbone import empty_backbone, hugging_face, load_tokenizer, pre
 from kbq.model.bert import Bert
 from kbq.model.model import Model
 from kbq.reading.reader import Reader
-from kbq.words.sparta_model import SpartaConfig, SpartaModel
+from kbq.words.sparta import SpartaConfig, SpartaModel
 
 
 def test_transformers_says_nothing_by_itself() -> None:

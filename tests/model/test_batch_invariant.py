@@ -11,7 +11,7 @@ import transformers
 
 from kbq.model import queries as queries_module
 from kbq.model.backbone import pretrained_backbone
-from kbq.model.batch_invariant import alike, in_shape
+from kbq.model.bert import alike, in_shape
 from kbq.model.devices import autocast, padded
 from kbq.model.model import Model
 from kbq.model.queries import QueryEncoder, encode_queries

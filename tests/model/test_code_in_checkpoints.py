@@ -22,7 +22,7 @@ from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.model_folder import ModelConfig, read_config, write_config
 from kbq.reading.reader import Reader
-from kbq.words.sparta_model import SpartaConfig, SpartaModel
+from kbq.words.sparta import SpartaConfig, SpartaModel
 
 PACKAGE = Path(kbq.__file__).parent
 NEEDS_CODE = "needs code of its own, and kbq runs none: use a checkpoint that transformers itself can read"

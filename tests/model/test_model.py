@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from kbq.errors import ModelError
 from kbq.model.backbone import pretrained_backbone
-from kbq.model.model import Model
+from kbq.model.model import Model, encode_windows
 from kbq.model.model_folder import (
     DEFAULT_MODEL,
     ModelConfig,
@@ -31,13 +31,11 @@ from kbq.model.model_folder import (
     remedy,
     write_config,
 )
-from kbq.model.phrases import encode_windows
 from kbq.model.weights import save_tensors
 from kbq.model.windows import WindowShape, tokenize, windows
 from kbq.reading.reader import Reader
-from kbq.storage.records import write_record
-from kbq.storage.seals import FileSeal, seal_folder
-from kbq.words.sparta_model import SpartaConfig, SpartaModel
+from kbq.storage.records import FileSeal, seal_folder, write_record
+from kbq.words.sparta import SpartaConfig, SpartaModel
 
 TEXT = "Marie Curie was born in Warsaw, the city of the river Vistula."
 QUERIES = ["Marie Curie [SEP] place of birth", "the river?"]
@@ -278,7 +276,7 @@ def test_a_whole_model_that_cannot_be_read_is_not_called_damaged(
     def fail(path: Path) -> FileSeal:
         raise OSError(number, os.strerror(number), str(path))
 
-    monkeypatch.setattr("kbq.storage.seals.seal_of", fail)
+    monkeypatch.setattr("kbq.storage.records.seal_of", fail)
     told = refused(model_folder)
     assert re.search(message, told)
     assert "damaged" not in told

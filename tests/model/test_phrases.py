@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from kbq.corpus.pages import Page
-from kbq.model import devices, phrases
-from kbq.model.model import Model
-from kbq.model.phrases import encode_windows, window_tensors
+from kbq.model import devices
+from kbq.model import model as phrases
+from kbq.model.model import Model, encode_windows, window_tensors
 from kbq.model.windows import Window, tokenize, windows
 
 

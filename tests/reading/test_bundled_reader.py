@@ -16,8 +16,7 @@ from safetensors.torch import load_file, save_file
 from kbq.answers import WeightType
 from kbq.errors import ModelError
 from kbq.model.model import Model
-from kbq.reading.network import READER, save_reader
-from kbq.reading.reader import Reader
+from kbq.reading.reader import READER, Reader, save_reader
 
 ROOT = Path(__file__).parents[2]
 QUESTION, TEXT = [2, 8, 9, 3], [12, 13, 14, 11, 7]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kbq.answers import Answer
-from kbq.reading.countries import ADJECTIVES, NAMES, meanings
+from kbq.reading.reranker import ADJECTIVES, NAMES, meanings
 from kbq.text.answer_scores import normalise
 
 

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from kbq.errors import ModelError
 from kbq.kb import KnowledgeBase
-from kbq.reading.network import TAUGHT, PhraseJudge, RelationJudge
+from kbq.reading.reader import TAUGHT, PhraseJudge, RelationJudge
 from kbq.reading.reranker import rerank
 
 TEXTS = ["Warsaw [SEP] river", "Marie Curie [SEP] place of birth", "the river", "Paris [sep] river"]

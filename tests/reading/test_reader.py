@@ -24,9 +24,8 @@ from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.windows import tokenize
 from kbq.reading.reader import Reader
-from kbq.search.hybrid import BM25_WEIGHT, SPARTA_WEIGHT
-from kbq.words.sparta import index_sparta
-from kbq.words.sparta_model import SpartaConfig, SpartaModel
+from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT
+from kbq.words.sparta import SpartaConfig, SpartaModel, index_sparta
 
 TEXTS = ["Marie Curie was born in Warsaw. She left the city.", "The river of Paris, a long river.", ""]
 

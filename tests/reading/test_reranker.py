@@ -15,9 +15,8 @@ from kbq.errors import ModelError, QueryError
 from kbq.kb import KnowledgeBase
 from kbq.reading import phrase_windows
 from kbq.reading import reranker as module
-from kbq.reading.plausible import says_nothing
 from kbq.reading.reader import Reader
-from kbq.reading.reranker import SUPPORT, Candidate, before_others, in_order
+from kbq.reading.reranker import SUPPORT, Candidate, before_others, in_order, says_nothing
 
 QUERIES = [
     "Marie Curie [SEP] place of birth",

@@ -45,7 +45,7 @@ def test_every_kind_answers_like_exact_search(
 ) -> None:
     monkeypatch.setattr(cells, "clusters_for", lambda rows: 1)  # then every cell is probed
     if backend == "hybrid":  # then few paragraphs come by their hits, the others by their words
-        monkeypatch.setattr("kbq.index.cell_index.LEAST_HITS", 3)
+        monkeypatch.setattr("kbq.index.cells.LEAST_HITS", 3)
     index_bm25(folder)
     exact = KnowledgeBase.open(folder, device="cpu")
     near = exact.index_vectors(kind, recall=1.0)

@@ -11,15 +11,13 @@ import pytest
 from kbq.answers import Answer, Backend, BuiltKind, SearchOptions, Unit
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building
-from kbq.index import base, cell_index, factory
-from kbq.index.base import KnowledgeBaseSize
+from kbq.index import base, cells, factory
+from kbq.index.base import CPU, KnowledgeBaseSize
 from kbq.index.factory import open_index
-from kbq.index.inner_products import CPU
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search import building_indexes as indexes
-from kbq.search.hybrid import LexicalScores
-from kbq.search.search import SearchContext, Wanted, merged, search
+from kbq.search.search import LexicalScores, SearchContext, Wanted, merged, search
 
 K = 3
 WORDS = ["the", "city", "river", "was", "born", "in", "of", "Paris", "Warsaw", "Marie", "Curie", "place", "birth"]
@@ -46,7 +44,7 @@ def roughly() -> Iterator[None]:
         patch.setattr(building, "BLOCK_CHARACTERS", 300)
         patch.setattr(building, "SHARD_ROWS", 170)
         patch.setattr(indexes, "OWN_QUERIES", 30)
-        patch.setattr(cell_index, "LEAST_HITS", 4)
+        patch.setattr(cells, "LEAST_HITS", 4)
         for kind, codes in factory.CODES.items():
             patch.setitem(factory.CODES, kind, dataclasses.replace(codes, overfetch=1 if codes.together else 2))
         yield

@@ -11,7 +11,7 @@ from kbq.corpus.pages import Page, Paragraph
 from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.search.hybrid import LexicalScores, SummedBonus
+from kbq.search.search import LexicalScores, SummedBonus
 
 TEXTS = ["Marie Curie [SEP] place of birth", "the river of Paris"]
 

@@ -7,13 +7,12 @@ from hypothesis import strategies as st
 
 from kbq.answers import Backend, Unit
 from kbq.corpus.pages import Page
-from kbq.dump.arrays import Texts
+from kbq.dump.shards import Texts
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search import spans
-from kbq.search.spans import RangesTaken
-from kbq.search.units import Sentences
-from kbq.text.sentences import sentence_bounds
+from kbq.search.spans import RangesTaken, Sentences
+from kbq.text.markers import sentence_bounds
 
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5)).map(lambda one: (one[0], one[0] + one[1])))
 

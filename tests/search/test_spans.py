@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from paragraphs import EncodedParagraph
 
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.index.base import Candidates, ranges
+from kbq.index.base import Candidates, in_steps, ranges
 from kbq.index.exact import ExactIndex
-from kbq.index.inner_products import in_steps
 from kbq.search.spans import Spans, find_spans, paragraph_spans, range_argmax, reach
 
 Make = Callable[..., EncodedParagraph]

@@ -18,8 +18,7 @@ from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search import search as search_module
 from kbq.search.search import search
-from kbq.search.spans import Spans, paragraph_spans
-from kbq.search.units import Sentences, best_units
+from kbq.search.spans import Sentences, Spans, best_units, paragraph_spans
 
 Place = tuple[str, int, int, int]  # page id, paragraph number, characters [start, end) of the unit
 UNITS = get_args(Unit)

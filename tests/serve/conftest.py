@@ -11,11 +11,10 @@ import httpx2
 import pytest
 
 from kbq.kb import KnowledgeBase
-from kbq.serve.access import ServeSettings
-from kbq.serve.app import create_app
+from kbq.serve.app import Server, address, create_app, listen
+from kbq.serve.filling import Services
+from kbq.serve.guard import ServeSettings
 from kbq.serve.knowledge_bases import Folder, open_knowledge_bases
-from kbq.serve.running import Server, address, listen
-from kbq.serve.services import Services
 
 Serve = Callable[..., "Running"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kbq.errors import KbqError
-from kbq.serve.access import ServeSettings, read_keys
+from kbq.serve.guard import ServeSettings, read_keys
 
 from .conftest import Running, Serve
 

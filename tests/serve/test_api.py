@@ -14,7 +14,7 @@ import kbq
 from kbq.__main__ import main
 from kbq.corpus.pages import Page
 from kbq.kb import KnowledgeBase
-from kbq.tables.wikidata import WIKIDATA
+from kbq.tables.relations import WIKIDATA
 
 from .conftest import Running, Serve
 from .test_access import KEY

@@ -17,8 +17,7 @@ from kbq.reading.probability import FEATURES, Calibration
 from kbq.serve.batcher import Batcher
 from kbq.serve.filling import TABLES, TableFiller
 from kbq.serve.knowledge_bases import Folder, ServedKb
-from kbq.serve.monitoring import Metrics
-from kbq.serve.problems import LateError, OverloadedError
+from kbq.serve.problems import LateError, Metrics, OverloadedError
 from kbq.tables.options import FillOptions
 from kbq.tables.relations import relation_named
 

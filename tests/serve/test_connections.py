@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq.serve import guard, running
+from kbq.serve import app, guard
 
 from .conftest import Serve
 from .test_overload import BODY, HEAD, busy, said, until
@@ -53,7 +53,7 @@ def test_idle_connections_do_not_end_the_service_which_answers_when_they_are_gon
 def test_our_own_handler_logs_where_no_file_may_be_opened() -> None:
     code = """
 import logging, os, resource
-from kbq.serve.monitoring import log_as_json
+from kbq.serve.problems import log_as_json
 log_as_json()
 import mcp.server
 mcp.server.MCPServer("x")
@@ -86,7 +86,7 @@ def test_who_takes_nothing_of_an_answer_is_cut_off(
 ) -> None:
     if not hasattr(socket, "TCP_USER_TIMEOUT"):
         pytest.skip("this system has no TCP_USER_TIMEOUT")
-    monkeypatch.setattr(running, "UNTAKEN", 0.2)
+    monkeypatch.setattr(app, "UNTAKEN", 0.2)
     service = serve({"tiny": kb_folder})
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from kbq.kb import KnowledgeBase
-from kbq.tables.decisions import read_decisions
+from kbq.tables.deciding import read_decisions
 
 from .conftest import Running, Serve
 from .test_process import address_of, command

@@ -18,7 +18,7 @@ from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.kb import KnowledgeBase
 from kbq.sample_kb import ARTICLES
-from kbq.tables.wikidata import number_of, read_ids
+from kbq.tables.relations import number_of, read_ids
 
 from .conftest import Running, running
 

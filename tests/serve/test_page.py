@@ -9,8 +9,8 @@ import pytest
 
 from kbq.corpus.pages import Page
 from kbq.kb import KnowledgeBase
-from kbq.tables.decisions import read_decisions
-from kbq.tables.rdf import XSD
+from kbq.tables.deciding import read_decisions
+from kbq.tables.outputs import XSD
 from kbq.tables.tables import read_table
 
 from .conftest import Running, running

@@ -14,7 +14,7 @@ from kbq.kb import KnowledgeBase
 from kbq.serve import knowledge_bases
 from kbq.serve.batcher import Batcher
 from kbq.serve.knowledge_bases import KnowledgeBases
-from kbq.serve.monitoring import Metrics
+from kbq.serve.problems import Metrics
 
 from .conftest import Running, Serve
 

@@ -15,8 +15,7 @@ from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.storage.files import cache_folder
-from kbq.storage.locks import writing_alone
-from kbq.storage.writing import replacing
+from kbq.storage.writing import replacing, writing_alone
 from kbq.training.output_folder import output_folder
 from kbq.words.bm25 import index_bm25
 

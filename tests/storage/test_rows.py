@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from kbq.errors import KbqError
 from kbq.storage.rows import Dialect, read_rows
-from kbq.tables.relations import read_relations
+from kbq.tables.relations import read_ids, read_relations
 from kbq.tables.tables import Table, read_table, write_table
-from kbq.tables.wikidata import read_ids
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=6)
 NAMES = ["s", "né", "c 3"]

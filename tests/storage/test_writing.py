@@ -8,10 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from kbq.dump.arrays import GrowingArray
-from kbq.storage.folders import copy_folder, new_folder, remove_folder
-from kbq.storage.locks import writing_alone
-from kbq.storage.writing import StrangeFileError, move, open_to_grow, remove_file, replacing, write_bytes, write_json
+from kbq.dump.shards import GrowingArray
+from kbq.storage.writing import (
+    StrangeFileError,
+    copy_folder,
+    move,
+    new_folder,
+    open_to_grow,
+    remove_file,
+    remove_folder,
+    replacing,
+    write_bytes,
+    write_json,
+    writing_alone,
+)
 
 TOKEN = "0123456789ab"
 

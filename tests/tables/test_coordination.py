@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbq.tables.coordination import conjuncts
+from kbq.tables.deciding import conjuncts
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from kbq.answers import Answer
 from kbq.dump.page_directory import PageValue
 from kbq.kb import KnowledgeBase
 from kbq.tables.claims import Alternative, Claim, DateValue
-from kbq.tables.deciding import Decider
-from kbq.tables.decisions import Decision
+from kbq.tables.deciding import Decider, Decision
 from kbq.tables.relations import Relation, Slot
 from kbq.tables.values import normal_form
 

@@ -10,7 +10,7 @@ import pytest
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.tables.claims import Alternative, Claim
-from kbq.tables.decisions import Decision, decided, disputed, obeyed, read_decisions
+from kbq.tables.deciding import Decision, decided, disputed, obeyed, read_decisions
 from kbq.tables.outputs import export
 from kbq.tables.relations import Relation, Slot
 from kbq.tables.values import normal_form

@@ -13,9 +13,9 @@ from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.reading.probability import own_calibration
 from kbq.search.search import BATCH
-from kbq.storage.progress import unheard
+from kbq.storage.files import unheard
 from kbq.tables.claims import Claim
-from kbq.tables.filling import FillReport
+from kbq.tables.fill import FillReport
 
 pytestmark = pytest.mark.usefixtures("modest")
 

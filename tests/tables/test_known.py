@@ -13,10 +13,10 @@ from kbq.tables.relations import (
     known_property,
     known_relations,
     preset,
+    property_iri,
     read_relations,
     relations_of,
 )
-from kbq.tables.wikidata import property_iri
 
 
 def test_every_known_relation_can_be_asked_and_published(tmp_path: Path) -> None:

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.tables.claims import Claim, DateValue, QuantityValue, Source
-from kbq.tables.quickstatements import command, time_of, write_quickstatements
-from kbq.tables.rdf import fact
-from kbq.tables.relations import Relation
+from kbq.tables.outputs import command, fact, time_of, write_quickstatements
+from kbq.tables.relations import Relation, number_of, read_ids
 from kbq.tables.values import normal_form
-from kbq.tables.wikidata import number_of, read_ids
 
 SOURCE = Source("1.0", "m", "k", "kbq fill", "2026-11-24T12:34:56Z")
 RELATIONS = [

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.tables.claims import Claim, DateValue, QuantityValue, write_lines
-from kbq.tables.rdf import fact, ntriples
+from kbq.tables.outputs import fact, ntriples
 from kbq.tables.relations import Relation
 from kbq.text.letters import tidy, without_surrogates
 

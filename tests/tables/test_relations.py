@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from kbq.errors import KbqError
-from kbq.tables.relations import Relation, relations_of
-from kbq.tables.wikidata import property_iri
+from kbq.tables.relations import Relation, property_iri, relations_of
 
 FILE = """
 ["place of birth"]

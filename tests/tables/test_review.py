@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.tables.claims import Alternative, Claim, DateValue, Source
-from kbq.tables.decisions import read_decisions
+from kbq.tables.deciding import read_decisions
 from kbq.tables.outputs import described, write_review
 from kbq.tables.tables import read_table
 from kbq.text.letters import normalised

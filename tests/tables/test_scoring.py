@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.errors import EvaluationError, KbqError
-from kbq.tables.scoring import SetScores, SlotCounts, compared, evaluate_table, scores_of
-from kbq.tables.value_sets import ValueSets, read_value_sets
+from kbq.tables.scoring import SetScores, SlotCounts, ValueSets, compared, evaluate_table, read_value_sets, scores_of
 
 COUNTS = [  # predicted, gold, and precision, recall, F1 as LM-KBC counts them
     ([], [], 0, (1, 1, 1)),

@@ -21,8 +21,16 @@ from kbq.errors import KbqError
 from kbq.storage import files as storage_files
 from kbq.storage import lines
 from kbq.storage import rows as row_reader
-from kbq.tables.cells import as_arrow, is_formula, subject_of, texts_of
-from kbq.tables.tables import Table, read_table, refuse_unwritable, write_table
+from kbq.tables.tables import (
+    Table,
+    as_arrow,
+    is_formula,
+    read_table,
+    refuse_unwritable,
+    subject_of,
+    texts_of,
+    write_table,
+)
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 NAMES = st.lists(st.text("abc éß,\"'\t", min_size=1, max_size=4), min_size=1, max_size=3, unique=True).filter(

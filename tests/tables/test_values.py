@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq.tables import dates
+from kbq.tables import values
 from kbq.tables.claims import DateValue, QuantityValue, ValueType
-from kbq.tables.dates import date_of, date_of_cell, gregorian
-from kbq.tables.quickstatements import time_of
-from kbq.tables.values import agree, keys_of, normal_form
+from kbq.tables.outputs import time_of
+from kbq.tables.values import agree, date_of, date_of_cell, gregorian, keys_of, normal_form
 from kbq.text.letters import normalised
 
 DATES: dict[str, tuple[Any, ...]] = {
@@ -168,7 +167,7 @@ def a_way_to_write(form: str, day: date, draw: st.DataObject) -> str:
     return form.format(**{part: draw.draw(st.sampled_from(ways)) for part, ways in spellings.items()})
 
 
-@pytest.mark.parametrize("form", dates.FORMS)
+@pytest.mark.parametrize("form", values.FORMS)
 @given(day=ANY_DAY, draw=st.data())
 def test_every_form_gives_the_date_back(form: str, day: date, draw: st.DataObject) -> None:
     text = a_way_to_write(form, day, draw)
@@ -190,14 +189,14 @@ def test_what_kbq_writes_itself_is_read_as_it_was(year: int, precision: int, day
     sign, digits = "-" if year < 0 else "", f"{abs(year):04}"
     ends = {7: f"{digits[:2]}XX", 8: f"{digits[:3]}X", 9: digits, 10: f"{digits}-{day.month:02}"}
     edtf = sign + ends.get(precision, f"{digits}-{day.month:02}-{min(day.day, 28):02}")
-    value = dates._value(edtf, precision)
+    value = values._value(edtf, precision)
     assert date_of_cell(time_of(value)) == value  # of QuickStatements
     assert date_of_cell(time_of(value).partition("/")[0]) or precision < 11 or year < 0  # of Wikidata
     assert date_of_cell(edtf) == value
     if precision > 8:
         assert date_of_cell(f"{edtf}~") == DateValue(f"{edtf}~", precision, value.julian)
     if precision == 11 and not value.julian:
-        (object_,) = [dates.gregorian(value)]
+        (object_,) = [values.gregorian(value)]
         assert date_of_cell(f"{object_}T00:00:00Z") == value
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from kbq.answers import Answer, Answers
 from kbq.kb import KnowledgeBase
-from kbq.kilt.report import ScoreTable as Report
+from kbq.kilt.analysis import ScoreTable as Report
 from kbq.tables.tables import Table
 
 EVIL = "<script>alert(1)</script>"

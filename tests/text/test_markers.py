@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq.kilt.adapters import WORDS_AFTER
+from kbq.kilt.task import WORDS_AFTER
 from kbq.text.markers import MENTION, mention_in
 
 MARKED = ["[START_ENT]", "[end_ent]", "[Start_Ent]", "[END_ENT]", "Nile", " ", "\n"]

@@ -8,9 +8,8 @@ import pytest
 
 from kbq.model.model import Model
 from kbq.reading.reader import Reader
-from kbq.training.batches import PreparedPassage, prepare
+from kbq.training.batches import Passage, PreparedPassage, TrainingQuery, prepare
 from kbq.training.engine import Run, StepReport
-from kbq.training.examples import Passage, TrainingQuery
 
 LONG = "Marie Curie was born in Warsaw, in the city of Paris by the river. " * 16
 

@@ -14,13 +14,11 @@ from kbq.errors import KbqError, TrainingError
 from kbq.model.model import Model
 from kbq.model.windows import Window
 from kbq.reading.reader import Reader
-from kbq.storage.locks import writing_alone
-from kbq.training import distillation
+from kbq.storage.writing import writing_alone
+from kbq.training import encoders
 from kbq.training.batches import PreparedPassage, collate
-from kbq.training.distillation import ReaderOutputs, reader_outputs, taught_logits
-from kbq.training.encoders import EncoderRun
+from kbq.training.encoders import EncoderRun, ReaderOutputs, distillation_loss, reader_outputs, taught_logits
 from kbq.training.engine import StepReport
-from kbq.training.losses import distillation_loss
 from kbq.training.reader import reading_examples
 from kbq.training.settings import TrainingSettings
 
@@ -47,7 +45,7 @@ def test_a_killed_reading_goes_on(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(distillation, "AT_A_TIME", 1)
+    monkeypatch.setattr(encoders, "AT_A_TIME", 1)
     reader_outputs(reader, few_prepared, tmp_path, quiet)
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()

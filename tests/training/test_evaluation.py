@@ -3,8 +3,8 @@
 import pytest
 
 from kbq.model.model import Model
-from kbq.training.evaluation import ReadingScores, evaluate_reading
-from kbq.training.examples import Passage, TrainingQuery
+from kbq.training.batches import Passage, TrainingQuery
+from kbq.training.quantisation import ReadingScores, evaluate_reading
 
 
 def passage(text: str, *answers: str) -> Passage:

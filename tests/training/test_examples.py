@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbq.errors import TrainingError
-from kbq.training.examples import Passage, Repairs, TrainingQuery, read_examples, set_aside
+from kbq.training.batches import Passage, Repairs, TrainingQuery, read_examples, set_aside
 
 TEXT = "Curie was born in Warsaw; Warsaw is in Poland."
 

@@ -15,12 +15,9 @@ from kbq.errors import TrainingError
 from kbq.model.model import Model
 from kbq.training import batches as batching
 from kbq.training import engine
-from kbq.training.batches import PreparedPassage, collate, prepare
-from kbq.training.distillation import ReaderOutputs
-from kbq.training.encoders import EncoderRun
+from kbq.training.batches import PreparedPassage, collate, prepare, read_examples
+from kbq.training.encoders import EncoderRun, ReaderOutputs, filter_loss
 from kbq.training.engine import StepReport
-from kbq.training.examples import read_examples
-from kbq.training.losses import filter_loss
 from kbq.training.settings import TrainingSettings
 
 from .conftest import Killed, steps_of

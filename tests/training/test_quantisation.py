@@ -10,9 +10,16 @@ import pytest
 from kbq.model.model import Model
 from kbq.model.windows import tokenize
 from kbq.training import quantisation as calibration
-from kbq.training.evaluation import evaluate_reading
-from kbq.training.examples import Passage, read_examples
-from kbq.training.quantisation import DevSample, FilterPoint, best_ahead, encode_tokens, filter_curve, quantisation_of
+from kbq.training.batches import Passage, read_examples
+from kbq.training.quantisation import (
+    DevSample,
+    FilterPoint,
+    best_ahead,
+    encode_tokens,
+    evaluate_reading,
+    filter_curve,
+    quantisation_of,
+)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from kbq.errors import KbqError
 from kbq.reading.reader import Reader
+from kbq.training.batches import Passage, TrainingQuery
 from kbq.training.engine import StepReport
-from kbq.training.examples import Passage, TrainingQuery
 from kbq.training.reader import best_span, evaluate_reader, read_answers, train_reader
 from kbq.training.settings import ReaderSettings
 

@@ -12,8 +12,8 @@ import torch
 from kbq.errors import TrainingError
 from kbq.model.windows import WindowShape
 from kbq.training import engine
+from kbq.training.batches import Passage, TrainingQuery
 from kbq.training.engine import StepReport
-from kbq.training.examples import Passage, TrainingQuery
 from kbq.training.settings import RunSettings
 from kbq.training.sparta import (
     SentenceExample,
@@ -22,7 +22,7 @@ from kbq.training.sparta import (
     prepare,
     train_sparta,
 )
-from kbq.words.sparta_model import SentenceWindow, SpartaConfig, SpartaModel, strongest_impacts
+from kbq.words.sparta import SentenceWindow, SpartaConfig, SpartaModel, strongest_impacts
 
 from .conftest import Killed, steps_of
 

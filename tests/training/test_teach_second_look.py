@@ -33,11 +33,10 @@ from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.model_folder import read_config
-from kbq.reading.network import open_reader, save_reader
 from kbq.reading.phrase_windows import ReadWindow, excerpts
-from kbq.reading.reader import Reader
+from kbq.reading.reader import Reader, open_reader, save_reader
 from kbq.training.engine import StepReport
-from kbq.tuning.reranker import Label, phrase_loss
+from kbq.tuning.calibrate import Label, phrase_loss
 
 ROOT = Path(__file__).parents[2]
 TEXT = "Marie was born in Paris."  # six tokens

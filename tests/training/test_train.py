@@ -15,9 +15,9 @@ from kbq.model.model import Model
 from kbq.model.model_folder import ModelConfig, read_config
 from kbq.model.windows import WindowShape
 from kbq.storage.files import file_digest
+from kbq.training.batches import Repairs
 from kbq.training.encoders import train_encoders
 from kbq.training.engine import StepReport
-from kbq.training.examples import Repairs
 from kbq.training.settings import TrainingSettings
 
 Asked = dict[str, Any]  # arguments of `train_encoders`

@@ -15,9 +15,8 @@ import pytest
 import torch
 
 from kbq.answers import SearchOptions
-from kbq.commands.printing import finetuning_lines
-from kbq.dump.manifest import read_manifest
-from kbq.dump.publishing import write_manifest
+from kbq.commands.terminal import finetuning_lines
+from kbq.dump.manifest import read_manifest, write_manifest
 from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
@@ -25,15 +24,15 @@ from kbq.kilt.task import Task
 from kbq.model.model import Model
 from kbq.training import engine
 from kbq.training.engine import Optimizer, StepReport
-from kbq.tuning.dev_evaluation import DENSE, DevScorer, hybrid
 from kbq.tuning.finetune import FinetuningOutcome
 from kbq.tuning.labels import Labeller, with_page_ids
+from kbq.tuning.loop import DENSE, DevScorer, hybrid
 from kbq.words.bm25 import index_bm25
 
 Rows = list[dict[str, str]]
 Asked = dict[str, Any]  # arguments of `finetune`
 BROKEN = """
-from kbq.kilt.adapters import slot_with
+from kbq.kilt.task import slot_with
 from kbq.kilt.task import Task
 from kbq.words.bm25 import index_bm25
 

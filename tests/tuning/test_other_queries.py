@@ -2,7 +2,7 @@
 
 from kbq.kb import KnowledgeBase
 from kbq.text.markers import mention_in, slot_of
-from kbq.tuning.other_queries import RELATIONS, other_queries
+from kbq.tuning.triples import RELATIONS, other_queries
 
 
 def relations_of(queries: list[str]) -> set[str]:

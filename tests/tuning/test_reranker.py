@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from kbq.answers import SearchOptions
-from kbq.commands.printing import finetuning_lines
+from kbq.commands.terminal import finetuning_lines
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold
 from kbq.reading import reranker
-from kbq.reading.network import PhraseJudge
-from kbq.tuning import reranker as module
-from kbq.tuning.reranker import Label, SeenQuery, percent_right, right, scores_of, seen_queries, taught_by, teach_judge
+from kbq.reading.reader import PhraseJudge
+from kbq.tuning import calibrate as module
+from kbq.tuning.calibrate import Label, SeenQuery, percent_right, right, scores_of, seen_queries, taught_by, teach_judge
 
 DIM = 4
 

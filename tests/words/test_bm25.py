@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import kbq
 from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.readers import read_corpus
-from kbq.dump.publishing import changing, write_manifest
+from kbq.dump.manifest import changing, write_manifest
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.sample_kb import ARTICLES
-from kbq.storage.progress import Stage, silent
+from kbq.storage.files import Stage, silent
 from kbq.text.letters import folded
 from kbq.words import bm25
 from kbq.words.bm25 import BM25Index, bm25_folder, index_bm25, query_words, words_of

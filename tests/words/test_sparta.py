@@ -18,8 +18,16 @@ from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.windows import WindowShape
 from kbq.words import sparta as sparta_module
-from kbq.words.sparta import PieceTokenizer, SentenceImpacts, add_sparta, index_sparta, sparta_folder
-from kbq.words.sparta_model import SpartaConfig, SpartaModel, strongest_impacts
+from kbq.words.sparta import (
+    PieceTokenizer,
+    SentenceImpacts,
+    SpartaConfig,
+    SpartaModel,
+    add_sparta,
+    index_sparta,
+    sparta_folder,
+    strongest_impacts,
+)
 
 TEXTS = ["The city. A river of Paris.", "", "Marie was born in Warsaw. Curie. The the."]
 

@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from kbq.corpus.pages import Page
 from kbq.errors import ModelError
 from kbq.model.windows import WindowShape
-from kbq.words import sparta_model
+from kbq.words import sparta as sparta_model
 from kbq.words.postings import Entries, Postings, write_postings
-from kbq.words.sparta_model import (
+from kbq.words.sparta import (
     Sentence,
     SentenceTensors,
     SentenceWindow,
