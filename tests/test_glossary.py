@@ -20,7 +20,7 @@ REPLACED = {
         "probability.py",
         "calibrate.py",
     },
-    r"\bcrews?\b": {"other_queries.py"},  # of a ship
+    r"\bcrews?\b": {"triples.py"},  # of a ship
     r"\bhir(?:e|es|ed|ing)\b": set(),
     r"\bdescent\b": set(),
     r"\bkeepers?\b": set(),

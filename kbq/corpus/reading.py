@@ -60,7 +60,7 @@ _WIKI = r"!?\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]"
 
 
 @dataclass(frozen=True, slots=True)
-class Titles:
+class TitleParts:
     """What may be the title of a document, each empty where there is none."""
 
     metadata: str = ""
@@ -73,7 +73,7 @@ class Titles:
 class Reading:
     """A document."""
 
-    titles: Titles
+    titles: TitleParts
     pages: Sequence[tuple[int, Sequence[str]]]  # the number of a page of a PDF, 0 for others, and its paragraphs
     metadata: dict[str, object] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)  # how often for each reason
@@ -101,7 +101,7 @@ def read_document(content: bytes, suffix: str, encoding: str = "") -> Reading:
         raise CorpusError(f"it cannot be read ({first_line(error)}): check that it is a {suffix} file") from None
     blocks = document.pages[0][1] if document.pages else []
     heading, opening = _heading(blocks, document), _opening(blocks)
-    titles = Titles(document.title, heading, document.window_title, opening)
+    titles = TitleParts(document.title, heading, document.window_title, opening)
     pages = [(number, _paragraphs(blocks)) for number, blocks in document.pages]
     pages = [(number, texts) for number, texts in pages if texts]
     if not pages:

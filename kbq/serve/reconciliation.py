@@ -75,7 +75,7 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PageCandidate:
     """A page that may be meant."""
 
     page: NamedPage
@@ -113,7 +113,7 @@ def name_of(query: object) -> Name:
     )
 
 
-async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Candidate]]:
+async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[PageCandidate]]:
     """Find the candidates of each name, best first.
 
     Raises KbqError if a property is not a relation that can be asked for, or there are too many.
@@ -138,7 +138,8 @@ async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Can
         if any(claim.accepted for claim in said):
             agrees.setdefault((number, page.page_id), {})[other.pid] = _is_said(other.v, said, filler.served.kb.titles)
     found = [
-        [Candidate(page, agrees.get((number, page.page_id), {})) for page in each] for number, each in enumerate(pages)
+        [PageCandidate(page, agrees.get((number, page.page_id), {})) for page in each]
+        for number, each in enumerate(pages)
     ]
     return [sorted(each, key=lambda one: one.rank, reverse=True) for each in found]
 
@@ -147,7 +148,7 @@ def _pages(names: Sequence[Name], words: TitleWords) -> list[list[NamedPage]]:
     return [words.pages(name.query, int(max(0, min(name.limit, MOST))) or LIMIT) for name in names]
 
 
-def is_match(found: Sequence[Candidate]) -> bool:
+def is_match(found: Sequence[PageCandidate]) -> bool:
     """Whether the first candidate is certainly meant: it alone has the name, and contradicts no other cell."""
     best, *others = found
     return best.page.has_name and all(best.agrees.values()) and all(one.rank < best.rank for one in others[:1])
@@ -271,7 +272,7 @@ class _Asked:
         }
         return _json(results)
 
-    def _candidate(self, one: Candidate, is_match: bool) -> dict[str, Any]:
+    def _candidate(self, one: PageCandidate, is_match: bool) -> dict[str, Any]:
         features = {"name": one.page.likeness, **one.agrees}
         return self._named(one.page.page_id) | {
             "type": [TYPE],

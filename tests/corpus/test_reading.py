@@ -9,7 +9,7 @@ import pytest
 from kbq.answers import DocumentOptions
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import preview, read_corpus
-from kbq.corpus.reading import Reading, Titles, chosen_title, read_document, shared_ends
+from kbq.corpus.reading import Reading, TitleParts, chosen_title, read_document, shared_ends
 from kbq.errors import CorpusError, KbqError
 
 pytest.importorskip("pypdfium2", reason="PDF needs it")
@@ -198,7 +198,7 @@ def test_a_bad_document_is_left_out_with_its_reason(name: str, content: bytes, s
 
 def test_titles_in_their_order() -> None:
     def title(name: str = "a file", **parts: str) -> str:
-        return chosen_title(Reading(Titles(**parts), [(0, ["Long Pier was built in 1893."])]), name)
+        return chosen_title(Reading(TitleParts(**parts), [(0, ["Long Pier was built in 1893."])]), name)
 
     assert title(metadata="Long Pier", heading="Opening") == "Long Pier"
     assert title(metadata="Annual report", heading="Long Pier") == "Long Pier"  # nobody sees the first
@@ -206,10 +206,10 @@ def test_titles_in_their_order() -> None:
     assert title("Long Pier", opening="LONG PIER – a walk") == "Long Pier"
     assert title(opening="The Long Pier") == "The Long Pier"
     sites = shared_ends([b"<title>Ann | Lives | Museum</title>", b"<title>Bob | Lives | Museum</title>", b"<p>"])
-    reading = Reading(Titles(window="Ann | Lives | Museum"), [])
+    reading = Reading(TitleParts(window="Ann | Lives | Museum"), [])
     assert sites == {" | Lives | Museum", " | Museum"}
     assert chosen_title(reading, "x", "auto", sites) == "Ann"
-    every = Reading(Titles("Meta Pier", "Head", "Window", ""), [(0, ["Pier"])])
+    every = Reading(TitleParts("Meta Pier", "Head", "Window", ""), [(0, ["Pier"])])
     assert [chosen_title(every, "name", order) for order in ("auto", "heading", "metadata", "name")] == [
         "Meta Pier", "Head", "Meta Pier", "name",
     ]  # fmt: skip

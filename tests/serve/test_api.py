@@ -243,8 +243,8 @@ def test_a_table_has_the_options_of_the_command(service: Running, sample: Knowle
         "<http://www.wikidata.org/entity/Q7186> <http://www.wikidata.org/prop/direct/P569> "
     )
     table = sample.fill([{"subject": "Marie Curie"}], ["place of birth"], precision=0.9)
-    asked = {"subjects": ["Marie Curie"], "relations": ["place of birth"], "precision": 0.9}
-    answer = service.client.post("/v1/fill", json=asked)
+    promised: dict[str, object] = {"subjects": ["Marie Curie"], "relations": ["place of birth"], "precision": 0.9}
+    answer = service.client.post("/v1/fill", json=promised)
     assert json.loads(answer.text.splitlines()[-1])["rows"] == list(table.rows)
 
 
