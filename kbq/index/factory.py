@@ -189,7 +189,7 @@ def open_index(
             return ExactIndex(shards, [CPU] * len(shards))
     folders = _folders(shards, entry)
     if entry.kind == IMPORTED:
-        index: CellIndex = plugin("official_codes").open_official(shards, entry)
+        index: CellIndex = plugin("codes").open_official(shards, entry)
         return index
     return _open_cells(shards, entry, folders, whole)
 

@@ -237,7 +237,7 @@ class Model:
         """
         folder = model_folder(source)
         if is_official(folder):
-            model = cls.of_official(plugin("official_checkpoint").read_checkpoint(folder), folder, device)
+            model = cls.of_official(plugin("checkpoint").read_checkpoint(folder), folder, device)
         elif (config := read_whole_config(folder)).base:
             model = cls._open_tuned(folder, config, device)
         else:
@@ -262,7 +262,7 @@ class Model:
                 f"{folder} has encoders of queries, but none of phrases: say which model it belongs to, with "
                 f"`kbq import checkpoint {folder} --out FOLDER --base MODEL`"
             )
-        tokenizer = plugin("official_checkpoint").read_vocabulary(vocabulary, shape.vocab_size)
+        tokenizer = plugin("checkpoint").read_vocabulary(vocabulary, shape.vocab_size)
         new, read = partial(Bert, shape), partial(getattr, checkpoint, "weights")
         model = cls._assembled(folder, checkpoint.config(), tokenizer, new, read, device)
         model.phrases.eval()  # read now, so that the weights of the checkpoint can go
