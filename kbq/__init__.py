@@ -1,4 +1,4 @@
-"""kbq: a text corpus becomes a dense knowledge base of phrases; slot queries are answered from it.
+"""kbq: build a dense knowledge base of phrases from a text corpus, and answer slot queries from it.
 
 >>> import kbq
 >>> kb = kbq.KnowledgeBase.sample()

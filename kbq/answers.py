@@ -1,4 +1,4 @@
-"""Answers: what may be asked for, and what comes out of a knowledge base.
+"""Answers: the options of a search, and the answers that a knowledge base returns.
 
 Text is Unicode NFC everywhere. Character positions are half-open, [start, end), and count the characters of one
 paragraph. `score`: higher is better; only the scores of one query in one search can be compared.

@@ -1,4 +1,4 @@
-"""Array types: NumPy arrays by element type; shapes are given where the arrays are used."""
+"""Array types: NumPy arrays by element type. Shapes are given where arrays are used."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Description: what a knowledge base or a network holds, and what it costs. `kbq info`."""
+"""Description: describe a knowledge base or a network, and its costs. `kbq info`."""
 
 import dataclasses
 import math

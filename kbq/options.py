@@ -1,4 +1,4 @@
-"""Options: each is declared once, on a field of a record; command line, library and HTTP take them from there."""
+"""Options: each is declared once, on a field of a record, for the command line, the library and HTTP."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields

@@ -1,4 +1,4 @@
-"""Parallel: batches of queries become answers in several processes, each with the whole knowledge base open.
+"""Parallel: answer batches of queries in several processes, each with the whole knowledge base open.
 
 Most of what a query costs is Python, of which a process runs one line at a time: a GPU that answers for one process
 waits for it.

@@ -1,4 +1,4 @@
-"""Plugins: what reads files of other programs is loaded by its name when one is met; the core imports none of it."""
+"""Plugins: load readers of other programs' files by name, on demand, so that the core imports none of them."""
 
 from importlib import import_module
 from typing import Any

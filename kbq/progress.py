@@ -1,4 +1,4 @@
-"""Progress: a bar on standard error, or in a notebook, for work that takes long; lines in a log where there is neither.
+"""Progress: a bar for long work on a terminal or in a notebook, and lines in a log elsewhere.
 
 Commands show a `Bar` from the beginning. In Python, `LateBar` shows one once the work has taken some seconds, unless
 `KBQ_PROGRESS` is 0 or the caller reports in its own way. Notes go to the logger `kbq`.

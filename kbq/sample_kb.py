@@ -1,4 +1,4 @@
-"""The sample knowledge base: built from the bundled articles on first use, kept in the user's cache folder."""
+"""The sample knowledge base: built from the bundled articles on first use, and kept in the user's cache folder."""
 
 import contextlib
 import hashlib

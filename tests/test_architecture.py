@@ -93,6 +93,13 @@ def test_only_their_folders_name_ray_and_the_files_of_another_program() -> None:
             assert "DensePhrases" not in path.read_text("utf-8"), path
 
 
+def test_files_are_few_and_imports_a_small_part_of_them() -> None:
+    modules = [path for path in FILES if path.name != "__init__.py"]
+    lines = [line for path in modules for line in path.read_text("utf-8").splitlines()]
+    assert len(modules) <= 125
+    assert sum(bool(re.match(r"\s*(?:import|from) ", line)) for line in lines) / len(lines) <= 0.065
+
+
 def test_every_part_has_its_layer() -> None:
     assert set(LEVELS) == {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in FILES} - {"__init__"}
 

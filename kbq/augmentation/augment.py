@@ -1,4 +1,4 @@
-"""Augment: a corpus becomes training examples, JSON lines of one paragraph each. `kbq augment`.
+"""Augment: make training examples from a corpus, as JSON lines of one paragraph each. `kbq augment`.
 
 Either questions are generated for the mentions of each paragraph and kept if a reader answers them with the mention
 (arXiv 2012.12624, section 4.1), or triples become slot queries: on the paragraphs of a corpus that state them, or on

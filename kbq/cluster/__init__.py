@@ -1,4 +1,4 @@
-"""Cluster: the machines of a Ray cluster encode a corpus, and search the shards of a knowledge base, as one would."""
+"""Cluster: encode a corpus and search a knowledge base on the machines of a Ray cluster."""
 
 import os
 

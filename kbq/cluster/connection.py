@@ -1,4 +1,4 @@
-"""Connection: an address becomes a Ray cluster, all nodes of which compute the same bits as this machine."""
+"""Connection: connect to a Ray cluster whose nodes all compute the same bits as this machine."""
 
 import logging
 import os

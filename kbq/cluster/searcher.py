@@ -1,4 +1,4 @@
-"""Searcher: query vectors become the k best units of all shards, which actors of Ray search group by group.
+"""Searcher: actors of Ray search groups of shards, and their results become the k best units of all.
 
 Neighbouring shards are a group, open in a process of a node. Every group answers, or there is an error that names its
 shards: an actor whose process or node dies is started again, elsewhere if need be, and asked again.

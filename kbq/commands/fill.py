@@ -1,4 +1,4 @@
-"""Fill: `kbq fill`, and what scores a filled table."""
+"""Fill: `kbq fill`, `kbq export`, and scoring a filled table."""
 
 import dataclasses
 from collections import Counter

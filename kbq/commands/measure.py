@@ -1,4 +1,4 @@
-"""Measure: `kbq predict`, and the commands that score, explain, check and package predictions of any system."""
+"""Measure: `kbq predict`, and commands that score, explain, check and package predictions of any system."""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Options of commands, from the records that declare them, and what commands that ask a knowledge base share."""
+"""Options of commands, taken from the records that declare them, and those that several commands share."""
 
 import functools
 import inspect

@@ -1,4 +1,4 @@
-"""Serve: `kbq serve` for people and programs, and `kbq mcp`, which a language model's host starts."""
+"""Serve: `kbq serve` for people and programs, and `kbq mcp` for a language model's host."""
 
 import webbrowser
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Terminal: all output of commands: texts that cannot control the terminal, answers, tables and progress bars.
+"""Terminal: print answers, tables and progress so that no text can control the terminal.
 
 Results go to standard output (with --json nothing else does), notes, errors and progress to standard error.
 """

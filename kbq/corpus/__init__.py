@@ -1,1 +1,1 @@
-"""Corpus: files, folders or standard input become pages."""
+"""Corpus: read files, folders or standard input as pages."""

@@ -1,4 +1,4 @@
-"""Documents: a folder, an archive, or a file alone becomes pages: one of each document, or several of a PDF."""
+"""Documents: read a folder, an archive or a single file as pages, one for each document or each page of a PDF."""
 
 import errno
 import heapq

@@ -1,4 +1,4 @@
-"""HTML: a page becomes the blocks of text that its reader came for, without what is hidden or leads elsewhere.
+"""HTML: extract the blocks of text that a reader of a page sees, without hidden text and navigation.
 
 Source: the rendering section of the HTML standard (html.spec.whatwg.org), and ARIA's roles.
 """

@@ -1,4 +1,4 @@
-"""PDF: the characters that PDFium finds become blocks of text in reading order, without what every page repeats.
+"""PDF: order the characters that PDFium finds into blocks of text, without headers that every page repeats.
 
 Source: PDFium's fpdf_text.h.
 """

@@ -1,4 +1,4 @@
-"""Readers: a file, a folder or standard input becomes a stream of pages (`Page`); bad lines are reported.
+"""Readers: read a file, a folder or standard input as a stream of `Page`s, and report bad lines.
 
 | format | a page is | its id | its paragraphs, numbered from 0 |
 |---|---|---|---|

@@ -1,1 +1,1 @@
-"""Dump: the pages of a corpus become vectors on disk, encoded once, in the form in which they are searched."""
+"""Dump: encode the pages of a corpus once, as vectors on disk in the form in which they are searched."""

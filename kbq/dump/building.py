@@ -1,4 +1,4 @@
-"""Building: pages become the shards of a phrase dump, in bounded memory; a build that was killed can be resumed.
+"""Building: write pages as the shards of a phrase dump in bounded memory; a killed build resumes.
 
 Pages are encoded in blocks. After each block, everything is on the disk, and `building.json` is replaced atomically to
 say so. A resumed build reads the corpus again, checks that it has not changed, and encodes the missing blocks, which

@@ -1,4 +1,4 @@
-"""Changes: compare a corpus with a knowledge base, rewrite its shards without deleted pages, merge knowledge bases.
+"""Changes: compare a corpus with a knowledge base, rewrite shards without deleted pages, merge knowledge bases.
 
 A deleted page stays in the files of its shard, which never change; a list beside them says that it does not count.
 `compacting.py` makes shards without such pages.

@@ -1,4 +1,4 @@
-"""Options: how a corpus becomes a knowledge base, or changes one."""
+"""Options: how to build a knowledge base from a corpus, or change one."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields

@@ -1,4 +1,4 @@
-"""Pages: the id or the title of a page becomes its place and its texts, without opening an encoder or an index."""
+"""Pages: look up pages by id or title, without opening an encoder or an index."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""Page encoder: blocks of pages become the kept tokens of their paragraphs, in this process or in several.
+"""Page encoder: encode blocks of pages as the kept tokens of their paragraphs, in one process or several.
 
 A GPU computes a block while the host prepares the next one: what a block needs is asked for without waiting, and comes
 back in one transfer for each batch of windows.

@@ -1,4 +1,4 @@
-"""Writing shards: pages with their encoded paragraphs are appended to the files of a shard, which survives a kill.
+"""Shard writer: append pages with their encoded paragraphs to the files of a shard, and survive a kill.
 
     shard-00000/  vectors.npy            int8 [rows, dim]  token vectors, in steps of `scale`
                   positions.npy          u32 [rows]        position of the token in its paragraph

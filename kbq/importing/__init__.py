@@ -1,1 +1,1 @@
-"""Checkpoints, phrase dumps and indexes of DensePhrases become models and knowledge bases."""
+"""Import checkpoints, phrase dumps and indexes of DensePhrases as models and knowledge bases."""

@@ -1,4 +1,4 @@
-"""Checkpoint: a checkpoint of DensePhrases becomes a model that gives the same vectors. `kbq import checkpoint`.
+"""Checkpoint: import a checkpoint of DensePhrases as a model that gives the same vectors. `kbq import checkpoint`.
 
 pytorch_model.bin   phrase_encoder.*, query_start_encoder.*, query_end_encoder.*, filter_linear.*; 1.1 leaves out the
                     phrase encoder after query-side fine-tuning

@@ -1,4 +1,4 @@
-"""Dump: a phrase dump of DensePhrases (HDF5) becomes a knowledge base with the same vectors. `kbq import dump`.
+"""Dump: import a phrase dump of DensePhrases (HDF5), with its vectors unchanged. `kbq import dump`.
 
 The paragraphs of a document are one text, joined by ` [PAR] `; every token has its characters in it. Tokens repeat
 where windows overlapped, and the characters of neighbours may overlap: they are taken as they are.

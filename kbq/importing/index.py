@@ -1,4 +1,4 @@
-"""Index: an index of DensePhrases, and the metadata of its dump, become a knowledge base. `kbq import index`.
+"""Index: import an index of DensePhrases and the metadata of its dump. `kbq import index`.
 
     IxPT    a transform before an index: LTra, a rotation without a bias
     IwPQ    inverted lists of product codes, for inner products: IxFI, the means of lists; a direct map, which is

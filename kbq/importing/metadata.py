@@ -1,4 +1,4 @@
-"""Metadata: `meta_compressed.pkl` becomes documents, one at a time; no code in the pickle is ever run.
+"""Metadata: read `meta_compressed.pkl` as documents, one at a time, without running code from the pickle.
 
 It is a pickled dict {number: {word2char_start, word2char_end, f2o_start, context: compressed bytes; title: text;
 dtypes: NumPy's types of the first three}}. Bytes are compressed as a chunk of C-Blosc 1:

@@ -1,1 +1,1 @@
-"""Indexing: query vectors become candidate rows of a phrase dump, by inner product."""
+"""Indexing: find candidate rows of a phrase dump for query vectors, by inner product."""

@@ -1,4 +1,4 @@
-"""Factory: an index kind becomes the index of a knowledge base: choosing, building and opening it.
+"""Factory: choose, build and open the index of a knowledge base.
 
 Disk, compact and tiny indexes have their rows in cells. Disk keeps the int8 vectors, memory-mapped. The others store a
 rotation of the vectors with a third of the dimensions, and four bits for each dimension (compact) or for every two

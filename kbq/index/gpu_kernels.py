@@ -1,4 +1,4 @@
-"""Kernels: rows and a batch of queries become the best start and the best end of each piece, in one pass over the rows.
+"""Kernels: find the best start and the best end of each piece for a batch of queries, in one pass over the rows.
 
 They are written in Triton, which comes with PyTorch's builds for CUDA. Products stay in registers; those of 64 queries
 would take 1,024 bytes of memory a row, a row itself 384. They are exact sums of whole numbers; see `inner_products.py`.

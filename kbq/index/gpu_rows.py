@@ -1,4 +1,4 @@
-"""Rows on a GPU: query vectors become rows at which one of the best spans may open; every row is multiplied once.
+"""Rows on a GPU: multiply every row once, and return those that may open one of the best spans.
 
 The shards of a GPU lie end to end, so that a batch of queries takes two kernels, however many shards there are. Rows
 are divided into pieces, and bounds are those of `exact.py`.

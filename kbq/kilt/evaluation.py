@@ -1,4 +1,4 @@
-"""Evaluation: predictions and gold become the official KILT scores, to the last digit, and TREC files.
+"""Evaluation: compute the official KILT scores, to the last digit, and write TREC files.
 
 Records that the official evaluation rejects are refused, all problems at once. Source: arXiv 2009.02252 and the
 official evaluation.

@@ -1,4 +1,4 @@
-"""Passages: retrieved texts are scored by whether they hold an answer, and exported for readers.
+"""Passages: score retrieved texts by whether they hold an answer, and export them for readers.
 
 Source: arXiv 2109.08133 (top-k accuracy, MRR@20, P@20); containment as in DPR, arXiv 2004.04906, and the export is
 the JSON that DPR and Fusion-in-Decoder read.

@@ -1,4 +1,4 @@
-"""Prediction: KILT inputs become KILT prediction lines, in order, resumable after a kill at any moment.
+"""Prediction: answer KILT inputs as prediction lines, in order; a killed run resumes.
 
 Beside OUT lies OUT.run.json: the task, the knowledge base, the options and the versions that made it. A run resumes
 only where they are the same.

@@ -1,1 +1,1 @@
-"""Encoding: texts become phrase vectors and query vectors."""
+"""Encoding: encode texts as phrase vectors and query vectors."""

@@ -1,4 +1,4 @@
-"""BERT: token ids become hidden states, without transformers; the same bits whatever is encoded beside them.
+"""BERT: compute hidden states without transformers, with the same bits in any batch.
 
 Source: arXiv 1810.04805, section 3.
 

@@ -1,4 +1,4 @@
-"""Devices: choosing a device and its fastest number type, and batches of texts that suit it."""
+"""Devices: choose a device, its fastest number type, and batches of texts that suit it."""
 
 import copy
 import re

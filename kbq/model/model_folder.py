@@ -1,4 +1,4 @@
-"""Model folder: finding one by name; its configuration; the record of its files, which tells whether they are whole.
+"""Model folder: find a model by name, read its configuration, and check that its files are whole.
 
 kbq.json      of models, and of query encoders that were tuned
 sparta.json   of SPARTA models

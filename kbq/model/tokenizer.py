@@ -1,4 +1,4 @@
-"""Tokenizer: texts become word pieces with their character offsets; queries in lower case get their capitals back.
+"""Tokenizer: split texts into word pieces with character offsets; restore capitals in lower-case queries.
 
 `tokenizer.json` is read without transformers, whose import takes seconds. `FastTokenizer` has the part of the interface
 of transformers' tokenizers that kbq uses, so that either can be used.

@@ -1,4 +1,4 @@
-"""Weights: networks read their parameters from `model.safetensors` or a checked PyTorch checkpoint, and write them.
+"""Weights: read the parameters of networks from safetensors or a checked PyTorch checkpoint, and write them.
 
 They are stored by name, in float32, or in int8 with a scale per row, a quarter of the bytes: a matrix NAME of shape
 (rows, columns) then comes with NAME.scale, of shape (rows, 1).

@@ -1,4 +1,4 @@
-"""Windows: paragraphs become windows of tokens that fit the encoder. Source: arXiv 2012.12624, section 3.
+"""Windows: cut paragraphs into windows of tokens that fit the encoder. Source: arXiv 2012.12624, section 3.
 
 A window is `[CLS] title [SEP] stretch of one paragraph [SEP]`. Neighbouring windows overlap, so that a token near a
 cut still has context on both sides; every token is owned by exactly one window.

@@ -1,1 +1,1 @@
-"""Reading: a network reads the paragraphs that a search has found, and reranks their phrases."""
+"""Reading: read the paragraphs that a search has found, and rerank their phrases."""

@@ -1,4 +1,4 @@
-"""Phrase windows: the phrases that a search has found are read in their surroundings; each window proposes one more.
+"""Phrase windows: read phrases in their surroundings, and propose one more in each window.
 
 Phrases of a paragraph that are close to each other share a window: `[CLS] query [SEP] title [SEP] text [SEP]`. Without
 gradients, what is read for a query depends on this query alone, to the last bit. A CPU reads the windows of a query

@@ -1,4 +1,4 @@
-"""Probability: features of the phrases that were judged become, by logistic regression, the chance that each is right.
+"""Probability: estimate by logistic regression how likely each judged phrase is to be right.
 
 Features compare a phrase with the others of its query, or are shares, so that they mean the same in every knowledge
 base. A calibration, a file of a few kB, holds for the model and the way of searching that it was fitted with, and says

@@ -1,4 +1,4 @@
-"""Reranker: read the phrases that a search has found in their context; drop impossible ones, join equal ones.
+"""Reranker: judge phrases in their context, put those that no slot can have last, and join equal ones.
 
 The reader also proposes the phrase that it would have chosen in each window: a search may have cut the right one badly.
 A phrase is judged by the logarithm of its odds against "none of these is right", an outcome of its own in training.

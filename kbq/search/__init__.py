@@ -1,1 +1,1 @@
-"""Searching: query vectors become phrases with evidence."""
+"""Searching: find phrases with their evidence for query vectors."""

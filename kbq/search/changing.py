@@ -1,4 +1,4 @@
-"""Changing: a corpus becomes a knowledge base, or changes one; one new manifest, written last, makes it so.
+"""Changing: build or change a knowledge base; its new manifest, written last, makes the change.
 
 Pages are encoded first, then come indexes and words; a kill leaves the knowledge base as it was, and the same command
 resumes. Those who have it open keep what they opened.

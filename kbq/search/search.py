@@ -1,4 +1,4 @@
-"""Search: find the k best distinct units of all shards by their vectors and, if wanted, by their words.
+"""Search: find the k best distinct units of all shards by vectors and, if wanted, by words.
 
 The answers to a query are the same whatever is asked beside it. They are also the same if some `groups` of shards (see
 `Index`) are searched here and others elsewhere, and the answers of these parts are `merged`.

@@ -1,4 +1,4 @@
-"""Spans: candidate rows become scored spans, and these the best phrases, sentences, paragraphs or pages.
+"""Spans: score the spans that open at candidate rows, and return the best phrases, sentences, paragraphs or pages.
 
 Source: arXiv 2012.12624, section 3.3; limit: section 4.
 

@@ -1,1 +1,1 @@
-"""Serving: knowledge bases answer people and programs over HTTP, many at once."""
+"""Serving: answer people and programs over HTTP, many at once."""

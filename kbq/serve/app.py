@@ -1,4 +1,4 @@
-"""App: the web application of the served knowledge bases, run until it is told to end.
+"""App: assemble the web application, and run it until it is told to end.
 
 They count in the order in which they arrive, whatever the clocks of the browsers say. A browser sends a decision again,
 with the same id, until it knows that it is kept.

@@ -1,4 +1,4 @@
-"""Batcher: one thread searches as many of the waiting queries together as fit, as soon as it is free.
+"""Batcher: one thread searches as many waiting queries together as fit, as soon as it is free.
 
 A query alone is searched at once. Requests that were given up are left out. The answers to a query are the same
 whatever is searched beside it. Small requests and large ones wait in two lines: small ones have four fifths of the

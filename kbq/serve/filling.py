@@ -1,4 +1,4 @@
-"""Filling: the services that routes share; slots and tables are asked a few queries at a time.
+"""Filling: ask slots and fill tables for all routes, a few queries at a time.
 
 The claims are those of `kbq fill`.
 """

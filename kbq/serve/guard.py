@@ -1,4 +1,4 @@
-"""Guard: one middleware admits or refuses each request by host, key, size and time; and a service's settings."""
+"""Guard: one middleware that admits or refuses requests by host, key, size and time; the service's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Knowledge bases: those that are served, by name; reopened when they have changed; their pages, by title.
+"""Knowledge bases: the served ones by name, reopened after a change, and their pages by title.
 
 Names are compared by their words, without case, accents and punctuation; a rare word counts more than a common one.
 A word that no title has is read as those that are one typing error away.

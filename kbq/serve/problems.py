@@ -1,4 +1,4 @@
-"""Problems: an error or an excess becomes a problem document (RFC 9457); metrics and logs count it.
+"""Problems: report errors as problem documents (RFC 9457), in metrics and in the log.
 
 A request is counted as what it becomes: a name with three properties of three pages is nine queries.
 """

@@ -1,4 +1,4 @@
-"""Reconciliation: match the names in a table with pages and fill its columns, as OpenRefine asks for it.
+"""Reconciliation: match names with pages and extend tables, by OpenRefine's protocol.
 
     /reconcile                  the manifest; with `queries` candidates, with `extend` cells of new columns
     /reconcile/suggest/entity   pages by the beginning of their title; also /property and /type

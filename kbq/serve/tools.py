@@ -1,4 +1,4 @@
-"""Tools: a knowledge base becomes an MCP server, where a language model looks up facts with their evidence."""
+"""Tools: an MCP server with which a language model looks up facts and their evidence."""
 
 import asyncio
 import json

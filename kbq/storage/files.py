@@ -1,4 +1,4 @@
-"""Files: the paths, digests and sizes of kbq's files, and the callbacks that report progress."""
+"""Files: paths, digests and sizes, the limit of what is read as a whole, and callbacks that report progress."""
 
 import errno
 import hashlib

@@ -1,4 +1,4 @@
-"""Limits: parsers of strangers' files run in a child process with limits of computing time and memory.
+"""Limits: call parsers of strangers' files in a child process with limits of CPU time and memory.
 
 A file that takes too much, or crashes its parser, costs a child; a new one takes the next file. A child has no network.
 """

@@ -1,4 +1,4 @@
-"""Lines: a text file or standard input, plain or compressed, becomes numbered lines of UTF-8 text, or JSON objects.
+"""Lines: read a text file or standard input, plain or compressed, as numbered lines or JSON objects.
 
 The caller gives the class of the errors, so that a damaged corpus is a `CorpusError` and a damaged training file a
 `TrainingError`. Every message begins with the file, and the line if there is one.

@@ -1,4 +1,4 @@
-"""Machine: CPU features, free memory, returning memory to the system, maps of files and their read-ahead."""
+"""Machine: CPU features, free memory, and memory-mapped files with read-ahead."""
 
 import contextlib
 import ctypes

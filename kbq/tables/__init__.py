@@ -1,1 +1,1 @@
-"""Filling: tables of subjects and relations get their empty cells from a knowledge base, each with its evidence."""
+"""Filling: fill the empty cells of tables from a knowledge base, each with its evidence."""

@@ -1,4 +1,4 @@
-"""Claims: what the text says of a subject and a relation, with probability and place; a file has one a line."""
+"""Claims: a value of a subject and a relation, with probability and place; a file has one a line."""
 
 import re
 from collections.abc import Iterable, Mapping

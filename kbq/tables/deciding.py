@@ -1,4 +1,4 @@
-"""Deciding: the answers to a slot become its distinct claims, likely or not; people's decisions are obeyed.
+"""Deciding: merge the answers to a slot into distinct claims, accept the likely ones, and obey people's decisions.
 
 A value that several relations claim of one subject, though they exclude each other, stays with the likeliest.
 

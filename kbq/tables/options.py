@@ -1,4 +1,4 @@
-"""Options: how a table is filled, and the threshold that follows from this."""
+"""Options: how to fill a table, and from which probability on."""
 
 from __future__ import annotations
 

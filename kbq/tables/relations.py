@@ -1,4 +1,4 @@
-"""Relations: names, presets of known relations, or a relations.toml say what to ask; with their Wikidata ids.
+"""Relations: how to ask for each relation, from names, presets or a relations.toml, and its Wikidata id.
 
 A relations.toml has a table for each relation, which is a column of the table to fill:
 

@@ -1,4 +1,4 @@
-"""Run: the files of a table that is being filled: answers are kept, and the table and its claims follow from them.
+"""Run: keep the answers of a table that is being filled, so that it resumes, and write the table and its claims.
 
 With `--out filled.csv`, filled.answers.jsonl has the answers to every query (see `AnswerCache`), filled.run.json what
 decides them, and filled.claims.jsonl the claims of the latest table. A run that was killed at any moment resumes, and

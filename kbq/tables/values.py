@@ -1,4 +1,4 @@
-"""Values: a text becomes an ISO 8601 or EDTF date or a quantity, where it is one; texts become comparable.
+"""Values: parse dates (ISO 8601, EDTF) and quantities, and compare values.
 
 The grammars are strict: a text has a normal form only if it is one date or one number as a whole, and can be read in
 one way. Dates in English order and numbers with English separators are assumed.

@@ -1,1 +1,1 @@
-"""Text: markers, sentences, forms and visibility of strings. Lowest of all: it knows no files."""
+"""Text: markers, sentences, normal forms and escaping of strings. The lowest room: it knows no files."""

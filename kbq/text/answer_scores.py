@@ -1,4 +1,4 @@
-"""Text scores: a predicted answer and the gold answers become accuracy, EM, F1 and ROUGE-L.
+"""Text scores: accuracy, EM, F1 and ROUGE-L of a predicted answer.
 
 Source: arXiv 2009.02252 and the official evaluation.
 """

@@ -1,4 +1,4 @@
-"""Encodings: the bytes of a text become letters, by what they declare or, where they declare nothing, by a guess."""
+"""Encodings: decode bytes by the encoding that they declare or, if none, by a guess."""
 
 import codecs
 import re

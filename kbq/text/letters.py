@@ -1,4 +1,4 @@
-"""Letters: texts that a reader takes for the same become the same text. All of kbq compares words and values by it.
+"""Letters: fold texts that look the same to one text, for comparing words and values everywhere.
 
 Compatibility forms (ﬁ, full width) are what they stand for; what is not seen (soft hyphens, joiners) is nothing; every
 apostrophe is one; digits are those of ASCII; case, accents and strokes make no difference. Marks that make another

@@ -1,4 +1,4 @@
-"""Visible: text from anywhere is shown by a terminal or as HTML, and neither obeys it.
+"""Visible: escape text from anywhere for a terminal or HTML.
 
 Corpora, predictions, names of files and other people's knowledge bases may hold characters that move the cursor, rename
 the window, reorder what is read, or hide. They are shown as escapes, `\\x1b` or `\\u202e`. All other text stays.

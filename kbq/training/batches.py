@@ -1,4 +1,4 @@
-"""Batches: reading-comprehension files become passages with queries, and these the batches of all epochs.
+"""Batches: read reading-comprehension files as passages with queries, and batch them for all epochs.
 
 Passages of one group stay together, so that they are near-by negatives. All questions of a passage are in one batch, so
 that the passage is encoded once.

@@ -1,4 +1,4 @@
-"""Output folder: OUT.partial, where a result is made before it gets its name, and the facts on how it was made."""
+"""Output folder: make a result in OUT.partial, record how it was made, and rename it when it is whole."""
 
 import dataclasses
 import platform

@@ -1,4 +1,4 @@
-"""SPARTA: reading-comprehension files become a model of term impacts. `kbq train sparta`. Source: arXiv 2009.13013.
+"""SPARTA: train a model of term impacts. `kbq train sparta`. Source: arXiv 2009.13013.
 
 Softmax cross-entropy of each query over all sentences of its batch: those of its own passage and article are the
 near-by negatives, those of the other articles the random ones. Only the batch's own query terms are ever scored. The

@@ -1,1 +1,1 @@
-"""Query-side fine-tuning: triples teach the query encoder a new kind of query; the phrase dump stays as it is."""
+"""Query-side fine-tuning: teach the query encoder new kinds of queries; the phrase dump stays as it is."""

@@ -1,4 +1,4 @@
-"""Fine-tuning: triples become a query encoder for a knowledge base, which stays as it is. `kbq finetune`."""
+"""Fine-tuning: tune the query encoder of a knowledge base on triples. `kbq finetune`."""
 
 import copy
 import dataclasses

@@ -1,4 +1,4 @@
-"""Loop: one forward pass of the queries serves search and loss; a dev set says when it is best.
+"""Loop: search and learn with one forward pass of the queries, and keep the epoch that is best on a dev set.
 
 Source: arXiv 2012.12624, section 4.5 and Eq. 11; arXiv 2109.08133, section 5. Beyond the papers: answers on the gold
 pages take part even if the search does not find them, so that hardly any query is without a positive; and answers to

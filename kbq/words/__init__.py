@@ -1,1 +1,1 @@
-"""Words: the words of a query become scores of paragraphs, by BM25 and SPARTA."""
+"""Words: score paragraphs by the words of a query, with BM25 and SPARTA."""

@@ -1,4 +1,4 @@
-"""BM25: paragraphs, with their page titles, become an inverted index of English stems; words become BM25 scores.
+"""BM25: index paragraphs and page titles by English stems, and score the words of queries.
 
 Words are compared by `letters`, so that Lodz finds Łódź, and AC Milan A.C. Milan; words with other letters than those
 of ASCII are also there as they are written, since Réunion is rarer than reunion. Names made of common words ("The

@@ -1,4 +1,4 @@
-"""Postings: an inverted index of one shard on disk; a term becomes the passages with it and a number for each.
+"""Postings: an inverted index of one shard on disk, with a number for each term of each passage.
 
     passages.npy     i32 [entries]        the passages that contain each term, term by term
     counts.npy       u8 … u32 [entries]   how often the term occurs there (BM25), or

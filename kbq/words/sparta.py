@@ -1,4 +1,4 @@
-"""SPARTA: a model weighs the terms of sentences; an inverted index of these weights scores the terms of a query.
+"""SPARTA: weigh the terms of sentences with a model, and score the terms of queries by an inverted index.
 
 A SPARTA model gives each sentence the impacts of its k strongest terms. The folder `sparta-NAME/` of a shard holds its
 impacts, that of the knowledge base the tokenizer: a query needs no network. NAME is a digest of the model and k, so
