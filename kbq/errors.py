@@ -7,13 +7,13 @@ from contextvars import ContextVar
 
 MOST_PROBLEMS = 100  # listed by a command at most
 _FOR_COMMANDS = ContextVar("_FOR_COMMANDS", default=False)
-_COMMAND, _OPTION = re.compile(r"(`[^`]*`)"), re.compile(r"--([a-z][a-z-]*[a-z])(=?)")
+_COMMAND, _OPTION = re.compile(r"(`[^`]*`)"), re.compile(r"(?<![^\s(])--([a-z][a-z-]*[a-z])(=?)")
 
 
 @contextmanager
-def for_commands() -> Iterator[None]:
-    """Within this context, messages name options as they are typed in a command; elsewhere, as in Python."""
-    token = _FOR_COMMANDS.set(True)
+def for_commands(is_typed: bool = True) -> Iterator[None]:
+    """Within this context, messages name options as they are typed in a command; elsewhere, as in Python and JSON."""
+    token = _FOR_COMMANDS.set(is_typed)
     try:
         yield
     finally:
@@ -25,6 +25,8 @@ def spoken(message: str) -> str:
 
     >>> spoken("leave --min-probability out, or use --device=cpu; `kbq verify KB --repair`")
     'leave min_probability=… out, or use device=cpu; `kbq verify KB --repair`'
+    >>> spoken("models--someone--model is no model")
+    'models--someone--model is no model'
     """
     if _FOR_COMMANDS.get():
         return message

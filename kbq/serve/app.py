@@ -27,7 +27,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 import kbq
-from kbq.errors import MOST_PROBLEMS, KbqError
+from kbq.errors import MOST_PROBLEMS, KbqError, for_commands
 from kbq.serve import api, pages, reconciliation, tools
 from kbq.serve.api import RECORDS, Given, KbName, json_only
 from kbq.serve.batcher import Batcher
@@ -97,7 +97,7 @@ async def exchange(given: Exchange, services: WithServices) -> KeptDecisions:
     """
     folder = services.settings.decisions
     if folder is None:
-        raise RefusedError(404, "decisions are not kept here: start kbq serve with --decisions FOLDER")
+        raise RefusedError(404, "decisions are not kept here: start `kbq serve --decisions FOLDER`")
     lines = []
     for number, fields in enumerate(given.decisions):
         try:
@@ -362,7 +362,9 @@ def serve(served: KnowledgeBases, settings: ServeSettings, started: Callable[[st
     gc.freeze()  # later collections skip all that is there now, and nobody waits for them
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again when it has ended: that is no failure
         signal.signal(number, lambda *_: None)
-    Server(create_app(served, settings), settings, lambda: started(address(settings, listening))).run([listening])
+    service = Server(create_app(served, settings), settings, lambda: started(address(settings, listening)))
+    with for_commands(False):  # who asks over HTTP knows fields, not options
+        service.run([listening])
 
 
 def serve_stdio(served: ServedKb) -> None:
@@ -375,7 +377,8 @@ def serve_stdio(served: ServedKb) -> None:
             await server(served, batcher).run_stdio_async()
             watching.cancel()
 
-    asyncio.run(speak())
+    with for_commands(False):
+        asyncio.run(speak())
 
 
 class Server(uvicorn.Server):

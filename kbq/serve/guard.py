@@ -320,7 +320,7 @@ def refuse_host(settings: ServeSettings, host: str) -> None:
     if not name:
         raise RefusedError(400, "the request names no Host: send one")
     if name not in settings.hosts:
-        raise RefusedError(421, f"{name!r:.80} is not a name of this service: give it with --public-url")
+        raise RefusedError(421, f"{name!r:.80} is not a name of this service: start it with `--public-url`")
 
 
 def _name_of(url: str) -> str:
@@ -346,7 +346,9 @@ def refuse_foreign(settings: ServeSettings, headers: Headers, is_read_only: bool
         return
     is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
     if origin or (headers.get("sec-fetch-site") == "cross-site" and not (is_read_only and is_link)):
-        raise RefusedError(403, f"a page of {origin or 'another site'!r:.80} asks: allow it with --allow-origin")
+        raise RefusedError(
+            403, f"a page of {origin or 'another site'!r:.80} asks: start the service with `--allow-origin`"
+        )
 
 
 def refuse_key(settings: ServeSettings, path: str, headers: Headers, query: str) -> None:

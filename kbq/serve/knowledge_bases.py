@@ -20,6 +20,7 @@ from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import xxhash
@@ -307,8 +308,13 @@ def escaped_id(page_id: str) -> str:
 
 
 def unescaped_id(escaped: str) -> str:
-    """Return the id that `escaped_id` was given; any other text stays as it is."""
-    return ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("~", "")).decode("utf-8", "replace"), escaped)
+    """Return the id that `escaped_id` was given, also where a client has encoded it once too often.
+
+    >>> unescaped_id("C~23 and F~23.md"), unescaped_id("C~23%20and%20F~23.md"), unescaped_id("S001")
+    ('C# and F#.md', 'C# and F#.md', 'S001')
+    """
+    plain = unquote(escaped)  # no escaped id has a %
+    return ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("~", "")).decode("utf-8", "replace"), plain)
 
 
 class _Opened:

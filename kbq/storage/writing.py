@@ -283,7 +283,10 @@ def make_folder(path: Path) -> None:
 
 def make_folders(path: Path) -> None:
     """Make a folder, and those above it, unless it is there; the user has named it, and it may be a link."""
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
 
 
 def remove_folder(path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kbq.errors import KbqError
+from kbq.errors import KbqError, for_commands
 from kbq.serve.guard import ServeSettings, read_keys
 
 from .conftest import Running, Serve
@@ -102,7 +102,7 @@ def test_pages_of_other_sites_start_no_work(
     answer = service.client.request(method, path, headers=accepted | headers, **sent)
     assert answer.status_code == status, answer.text
     if status == 403:
-        assert "allow it with --allow-origin" in answer.text
+        assert "start the service with `--allow-origin`" in answer.text
 
 
 def test_a_key_in_the_address_is_for_reconciliation_alone(locked: Running) -> None:
@@ -167,7 +167,7 @@ def test_the_public_name_is_one_of_the_service(serve: Serve, kb_folder: Path) ->
     ],
 )
 def test_what_would_not_be_safe_is_refused(settings: dict[str, object], words: str) -> None:
-    with pytest.raises(KbqError, match=words) as refused:
+    with for_commands(), pytest.raises(KbqError, match=words) as refused:
         ServeSettings(**settings)  # type: ignore[arg-type]
     assert refused.value.is_usage
 

@@ -174,7 +174,7 @@ def test_what_is_none_is_refused_and_nothing_kept(
 def test_without_a_folder_browsers_keep_them(service: Running) -> None:
     answer = service.client.post("/v1/decisions", json={"decisions": [LINE]})
     assert (answer.status_code, answer.json()["detail"]) == (
-        404, "decisions are not kept here: start kbq serve with --decisions FOLDER",
+        404, "decisions are not kept here: start `kbq serve --decisions FOLDER`",
     )  # fmt: skip
 
 

@@ -234,7 +234,7 @@ def test_a_name_that_is_none_has_no_candidates_and_the_others_have_theirs(client
     ]  # fmt: skip
     found = reconcile(client, *names)
     assert [[one["name"] for one in each[:1]] for each in found] == [
-        ["Warsaw"], [], [], [], [], [], [], [], ["Warsaw"], [], [],
+        ["Warsaw"], [], [], [], [], [], [], [], ["Warsaw"], ["Warsaw"], ["Warsaw"],
     ]  # fmt: skip
 
 

@@ -317,7 +317,7 @@ def test_what_cannot_be_opened_is_one_sentence(
     missing: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if missing:
-        for name in ("running", "tools"):
+        for name in ("app", "tools"):
             monkeypatch.delitem(sys.modules, f"kbq.serve.{name}", raising=False)
         monkeypatch.setitem(sys.modules, missing, None)
         monkeypatch.setitem(sys.modules, f"{missing}.server", None)
