@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from kbq.answers import Answer
 from kbq.errors import KbqError, TrainingError
@@ -160,7 +160,9 @@ def mine(folder: Path, queries: list[Path], out: Path, device: str) -> None:
     kb = KnowledgeBase.open(folder, device=device)
     golds = [gold for path in queries for gold in read_triples(path, unanswered=True)]
     records = (record for path in queries for _, record in read_json_lines(str(path)))
-    metas = {record["id"]: record["meta"] for record in records if "id" in record and "meta" in record}
+    metas: dict[object, Any] = {
+        record["id"]: record["meta"] for record in records if "id" in record and "meta" in record
+    }
     asked = [(gold.input or "", gold) for gold in golds if kb.model.query_tokenizer.accepts(gold.input or "")]
     with writing_to(out, KbqError), out.open("w", encoding="utf-8") as file:
         for first in range(0, len(asked), BATCH):
