@@ -148,6 +148,9 @@ class FillRun:
         for path in (self.claims, self.out):
             if path.exists() and path.stat().st_size and not self._facts.exists() and not self._force:
                 raise KbqError(f"{path} already exists and was not made by kbq: {INSTEAD}")
+        with suppress(OSError, ValueError):  # a power cut may keep the table, and lose the answers
+            tables = read_object(self._facts).get("tables")
+            self._written["tables"] = tables if isinstance(tables, dict) else {}
         with resumed(self._answers, self._facts, self._written, INSTEAD, UNDECISIVE, anew=self._force) as (
             file,
             self._written,
