@@ -38,6 +38,7 @@ ZIPPED = (".docx", ".odt", ".epub", ".pptx")
 LIBRARIES = dict.fromkeys(PANDOC, "pypandoc") | {".pdf": "pypdfium2"}
 HTML = (".html", ".htm", ".xhtml")
 PLAIN = (".txt", ".text", ".md", ".markdown", ".odt", *HTML)
+LONGEST_TITLE = 500  # characters: a longer heading is a text
 _NO_TITLE = re.compile(
     r"[\W\d_]*|\W*(anonymous|unspecified|no title|unbenannt|unknown|title|titel|none)\W*"
     r"|(microsoft|ms)? ?(word|powerpoint|excel|publisher) [-–] .*"
@@ -415,7 +416,8 @@ def chosen_title(
         "metadata": (titles.metadata, titles.window, titles.heading),
         "name": (),
     }
-    return clean_text(next(filter(None, (*orders[title_from], name)))).strip()
+    chosen = next(one for one in (*orders[title_from], name) if one and (len(one) <= LONGEST_TITLE or one is name))
+    return clean_text(chosen).strip()
 
 
 def shared_ends(starts: Iterable[bytes]) -> frozenset[str]:

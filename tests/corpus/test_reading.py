@@ -205,6 +205,7 @@ def test_titles_in_their_order() -> None:
     assert title(metadata="i-xx_Pier-fm.indd", window="Pier - Wikipedia") == "Pier"
     assert title("Long Pier", opening="LONG PIER – a walk") == "Long Pier"
     assert title(opening="The Long Pier") == "The Long Pier"
+    assert title("a file", heading="Long " * 200, opening="Pier") == "Pier"  # a heading that is a text is no title
     sites = shared_ends([b"<title>Ann | Lives | Museum</title>", b"<title>Bob | Lives | Museum</title>", b"<p>"])
     reading = Reading(TitleParts(window="Ann | Lives | Museum"), [])
     assert sites == {" | Lives | Museum", " | Museum"}
