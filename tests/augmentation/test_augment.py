@@ -116,7 +116,7 @@ Change = Callable[[Asked], Asked]
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda asked: asked | {"out": asked["corpus"]}, "already exists: choose another file for --out"),
+        (lambda asked: asked | {"out": asked["corpus"]}, "already exists: choose another file for out=…"),
         (
             lambda asked: asked | {"out": asked["corpus"] / "x"},
             r"cannot be written \(.+\): choose another name",

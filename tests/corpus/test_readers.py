@@ -300,6 +300,8 @@ def test_what_another_user_may_not_read_is_said(
     monkeypatch.chdir(tmp_path)
     try:
         os.seteuid(65534)
+        if closed.endswith(".txt") and not os.access(sys.executable, os.X_OK, effective_ids=True):
+            pytest.skip("another user may not start this Python, in which a file is read")
         with pytest.raises(CorpusError, match=rf"^{said}: cannot be read \(Permission denied\): check its path"):
             list(read_corpus("corpus", documents=STRICT))
     finally:

@@ -357,7 +357,7 @@ def test_an_index_that_is_not_whole_or_of_other_rows_is_refused_and_built_again(
     damage(shard.folder / kind)
     shard = Shard(shard.folder)
     assert not is_built([shard], IndexEntry(kind))
-    advice = rf"build it with `kbq index vectors .* --kind {kind}`, or use --index exact"
+    advice = rf"build it with `kbq index vectors .* --kind {kind}`, or use index=exact"
     with pytest.raises(KnowledgeBaseError, match=f"{message}.*: {advice}"):
         open_index([shard], IndexEntry(kind), CPU)
     assert opened(shard, kind).candidates(*random_queries(), 100)[0][0].starts.tolist() == list(range(40))

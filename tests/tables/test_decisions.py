@@ -123,6 +123,8 @@ def test_a_table_obeys_and_says_which_decisions_change_nothing(write_json_lines:
     assert table.rows[0]["place of birth"] == "<img src=x onerror=alert(1)> =1+1"
     assert "employer" not in table.rows[0]
     assert said == [
+        "'place of birth' is P19, of type page, 'employer' is P108, of type page, "
+        "'place of death' is P20, of type page, as `kbq relations` prints; a file relations.toml may say otherwise",
         "'place of birth' of 'Marie Curie': Ada accepted 'Rome', and then somebody accepted '<img src=x "
         "onerror=alert(1)> =1+1', which counts",
         "'Warsaw', accepted as 'plase of birth' of 'Marie Curie', is not written: no such cell is asked for",

@@ -20,7 +20,7 @@ from kbq.tables.fill import FillReport
 pytestmark = pytest.mark.usefixtures("modest")
 
 PEOPLE = (
-    "name,note,place of birth,date of birth\nMarie Curie,a,,\nIsaac Newton,b,here,\nZork Blah,,,\nMarie Curie,d,,x\n"
+    "name,note,place of birth,date of birth\nMarie Curie,a,,\nGalileo Galilei,b,here,\nZork Blah,,,\nMarie Curie,d,,x\n"
 )
 
 
@@ -49,7 +49,7 @@ def test_empty_cells_are_filled_and_all_else_stays(sample: KnowledgeBase, people
     )  # fmt: skip
     assert out.read_text() == (
         "name,note,place of birth,date of birth,record label\nMarie Curie,a,Warsaw,7 November 1867,\n"
-        "Isaac Newton,b,here,1642,\nZork Blah,,,,\nMarie Curie,d,Warsaw,x,\n"
+        "Galileo Galilei,b,here,15 February 1564,\nZork Blah,,,,\nMarie Curie,d,Warsaw,x,\n"
     )
     # Equal subjects are asked for once: of 12 cells, 2 have a value, and 2 are asked for twice.
     assert (table.counts.rows, table.counts.cells, table.counts.queries, table.counts.filled) == (4, 8, 8, 3)
@@ -112,7 +112,7 @@ def test_a_promised_precision_is_the_calibrations_threshold(sample: KnowledgeBas
 def test_what_is_there_is_checked_against_the_text(sample: KnowledgeBase, people: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"subject": "Marie Curie", "date of birth": "1867", "place of birth": "WARSAW | Paris"},
-        {"subject": "Isaac Newton", "date of birth": "1700", "place of birth": ""},
+        {"subject": "Galileo Galilei", "date of birth": "1700", "place of birth": ""},
         {"subject": "Zork Blah", "date of birth": "1900", "place of birth": None},
     ]
     out = people.with_name("verdicts.csv")
@@ -121,7 +121,7 @@ def test_what_is_there_is_checked_against_the_text(sample: KnowledgeBase, people
         ("Marie Curie", "1867", "agrees", "7 November 1867"),
         ("Marie Curie", "WARSAW", "agrees", "Warsaw"),
         ("Marie Curie", "Paris", "also said", "Warsaw"),
-        ("Isaac Newton", "1700", "contradicts", "1642"),
+        ("Galileo Galilei", "1700", "contradicts", "15 February 1564"),
         ("Zork Blah", "1900", "not found", None),
     ]
     assert out.read_text().splitlines()[2].startswith("Marie Curie,place of birth,WARSAW,agrees,Warsaw,0.9")
@@ -167,6 +167,7 @@ def test_what_may_be_mistyped_is_said(sample: KnowledgeBase, people: Path) -> No
         "the table has no column 'plase of birth', so it is added: did you mean 'place of birth'?",
         "no page has the word 'plase' of 'plase of birth'",
         "the table has no column 'Place_of_birth', so it is added: did you mean 'place of birth'?",
+        "'Place_of_birth' is P19, of type page, as `kbq relations` prints; a file relations.toml may say otherwise",
     ]
 
 

@@ -130,7 +130,7 @@ def test_a_long_table_has_the_format_of_its_ending(claims: Path, tmp_path: Path)
         ({"to": "trig"}, "cannot export to 'trig': choose from rdf, quickstatements, long, review"),
         ({"to": "long", "ids": "x"}, "long has no Q-numbers, so ids have no effect: leave them out"),
         ({"to": "long", "out": "f.doc"}, "f.doc ends like no table: end it in .csv, .tsv"),
-        ({"out": "f.claims.jsonl"}, "f.claims.jsonl is the file of claims itself: choose another --out"),
+        ({"out": "f.claims.jsonl"}, "f.claims.jsonl is the file of claims itself: choose another out=…"),
         ({"claims": "no.jsonl"}, "no.jsonl: cannot be read (No such file or directory)"),
         ({"claims": "bad.claims.jsonl"}, "bad.claims.jsonl is no file of claims, as `kbq fill` writes it: 2 lines di"),
         ({"claims": "old.claims.jsonl"}, "old.run.json is damaged"),

@@ -539,6 +539,11 @@ DATA: dict[str, list[Any]] = {
         fact(4, "Eve", "Eve", "SPOUSE"),
         fact(4, "Eve", None, None),
     ],
+    "tables/cells.jsonl": [
+        {"input": "Ann [SEP] club", "output": [{"answer": "Ajax"}], "meta": {"part": "teach", "values": ["Ajax"]}},
+        {"input": "Eve [SEP] club", "output": [{"answer": ""}], "meta": {"part": "teach", "values": []}},
+        {"input": "Bob [SEP] club", "output": [{"answer": "Ajax"}], "meta": {"part": "test", "values": ["Ajax"]}},
+    ],
 }
 
 
@@ -549,10 +554,11 @@ def test_queries_to_mine_for(recipe: Callable[..., None], tmp_path: Path) -> Non
         path.write_bytes(lzma.compress("\n".join(map(json.dumps, lines)).encode()))
     (tmp_path / "fewrel/pid2name.json").write_text('{"P1": ["country", ""]}')
     recipe("prepare_judging.py", tmp_path, tmp_path / "out")
-    wiki, passages, corpus = (
+    wiki, passages, corpus, tables = (
         [json.loads(line) for line in (tmp_path / "out" / f"{name}.jsonl").read_text().splitlines()]
-        for name in ("wiki", "passages", "corpus")
+        for name in ("wiki", "passages", "corpus", "tables")
     )
+    assert sorted(one["input"] for one in tables) == ["Ann [SEP] club", "Eve [SEP] club"]
     assert [one["input"] for one in wiki[:2]] == ["Where?", "who?"]
     assert wiki[0]["output"] == [{"answer": "Paris", "provenance": [{"wikipedia_id": "7", "title": "Marie"}]}]
     assert sorted(one["id"] for one in wiki[2:]) == sorted(set("abcde") - {"c"})

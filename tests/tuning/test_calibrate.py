@@ -197,7 +197,7 @@ def test_no_query_is_asked_for_a_file_that_cannot_be_written(
 ) -> None:
     asked: list[int] = []
     (tmp_path / "file").touch()
-    for out, message in ((tmp_path, "is a folder: give --out"), (tmp_path / "file" / "c.json", "cannot be written")):
+    for out, message in ((tmp_path, "is a folder: give out=…"), (tmp_path / "file" / "c.json", "cannot be written")):
         with pytest.raises(TrainingError, match=message):
             judging_kb.calibrate(triples, out, report=lambda done, _: asked.append(done))
     assert asked == []

@@ -115,7 +115,8 @@ def test_what_words_weigh_is_chosen_on_dev_queries_where_they_say_so_clearly(
 
     monkeypatch.setattr(DevScorer, "values", values)
     outcome = run(asked, KnowledgeBase.open(folder, device="cpu"))
-    assert seen == [hybrid(tried) for tried in (1.0, 0.5, 2.0, 4.0)]
+    assert seen == [hybrid(tried) for tried in (1.0, 1.0, 0.5, 2.0, 4.0)]  # first before tuning
+    assert outcome.hybrid_before == 6.25
     assert (outcome.lexical_factor, outcome.hybrid_score) == (factor, 75.0 if factor == 2 else 6.25)
     tuned = KnowledgeBase.open(folder, str(asked["out"]), device="cpu")
     assert tuned.plan(SearchOptions()).weights == tuple(
