@@ -69,7 +69,7 @@ def test_a_worker_that_dies_ends_the_build_which_resumes(
     KnowledgeBase.build(pages, tmp_path / "whole", model)
     monkeypatch.setenv("KBQ_TEST_MARK", str(tmp_path / "mark"))
     monkeypatch.setattr(page_encoder, "encoder", dies_once)
-    said = r"^a worker died, perhaps for lack of memory: use fewer --workers; the same command resumes from there$"
+    said = r"^a worker died, perhaps for lack of memory: use fewer workers=…; the same command resumes from there$"
     with pytest.raises(KnowledgeBaseError, match=said):
         KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
     assert multiprocessing.active_children() == []
