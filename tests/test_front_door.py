@@ -153,6 +153,10 @@ def test_messages_speak_as_the_reader_writes() -> None:
     assert str(error) == "leave min_probability=… out, or see `kbq verify KB --repair`"
     with for_commands():
         assert str(error) == "leave --min-probability out, or see `kbq verify KB --repair`"
+        with for_commands(False):  # as a service that a command started speaks to its clients
+            assert str(error) == "leave min_probability=… out, or see `kbq verify KB --repair`"
+        assert str(error).startswith("leave --min-probability out")
+    assert str(KbqError("hub/models--name--model is empty")) == "hub/models--name--model is empty"
 
 
 Door: Any = KnowledgeBase  # mistakes are made here that a type checker would see
