@@ -115,14 +115,14 @@ def line(query: str, title: str = "T") -> dict[str, object]:
 @pytest.mark.parametrize(
     ("change", "kind", "message"),
     [
-        (out_exists, TrainingError, "out already exists: choose another folder for --out"),
+        (out_exists, TrainingError, "out already exists: choose another folder for out="),
         (out_below_a_file, TrainingError, r"out cannot be written \(Not a directory\)"),
         (lambda asked, folder: asked | {"examples": folder / "none"}, TrainingError, "none: cannot be read"),
         (lambda asked, folder: asked | {"dev": folder / "none"}, TrainingError, "none: cannot be read"),
         (lambda asked, folder: asked | {"init": str(folder)}, ModelError, "has no tokenizer"),
         (lambda asked, folder: asked | {"device": "gpu"}, ModelError, "device 'gpu' is unknown"),
         (without_weights, ModelError, "is not a checkpoint that transformers can read"),
-        (with_cut_weights, ModelError, "is not a checkpoint that transformers can read"),
+        (with_cut_weights, ModelError, "config.json is damaged"),
         (with_examples(line("Where?")), TrainingError, "one passage is not enough to train and to score"),
         (with_examples(line("a " * 99), line("b " * 99, "U")), TrainingError, "no query"),
         (with_examples(*(line("a " * 99 if n else "Where?", str(n)) for n in range(5))), TrainingError, "no query"),
