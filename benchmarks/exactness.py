@@ -58,7 +58,9 @@ def main() -> None:
     compared = differing = 0
     worst = 0.0
     complete = []
-    for shard, found in zip(kb.shards, kb.search_context.index.candidates(starts, ends, k=30), strict=True):
+    for shard, found in zip(
+        kb.searcher.shards, kb.searcher.search_context.index.candidates(starts, ends, k=30), strict=True
+    ):
         for query, candidates in enumerate(found):
             vectors = np.stack([starts[query], ends[query]])[None]
             (spans,) = find_spans(shard, [candidates], vectors, length_penalty=penalty)

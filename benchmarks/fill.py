@@ -45,7 +45,7 @@ def main() -> None:
     }
     lost = {key(*slot) for slot, found in pages.items() if found and all(is_hidden(page, HIDDEN) for page in found)}
     hidden = {page for found in pages.values() for page in found if is_hidden(page, HIDDEN)}
-    left = kb.with_pages([page for page in Pages(kb.shards).ids() if page not in hidden])
+    left = kb.with_pages([page for page in Pages(kb.searcher.shards).ids() if page not in hidden])
     promised = promise(kb)
     known = claims_of(kb, asked, relations)
     wide = claims_of(kb, {subject: set(relations) for subject in chosen[: options.wide]}, relations)
@@ -71,7 +71,7 @@ def main() -> None:
 
 def promise(kb: KnowledgeBase) -> float:
     """Return the threshold that promises that nine in ten are right."""
-    calibration = kb.plan(SearchOptions()).calibration
+    calibration = kb.searcher.plan(SearchOptions()).calibration
     return round(float((calibration and calibration.thresholds["0.9"]) or 1.0), 4)
 
 

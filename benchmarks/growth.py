@@ -74,7 +74,7 @@ def measured(source: KnowledgeBase, work: Path, millions: float) -> dict[str, An
     shards = cut(source.shards, folder, int(millions * 1e6))
     publish(folder, replace(source.manifest, shards=shards, index=IndexEntry(), others=(), bm25=False, sparta=""))
     kb = KnowledgeBase.open(folder, device="cpu")
-    starts, ends = kb.model.encode_queries(own_queries(kb.shards, kb.model, TOGETHER, seed=1))
+    starts, ends = kb.model.encode_queries(own_queries(kb.searcher.shards, kb.model, TOGETHER, seed=1))
     row = {"rows": kb.counts.rows, "shards": len(shards), "dump, MB": round(folder_bytes(folder) / 1e6)}
     row |= {"exact": speed(kb, starts, ends)}
     before, size = time.process_time(), folder_bytes(folder)

@@ -53,7 +53,7 @@ def main() -> None:
     figures["killed"] = {name: stages.count(name) for name in dict.fromkeys(stages)}
     reporting.write("kills", figures, [options.corpus], seed=0)
     kb = KnowledgeBase.sample(device="cpu")
-    titles = [title for shard in kb.shards for title in shard.titles]
+    titles = [title for shard in kb.searcher.shards for title in shard.titles]
     table = written(options.work / "few.csv", titles[: options.subjects])
     stages, same = killed(
         lambda folder: kb.fill(table, RELATIONS, folder / "out.csv"), options.work, options.kills, answers

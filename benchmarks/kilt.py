@@ -47,11 +47,11 @@ def main() -> None:
 def weighed(kb: KnowledgeBase, bm25: list[float], sparta: list[float]) -> dict[str, dict[str, Any]]:
     """Return searches with these weights of words beside the vectors, and with words alone."""
     ways: dict[str, dict[str, Any]] = {}
-    for one, other in product(bm25, sparta if kb.words.sparta else (0.0,)):
+    for one, other in product(bm25, sparta if kb.searcher.words.sparta else (0.0,)):
         way = ways[f"BM25 {one:g}, SPARTA {other:g}"] = {"backend": "hybrid", "bm25_weight": one, "rerank": 0}
-        if kb.words.sparta:
+        if kb.searcher.words.sparta:
             way["sparta_weight"] = other
-    alone = ("bm25", "sparta") if kb.words.sparta else ("bm25",)
+    alone = ("bm25", "sparta") if kb.searcher.words.sparta else ("bm25",)
     return ways | {f"{backend.upper()} alone": {"backend": backend} for backend in alone}
 
 

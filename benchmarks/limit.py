@@ -28,7 +28,9 @@ CPU = torch.device("cpu")
 def measured(kb: KnowledgeBase, texts: list[str], together: int) -> dict[str, float]:
     """Return milliseconds for one of these queries, so many asked together, and how many times the product that is."""
     rows = MAX_TOKENS * pieces_at_a_time("cpu", together, kb.model.dim, in_integers=True)
-    blocks = [part for shard in kb.shards for part in torch.split(torch.from_numpy(np.array(shard.vectors)), rows)]
+    blocks = [
+        part for shard in kb.searcher.shards for part in torch.split(torch.from_numpy(np.array(shard.vectors)), rows)
+    ]
     starts, ends = (np.split(vectors, len(texts) // together) for vectors in kb.model.encode_queries(texts))
 
     def product(starts: Floats, ends: Floats) -> None:
@@ -37,7 +39,7 @@ def measured(kb: KnowledgeBase, texts: list[str], together: int) -> dict[str, fl
             factors.inner_products(part)
 
     def searched(starts: Floats, ends: Floats) -> None:
-        search(kb.search_context, kb.model.in_row_units(starts, ends), 10, "phrase")
+        search(kb.searcher.search_context, kb.model.in_row_units(starts, ends), 10, "phrase")
 
     works = {"search": searched, "product": product}
     rounds = [

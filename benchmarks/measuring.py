@@ -131,7 +131,7 @@ def searched(kb: "KnowledgeBase", starts: np.ndarray, ends: np.ndarray, together
     hits: list[list[Answer]] = []
     for first in range(0, len(starts), together):
         part = slice(first, first + together)
-        hits += search(kb.search_context, kb.model.in_row_units(starts[part], ends[part]), 10, "phrase")
+        hits += search(kb.searcher.search_context, kb.model.in_row_units(starts[part], ends[part]), 10, "phrase")
     return hits
 
 

@@ -54,7 +54,7 @@ def main() -> None:
         figures["hybrid, judged"] = scores(firsts(kb.query(texts, 1)), golds)
         paragraphs = kb.query(texts, DEPTH, "paragraph")
     phrases = [reader.read(text, found) for text, found in zip(texts, paragraphs, strict=True)]
-    scaled = RETRIEVAL_WEIGHT * kb.plan(SearchOptions()).score_scale
+    scaled = RETRIEVAL_WEIGHT * kb.searcher.plan(SearchOptions()).score_scale
     ranked = [with_retrieval(*both, scaled) for both in zip(phrases, paragraphs, strict=True)]
     figures[f"hybrid, read, the search counts {RETRIEVAL_WEIGHT:g}"] = scores(firsts(ranked), golds)
     reporting.write("open_reading", figures, [options.dev], seed=0)

@@ -29,7 +29,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for one in options.sets:
             kb = KnowledgeBase.open(one.kb, options.model)
-            answered = judge(kb, read_triples(one.gold, unanswered=True), SearchOptions(), hidden=0.0)
+            answered = judge(kb.searcher, read_triples(one.gold, unanswered=True), SearchOptions(), hidden=0.0)
             figures[one.name] = kept(kb, answered, options.draws, options.seed, Path(folder) / "calibration.json")
             print(one.name, figures[one.name], flush=True)
     reporting.write("promise", figures, [path for one in options.sets for path in one[1:]])
@@ -44,7 +44,7 @@ def kept(kb: KnowledgeBase, answered: list[JudgedAnswer], draws: int, seed: int,
     for _ in range(draws):
         order = numbers.permutation(len(answered))
         learned, asked = np.split(order, [len(order) // 2])
-        outcome = write_calibration(kb, [answered[number] for number in learned], path, SearchOptions(), {})
+        outcome = write_calibration(kb.searcher, [answered[number] for number in learned], path, SearchOptions(), {})
         calibration = Calibration.read(path)
         chances = chances_of(rows[asked], list(calibration.weights.values()), calibration.intercept)
         for precision in PRECISIONS:

@@ -66,11 +66,11 @@ def measured(kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dic
 
 
 def library(kb: KnowledgeBase, texts: Sequence[str], options: SearchOptions, size: int) -> Figures:
-    kb.search(texts[:WARM_UP], options)
+    kb.searcher.search(texts[:WARM_UP], options)
     taken, cpu, wall = [], time.process_time(), time.perf_counter()
     for first in range(0, len(texts), size):
         begun = time.perf_counter()
-        kb.search(texts[first : first + size], options)
+        kb.searcher.search(texts[first : first + size], options)
         taken.append(time.perf_counter() - begun)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     return figures_of(
@@ -121,7 +121,7 @@ def in_turn(kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dict
         client = Client(service.port)
         for text in (*texts[:WARM_UP], *texts):
             begun = time.perf_counter()
-            kb.search([text], options)
+            kb.searcher.search([text], options)
             between = time.perf_counter()
             await client.post("/v1/query", {"queries": [text], **way})
             taken.append((1000 * (between - begun), 1000 * (time.perf_counter() - between)))

@@ -44,7 +44,7 @@ def rate(count: float, work: Callable[[], object], repeat: int = 3) -> float:
 
 def tuning(kb: KnowledgeBase, texts: list[str], batch: int = 12) -> Finetuner:
     """Prepare to tune for an epoch; the gold answer of each query is its best answer now."""
-    labeller = Labeller(kb.shards, Pages.open(kb.folder).ids())
+    labeller = Labeller(kb.searcher.shards, Pages.open(kb.folder).ids())
     queries = []
     for text, hits in zip(texts, kb.query(texts, k=1, backend="dense", rerank=0), strict=True):
         phrase = hits[0]
@@ -52,7 +52,9 @@ def tuning(kb: KnowledgeBase, texts: list[str], batch: int = 12) -> Finetuner:
         gold = Gold(text, 1, text, {}, (output,))
         queries.append(PreparedQuery(tuple(kb.model.query_tokenizer.ids_of(text)), gold, labeller.find(gold).phrases))
     settings = FinetuningSettings(epochs=1, batch=batch, learning_rate=1e-6, keep=0)  # as there
-    return Finetuner(kb, labeller, queries, settings, lambda: 0.0, Distillation(kb, (), (), settings.k))
+    return Finetuner(
+        kb.searcher, labeller, queries, settings, lambda: 0.0, Distillation(kb.searcher, (), (), settings.k)
+    )
 
 
 def searches(kb: KnowledgeBase, texts: list[str]) -> Iterator[float]:
@@ -63,7 +65,7 @@ def searches(kb: KnowledgeBase, texts: list[str]) -> Iterator[float]:
             parts = [slice(first, first + together) for first in range(0, 512 if together > 1 else 64, together)]
             yield rate(
                 parts[-1].stop,
-                lambda: [search(kb.search_context, queries[part], k, "phrase") for part in parts],  # noqa: B023
+                lambda: [search(kb.searcher.search_context, queries[part], k, "phrase") for part in parts],  # noqa: B023
             )
 
 

@@ -42,7 +42,7 @@ def judged(kb: KnowledgeBase, golds: Sequence[Gold], share: float) -> dict[str, 
     lost = np.array([bool(pages_of(gold)) and pages_of(gold) <= hidden for gold in golds])
     has_none = np.array([not gold.answers for gold in golds])
     if hidden:
-        kb = kb.with_pages([page for page in Pages(kb.shards).ids() if page not in hidden])
+        kb = kb.with_pages([page for page in Pages(kb.searcher.shards).ids() if page not in hidden])
     chances, right, plain_scores, plain_right, rows = asked(kb, golds)
     found: dict[str, object] = {
         "queries": len(golds),
@@ -52,7 +52,7 @@ def judged(kb: KnowledgeBase, golds: Sequence[Gold], share: float) -> dict[str, 
         "search score alone": signal(plain_scores, plain_right),
         "features": {name: signal(rows[:, number], right) for number, name in enumerate(FEATURES)},
     }
-    own = kb.plan(SearchOptions()).calibration
+    own = kb.searcher.plan(SearchOptions()).calibration
     for precision, threshold in own.thresholds.items() if own else ():
         if threshold is not None:
             accepted = chances >= threshold
@@ -69,13 +69,13 @@ def judged(kb: KnowledgeBase, golds: Sequence[Gold], share: float) -> dict[str, 
 def asked(kb: KnowledgeBase, golds: Sequence[Gold]) -> tuple[Doubles, Bools, Doubles, Bools, Doubles]:
     """Return the best answers' probabilities, whether they are right, the same for the search, and their features."""
     options = SearchOptions(k=LOOKS, unit="phrase")
-    calibration = kb.plan(options).calibration
+    calibration = kb.searcher.plan(options).calibration
     columns: list[tuple[float, bool, float, bool, list[float]]] = []
     for first in range(0, len(golds), BATCH):
         part = golds[first : first + BATCH]
         texts = [clean_text(gold.input or "") for gold in part]
-        phrases = kb.search(texts, SearchOptions(k=LOOKS, unit="phrase", rerank=0))
-        seen = kb.reranking.rerank_found(texts, phrases, kb.plan(options).score_scale)
+        phrases = kb.searcher.search(texts, SearchOptions(k=LOOKS, unit="phrase", rerank=0))
+        seen = kb.searcher.reranking.rerank_found(texts, phrases, kb.searcher.plan(options).score_scale)
         for gold, text, hits, looks in zip(part, texts, phrases, seen, strict=True):
             answers = {normalise(answer) for answer in gold.answers}
             chance = calibration.applied(text, looks)[0].answer.probability or 0.0 if calibration else 0.0

@@ -35,10 +35,10 @@ def main() -> None:
     kb = KnowledgeBase.open(options.kb)
     texts = inputs(options.queries, options.sample)
     figures: dict[str, object] = {"paragraphs": kb.counts.paragraphs}
-    sentences = sum(len(index.paragraphs) for index in kb.words.sparta)
+    sentences = sum(len(index.paragraphs) for index in kb.searcher.words.sparta)
     for backend, count, folders in (
-        ("bm25", kb.counts.paragraphs, [bm25_folder(shard.folder) for shard in kb.shards]),
-        ("sparta", sentences, [sparta_folder(shard.folder, kb.manifest) for shard in kb.shards]),
+        ("bm25", kb.counts.paragraphs, [bm25_folder(shard.folder) for shard in kb.searcher.shards]),
+        ("sparta", sentences, [sparta_folder(shard.folder, kb.manifest) for shard in kb.searcher.shards]),
     ):
         if size := sum(map(folder_bytes, folders)):
             sizes = {"texts": count, "bytes per text": round(size / count)}

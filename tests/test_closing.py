@@ -42,12 +42,12 @@ def test_an_open_knowledge_base_holds_no_descriptor_and_a_closed_one_no_map(
 
 QUESTIONS: dict[str, Callable[[KnowledgeBase], object]] = {
     "query": lambda kb: kb.query("Curie"),
-    "search": lambda kb: kb.search(["Curie"], SearchOptions()),
+    "search": lambda kb: kb.searcher.search(["Curie"], SearchOptions()),
     "explain": lambda kb: kb.explain("Curie"),
-    "unknown_words": lambda kb: kb.unknown_words("Curie"),
+    "unknown_words": lambda kb: kb.searcher.unknown_words("Curie"),
     "predict": lambda kb: kb.predict([{"id": "1", "input": "Curie"}], "slot_filling"),
     "fill": lambda kb: kb.fill([{"subject": "Curie"}], ["place of birth"]),
-    "titles": lambda kb: kb.titles,
+    "titles": lambda kb: kb.searcher.titles,
 }
 
 

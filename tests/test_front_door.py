@@ -75,7 +75,7 @@ def test_words_alone_answer_with_paragraphs_as_the_command_does(kb_folder: Path,
 def test_indexes_are_built_and_opened(kb_folder: Path, model: Model, tmp_path: Path) -> None:
     folder = shutil.copytree(kb_folder, tmp_path / "kb")
     indexed = KnowledgeBase.open(str(folder), device="cpu").index_bm25()
-    assert indexed.words.bm25
+    assert indexed.searcher.words.bm25
     assert indexed.info()["bm25"] is True
     assert indexed.info()["indexes"][0]["kind"] == "exact"  # type: ignore[index]
 
@@ -100,7 +100,7 @@ def test_queries_of_a_generator_are_asked_as_they_come(kb: KnowledgeBase) -> Non
 
     found = kb.query_stream(texts(), k=2)
     assert next(found) == kb.query("the river", 2)
-    assert len(read) == kb.batch_size
+    assert len(read) == kb.searcher.batch_size
     with pytest.raises(QueryError, match="the query is empty"):
         list(found)
 

@@ -181,7 +181,7 @@ def test_a_history_of_changes(model: Model) -> None:
 
         @invariant()
         def says_what_its_pages_say(self) -> None:
-            kept = [shard.page(number) for shard in self.kb.shards for number, _ in shard.live_ids()]
+            kept = [shard.page(number) for shard in self.kb.searcher.shards for number, _ in shard.live_ids()]
             assert [(one.id, one.title, one.metadata) for one in kept] == [
                 (one.id, one.title, one.metadata) for one in self.pages.values()
             ]

@@ -81,7 +81,7 @@ class Trial:
 def answers(kb: KnowledgeBase) -> Any:
     found = [kb.query(QUERIES, 3), kb.query(QUERIES, 3, unit="sentence"), kb.query(QUERIES, 3, unit="page")]
     words = [kb.query(QUERIES, 3, backend="bm25"), kb.query(QUERIES, 3, backend="dense", unit="paragraph")]
-    return found, words, [kb.unknown_words(text) for text in QUERIES]
+    return found, words, [kb.searcher.unknown_words(text) for text in QUERIES]
 
 
 def mutated(source: Path, to: Path, chance: random.Random) -> tuple[str, str]:
@@ -298,4 +298,4 @@ def test_metadata_that_kbq_does_not_write(written: bytes, source: Path, tmp_path
     with pytest.raises(
         KbqError, match=r"the metadata of page .* cannot be used \(.*\): build the knowledge base again"
     ):
-        kb.shards[0].metadata_of(0)
+        kb.searcher.shards[0].metadata_of(0)

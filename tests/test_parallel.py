@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from kbq import parallel
+from kbq import asking
+from kbq.answers import SearchOptions
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
@@ -59,11 +60,11 @@ def test_a_folder_is_found_from_elsewhere(here: KnowledgeBase, tmp_path: Path, m
 
 def test_an_encoder_that_is_being_tuned_is_asked_in_this_process(kb_folder: Path) -> None:
     with KnowledgeBase.open(kb_folder, device="cpu", workers=2) as kb:
-        tuned = _with_own_query_encoder(kb)
-        before = tuned.query("Marie [SEP] place", k=5, rerank=0)
+        tuned = _with_own_query_encoder(kb.searcher)
+        before = tuned.search(["Marie [SEP] place"], SearchOptions(5, rerank=0))
         with torch.no_grad():
             tuned.model.queries.start_head.get_parameter("bias").add_(5 * torch.linspace(-1, 1, kb.model.dim))
-        assert tuned.query("Marie [SEP] place", k=5, rerank=0) != before
+        assert tuned.search(["Marie [SEP] place"], SearchOptions(5, rerank=0)) != before
         assert multiprocessing.active_children() == []
 
 
@@ -75,7 +76,7 @@ def test_a_model_in_no_folder_is_refused(here: KnowledgeBase) -> None:
 
 
 def dies_once(packed: bytes, device: str) -> Callable[[Any], Any]:
-    answer, mark = parallel.answerer(packed, device), Path(os.environ["KBQ_TEST_MARK"])
+    answer, mark = asking.answerer(packed, device), Path(os.environ["KBQ_TEST_MARK"])
 
     def answer_or_die(asked: Any) -> Any:
         if not mark.exists():
@@ -91,7 +92,7 @@ def test_a_process_that_is_killed_is_said_and_others_answer_the_next_query(
 ) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parent)
     monkeypatch.setenv("KBQ_TEST_MARK", str(tmp_path / "mark"))
-    monkeypatch.setattr(parallel, "answerer", dies_once)
+    monkeypatch.setattr(asking, "answerer", dies_once)
     with KnowledgeBase.sample(device="cpu", workers=2) as kb:
         with pytest.raises(KnowledgeBaseError, match=r"^a worker died, perhaps .*: use fewer workers$"):
             kb.query(TEXTS, k=3)

@@ -142,7 +142,6 @@ def query(
     is_typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
     queries = [] if is_typed else read_queries(texts or [], file)
     kb = asked.open()
-    kb.check(options)
     evidence = context if as_json else None
     _answer(queries, kb, options, evidence)
     for line in typed_lines() if is_typed else ():
@@ -161,7 +160,7 @@ def _answer(
     """
     places, texts = [place for place, _ in queries], [text for _, text in queries]
     results = kb.ask(texts, options, places, spell=True)
-    note_untuned(kb.untuned_relations(texts))
+    note_untuned(kb.model.config.untuned_relations(texts))
     nowhere: dict[str, None] = {}
     for place, result in zip(places, results, strict=True):
         if len(nowhere) <= terminal.NAMED:  # no more are named

@@ -290,7 +290,9 @@ def list_relations(
             note(f"{counts.cells:,} cells of {counts.rows:,} pages: about {_duration(counts.seconds or 0)}")
 
         with Bar(f"asking {kb}") as bar:
-            ranked = best_known(AskedKb(kb, model=model, device=device).open(), found, pages, bar.cells, expect)
+            ranked = best_known(
+                AskedKb(kb, model=model, device=device).open().searcher, found, pages, bar.cells, expect
+            )
         found = [relation for relation, _, _ in ranked]
         comments = [f"{likely:.0%} of {asked} pages have a likely value" for _, likely, asked in ranked]
     rows = [dataclasses.asdict(relation) | {"groups": known_relations()[relation]} for relation in found]

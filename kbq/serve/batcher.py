@@ -259,9 +259,9 @@ def _searched(batch: Sequence[_Queries]) -> list[Any]:
     """Search queries together, except those that cannot be asked; return the outcome of each."""
     kb, options = batch[0].kb, batch[0].options
     # A request is refused before the first of its texts is searched.
-    problems = [None if one.found else _outcome_of(partial(kb.check, options, one.texts)) for one in batch]
+    problems = [None if one.found else _outcome_of(partial(kb.searcher.check, options, one.texts)) for one in batch]
     texts = [text for request, problem in zip(batch, problems, strict=True) if not problem for text in request.part]
-    found = _outcome_of(lambda: iter(list(kb.results(texts, options)) if texts else ()))
+    found = _outcome_of(lambda: iter(list(kb.searcher.results(texts, options)) if texts else ()))
     if isinstance(found, Exception):
         return [problem or found for problem in problems]
     return [
@@ -273,7 +273,7 @@ def _searched(batch: Sequence[_Queries]) -> list[Any]:
 def _with_unknown_words(request: _Queries, results: list[Result]) -> list[Result]:
     if not request.spell:
         return results
-    return [replace(one, unknown_words=request.kb.unknown_words(one.query)) for one in results]
+    return [replace(one, unknown_words=request.kb.searcher.unknown_words(one.query)) for one in results]
 
 
 def _outcome_of(work: Callable[[], T]) -> T | Exception:

@@ -45,7 +45,7 @@ class SlotFiller:
     @property
     def min_probability(self) -> float:
         """Below which a value is not accepted, unless told otherwise; 0 where nothing says how likely it is."""
-        return 0.0 if self.served.kb.plan(SEARCH).calibration is None else MIN_PROBABILITY
+        return 0.0 if self.served.kb.searcher.plan(SEARCH).calibration is None else MIN_PROBABILITY
 
     async def claims(self, slots: Sequence[Slot], pages: Sequence[str] = ()) -> list[list[Claim]]:
         """Return the accepted claims of each slot or, where there is none, the best guess, if any.
@@ -70,7 +70,7 @@ class SlotFiller:
 
     def _decided(self, slots: Sequence[Slot], answers: Sequence[Sequence[list[Answer]]]) -> list[list[Claim]]:
         """Make the claims of each slot from the answers to each of its queries."""
-        decider = Decider(self.served.kb.titles, self.min_probability, TOP, {})
+        decider = Decider(self.served.kb.searcher.titles, self.min_probability, TOP, {})
         claims = [decider.claims(slot, of_slot) for slot, of_slot in zip(slots, answers, strict=True)]
         kept = iter(decider.consistent(list(chain.from_iterable(claims)), [slot.relation for slot in slots]))
         return [[next(kept) for _ in of_slot] for of_slot in claims]
@@ -101,9 +101,9 @@ class TableFiller:
                 places[subject_of(row.get(options.subject))].append(number)
             columns = {relation.name: number for number, relation in enumerate(wanted)}
             filling = await self._batcher.call(
-                lambda: Filling(kb, Table.of(rows), relations_of(wanted), options, SEARCH, {})
+                lambda: Filling(kb.searcher, Table.of(rows), relations_of(wanted), options, SEARCH, {})
             )
-            batches = filling.batches(AnswerCache(kb.shards), TOGETHER)
+            batches = filling.batches(AnswerCache(kb.searcher.shards), TOGETHER)
             claims: list[Claim] = []
             source = Source(kbq.__version__, "", "", "kbq serve", datetime.now(UTC).isoformat(timespec="seconds"))
             while (batch := await self._batcher.call(lambda: next(batches, None), costs=2 * TOGETHER)) is not None:

@@ -321,9 +321,10 @@ class _Opened:
     """A knowledge base as it was opened, with the tables of its pages and titles."""
 
     def __init__(self, kb: KnowledgeBase) -> None:
-        self.kb, self.pages, self.titles = kb, Pages(kb.shards), PageTitles(kb.shards)
+        shards = kb.searcher.shards
+        self.kb, self.pages, self.titles = kb, Pages(shards), PageTitles(shards)
         self.pages.is_known("")  # makes the table
-        self.words = TitleWords(kb.shards, self.pages)
+        self.words = TitleWords(shards, self.pages)
         self.parts: dict[object, KnowledgeBase] = {}  # some pages of it, by what they were chosen by
 
 

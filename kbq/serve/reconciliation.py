@@ -136,7 +136,9 @@ async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Pag
     agrees: dict[tuple[int, str], dict[str, bool]] = {}
     for (number, page, other, _), said in zip(asked, claims, strict=True):
         if any(claim.accepted for claim in said):
-            agrees.setdefault((number, page.page_id), {})[other.pid] = _is_said(other.v, said, filler.served.kb.titles)
+            agrees.setdefault((number, page.page_id), {})[other.pid] = _is_said(
+                other.v, said, filler.served.kb.searcher.titles
+            )
     found = [
         [PageCandidate(page, agrees.get((number, page.page_id), {})) for page in each]
         for number, each in enumerate(pages)

@@ -14,6 +14,7 @@ import numpy as np
 
 from kbq.answers import Answer, Askable, SearchOptions
 from kbq.array_types import Bools, Floats, Rows
+from kbq.asking import Answerers
 from kbq.dump.manifest import IndexEntry, Manifest
 from kbq.dump.shards import Shard
 from kbq.errors import QueryError, TrainingError
@@ -21,7 +22,6 @@ from kbq.index.base import ranges
 from kbq.kilt.records import Gold, GoldOutput
 from kbq.kilt.task import Task
 from kbq.model.model import Model
-from kbq.parallel import Answerers
 from kbq.reading.probability import SearchPlan
 from kbq.reading.reranker import Reranking
 from kbq.search.search import SearchContext, WordIndexes, batch_spans

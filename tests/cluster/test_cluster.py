@@ -61,13 +61,17 @@ def same_answers(near: KnowledgeBase, far: KnowledgeBase) -> None:
         for unit in get_args(Unit):
             for k in (1, 3, 1000):
                 options = SearchOptions(k, unit, backend)
-                assert far.search(QUERIES, options) == near.search(QUERIES, options), (backend, unit, k)
+                assert far.searcher.search(QUERIES, options) == near.searcher.search(QUERIES, options), (
+                    backend,
+                    unit,
+                    k,
+                )
 
 
 def test_actors_find_what_one_process_finds(near: KnowledgeBase, far: KnowledgeBase) -> None:
     assert len(actors_of(far)) == 3
     same_answers(near, far)
-    assert far.search(QUERIES[:1], SearchOptions(3)) == near.search(QUERIES[:1], SearchOptions(3))
+    assert far.searcher.search(QUERIES[:1], SearchOptions(3)) == near.searcher.search(QUERIES[:1], SearchOptions(3))
 
 
 @pytest.mark.slow

@@ -77,15 +77,15 @@ def failing(function: Callable[..., Any], call: int, error: BaseException) -> Ca
 
 def test_blocks_and_shards_are_several(whole_folder: Path, model: Model) -> None:
     kb = KnowledgeBase(whole_folder, read_manifest(whole_folder), model)
-    assert len(kb.shards) > 2
-    assert [len(shard.ids) for shard in kb.shards] == [shard.size.pages for shard in kb.manifest.shards]
-    assert sum(len(shard) for shard in kb.shards) == kb.counts.rows
+    assert len(kb.searcher.shards) > 2
+    assert [len(shard.ids) for shard in kb.searcher.shards] == [shard.size.pages for shard in kb.manifest.shards]
+    assert sum(len(shard) for shard in kb.searcher.shards) == kb.counts.rows
     assert kb.counts.pages == 12
     assert kb.counts.paragraphs == 18
     assert list(Pages.open(kb.folder).ids()) == [f"P{number}" for number in range(12)]
     assert sorted(path.name for path in whole_folder.iterdir()) == [
         "manifest.json",
-        *(f"shard-{number:05d}" for number in range(len(kb.shards))),
+        *(f"shard-{number:05d}" for number in range(len(kb.searcher.shards))),
     ]
 
 

@@ -48,7 +48,11 @@ def test_a_deleted_page_is_in_no_answer_and_its_words_do_not_count(changing: Kno
     for unit in ("phrase", "page"):
         assert said(kb, unit=unit) == said(fresh, unit=unit)
     assert said(kb, backend="bm25") == said(fresh, backend="bm25")
-    assert kb.unknown_words("xyzzy") == fresh.unknown_words("xyzzy") != changing.unknown_words("xyzzy")
+    assert (
+        kb.searcher.unknown_words("xyzzy")
+        == fresh.searcher.unknown_words("xyzzy")
+        != changing.searcher.unknown_words("xyzzy")
+    )
     assert any(one[2][0] == "b" for one in said(changing))  # who has it open keeps it
 
 
@@ -81,11 +85,11 @@ def test_unknown_ids_are_all_named_and_nothing_is_deleted(changing: KnowledgeBas
 
 def test_what_a_killed_run_left_of_a_list_does_no_harm(changing: KnowledgeBase) -> None:
     kb = changing.delete("b")
-    (name,) = (path.name for path in kb.shards[0].folder.glob("deleted-*"))
-    content = (kb.shards[0].folder / name).read_bytes()
-    (kb.shards[0].folder / f"{name}.0123456789ab.tmp").write_bytes(content)
+    (name,) = (path.name for path in kb.searcher.shards[0].folder.glob("deleted-*"))
+    content = (kb.searcher.shards[0].folder / name).read_bytes()
+    (kb.searcher.shards[0].folder / f"{name}.0123456789ab.tmp").write_bytes(content)
     kb = kb.update([CHANGED[1]]).delete("b")
-    assert (kb.shards[0].folder / name).read_bytes() == content
+    assert (kb.searcher.shards[0].folder / name).read_bytes() == content
     assert kb.counts.pages == 3
 
 
@@ -194,7 +198,7 @@ def test_only_shards_with_deleted_pages_are_written_again(
     assert [shard.name for shard in kb.compact().manifest.shards] == names[:-1] + [
         shard.name for shard in kb.compact().manifest.shards[len(names) - 1 :]
     ]
-    gone = next(iter(kb.shards[0].ids))
+    gone = next(iter(kb.searcher.shards[0].ids))
     kb = KnowledgeBase.open(kb.folder).delete([gone])
     assert KnowledgeBase.open(kb.folder).compact(threshold=0.9).manifest.shards[0].deleted
     compacted = kb.compact()
@@ -224,7 +228,7 @@ def test_compacting_that_fails_leaves_no_file_open(changing: KnowledgeBase, monk
     kb = changing.delete("b")
     monkeypatch.setattr(compacting, "ShardWriter", remembered)
     with pytest.raises(KeyboardInterrupt):
-        compacting.write_compacted(kb.folder, kb.manifest.shards, kb.shards, 1, stop)
+        compacting.write_compacted(kb.folder, kb.manifest.shards, kb.searcher.shards, 1, stop)
     (writer,) = writers
     assert all(array._file.closed for array in writer._arrays())
     assert said(kb.compact()) == said(kb)
@@ -310,7 +314,7 @@ def test_merging_leaves_deleted_pages_out(changing: KnowledgeBase, tmp_path: Pat
 
 
 def test_a_list_of_deleted_pages_is_compared_as_a_file(changing: KnowledgeBase) -> None:
-    shard = changing.delete("b").shards[0]
+    shard = changing.delete("b").searcher.shards[0]
     (path,) = shard.folder.glob("deleted-*")
     path.write_bytes(path.read_bytes().replace(b"<u4", b">u4"))
     with pytest.raises(KnowledgeBaseError, match=r"is damaged \(deleted-.*\.npy has changed\): build the knowledge"):
@@ -335,7 +339,7 @@ def test_another_index_is_not_taken_over_by_a_deletion(changing: KnowledgeBase, 
 def test_chosen_pages_stay_chosen_with_another_model(changing: KnowledgeBase, model_folder: Path) -> None:
     some = changing.with_pages(["c"]).with_model(model_folder)
     assert {one[2][0] for one in said(some)} == {"c"}
-    digests = [one.facts(SearchOptions()).pages for one in (some, changing.with_pages(["c"]), changing)]
+    digests = [one.searcher.facts(SearchOptions()).pages for one in (some, changing.with_pages(["c"]), changing)]
     assert digests[0] == digests[1] != digests[2] == ""
 
 

@@ -92,4 +92,4 @@ def test_a_phrase_outside_of_its_paragraph_is_damage(kb: KnowledgeBase, characte
     with pytest.raises(
         KnowledgeBaseError, match=r"characters .* of page '.*' are not in its paragraph, in .*shard-00000"
     ):
-        kb.shards[0].answer(0, 1.0, characters)
+        kb.searcher.shards[0].answer(0, 1.0, characters)

@@ -46,7 +46,7 @@ def test_a_page_that_kbq_encodes_has_the_rows_of_the_dump(official: Any, tmp_pat
     kb = KnowledgeBase.build([_page(text.title, last)], tmp_path / "kb", official.checkpoint, device="cpu")
     tokens = len(text.starts) - text.windows[-1]
     rows = text.rows[text.kept >= tokens]
-    found = kb.shards[0].vectors[text.kept[text.kept >= tokens] - tokens]
+    found = kb.searcher.shards[0].vectors[text.kept[text.kept >= tokens] - tokens]
     assert np.abs(found.astype(int) - rows).max() <= 1
 
 

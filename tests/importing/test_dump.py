@@ -46,7 +46,7 @@ def test_it_holds_what_the_dump_holds(kb: KnowledgeBase, official: Any) -> None:
     assert counts.paragraphs == sum(text.context.count("[PAR]") + 1 for text in official.texts) == 11
     assert counts.tokens == sum(len(text.starts) for text in official.texts)
     assert counts.rows == sum(len(text.kept) for text in official.texts)
-    shard = kb.shards[0]
+    shard = kb.searcher.shards[0]
     assert list(shard.ids) == ["0", "10", "2", "1000", "1001"]
     assert list(shard.titles) == [text.title for text in official.texts]
     assert (shard.vectors == np.concatenate([text.rows for text in official.texts])).all()
@@ -74,7 +74,7 @@ def test_words_count_beside_vectors(kb: KnowledgeBase) -> None:
 def test_a_limit_is_kept_by_fine_tuning_too(kb: KnowledgeBase, official: Any) -> None:
     from kbq.tuning.labels import retrieve
 
-    for phrases in retrieve(kb, official.starts, official.ends, 50):
+    for phrases in retrieve(kb.searcher, official.starts, official.ends, 50):
         assert (phrases.ends - phrases.starts).max() <= 9
 
 
@@ -142,7 +142,7 @@ def test_tokens_that_are_not_in_the_text_are_named_and_counted(changed: Callable
     assert named.startswith("document 0: 2 of ")
     assert "the first is token 3 at characters" in named
     assert "-1,000,000 of " in named
-    shard = KnowledgeBase.open(tmp_path / "kb", device="cpu").shards[0]
+    shard = KnowledgeBase.open(tmp_path / "kb", device="cpu").searcher.shards[0]
     kept = source.texts[0].kept
     assert [int(shard.edges[row]) for row in range(8)] == [0 if token in (3, 7) else 3 for token in kept[:8]]
 
@@ -216,7 +216,7 @@ def test_there_is_no_dump(copied: Any, tmp_path: Path) -> None:
 def test_without_the_logits_of_the_filter(copied: Any, tmp_path: Path) -> None:
     shutil.rmtree(copied.dump / "filter")
     import_dump(copied.dump, tmp_path / "kb", copied.checkpoint, device="cpu")
-    assert not KnowledgeBase.open(tmp_path / "kb", device="cpu").shards[0].logits.any()
+    assert not KnowledgeBase.open(tmp_path / "kb", device="cpu").searcher.shards[0].logits.any()
 
 
 def test_another_model_is_refused(kb: KnowledgeBase, official: Any, tmp_path: Path) -> None:

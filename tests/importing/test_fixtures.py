@@ -169,12 +169,12 @@ def test_reconstructed_vectors(index: Path, kb: Any) -> None:
     reference = np.load(folder / "reference" / "reconstructed.npz")
     prefix = "ft_" if "_ft" in index.name else ""
     opened = KnowledgeBase.open(kb(folder, f"start/{index.name}"), device="cpu")
-    codes = opened.shards[0].codes  # type: ignore[attr-defined]
+    codes = opened.searcher.shards[0].codes  # type: ignore[attr-defined]
     rows = codes.rows_of(reference[f"{prefix}id"])
-    begins = np.cumsum([0, *map(len, opened.shards)])
+    begins = np.cumsum([0, *map(len, opened.searcher.shards)])
     for row, document, vector in zip(rows, reference[f"{prefix}doc"], reference[f"{prefix}vector"], strict=True):
         number = int(np.searchsorted(begins, row, "right")) - 1
-        shard, within = opened.shards[number], np.array([row - begins[number]])
+        shard, within = opened.searcher.shards[number], np.array([row - begins[number]])
         page = int(shard.paragraph_pages[int(shard.paragraphs_of(within)[0])])
         assert shard.ids[page] == str(document)
         assert np.abs(shard.vectors_of(within)[0] / 20 - 2 - vector).max() < 1e-5

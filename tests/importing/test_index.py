@@ -52,10 +52,10 @@ def test_it_holds_the_rows_of_the_index(kb: KnowledgeBase, name: str, official: 
     vectors = official.reconstructed(name)
     assert kb.counts.pages == 5
     assert kb.counts.rows == sum(map(len, vectors.values()))
-    assert len(kb.shards) > 1
+    assert len(kb.searcher.shards) > 1
     assert kb.index.kind == "official"
     assert not list(kb.folder.rglob("vectors.npy"))
-    for shard in kb.shards:
+    for shard in kb.searcher.shards:
         assert isinstance(shard, CodedShard)
         rows = np.arange(len(shard))
         pages = [shard.ids[int(shard.paragraph_pages[paragraph])] for paragraph in shard.paragraphs_of(rows)]
@@ -129,7 +129,7 @@ def test_what_needs_vectors_is_refused(official: Any, made: Callable[..., Any], 
         "exact": lambda: KnowledgeBase.open(folder, index="exact"),
         "ray": lambda: KnowledgeBase.open(folder, ray="127.0.0.1:1"),
         "merge": lambda: merge(tmp_path / "merged", [folder, folder]),
-        "vectors": lambda: kb.shards[0].vectors,
+        "vectors": lambda: kb.searcher.shards[0].vectors,
     }
     for what, command in refused.items():
         with pytest.raises(KnowledgeBaseError, match=CODES + "added to it: import the phrase dump"):
@@ -143,7 +143,7 @@ def test_query_side_fine_tuning_has_the_vectors_that_are_searched(official: Any,
     from kbq.tuning.labels import retrieve, vectors
 
     kb = KnowledgeBase.open(made().folder, device="cpu")
-    (phrases, *_) = retrieve(kb, official.starts, official.ends, 20)
+    (phrases, *_) = retrieve(kb.searcher, official.starts, official.ends, 20)
     starts, ends = vectors(kb, phrases)
     offset = kb.model.score_offsets(official.starts[:1], official.ends[:1])
     scores = starts @ official.starts[0] + ends @ official.ends[0]

@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def taught(judging_kb: KnowledgeBase) -> RelationJudge:
     """The reader's judge with the opposite opinion, on one relation."""
-    judge = copy.deepcopy(judging_kb.reranking.reader.reranking[1])
+    judge = copy.deepcopy(judging_kb.searcher.reranking.reader.reranking[1])
     with torch.no_grad():
         judge.outer.weight.neg_()
         judge.retrieval.zero_()
@@ -30,9 +30,9 @@ def test_it_judges_the_slots_of_its_relations(judging_kb: KnowledgeBase, taught:
     assert [taught.judges(text) for text in TEXTS] == [True, False, False, True]
     assert taught.judges("Warsaw [SEP] River?")  # it is one query for the default model
     found = judging_kb.query(TEXTS, 6, rerank=0)
-    own, mixed = (rerank(judging_kb.reranking.reader, TEXTS, found, 1.0, judge) for judge in (None, taught))
+    own, mixed = (rerank(judging_kb.searcher.reranking.reader, TEXTS, found, 1.0, judge) for judge in (None, taught))
     everywhere = RelationJudge(taught.judge, frozenset({"river", "place of birth"}), "")
-    other = rerank(judging_kb.reranking.reader, TEXTS, found, 1.0, everywhere)
+    other = rerank(judging_kb.searcher.reranking.reader, TEXTS, found, 1.0, everywhere)
     assert mixed == [other[0], own[1], own[2], other[3]]
     assert own[0] != other[0]
     assert [look.answer.score for look in other[0]] == [look.judged for look in other[0]]  # the search is worth nothing

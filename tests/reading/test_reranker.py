@@ -209,7 +209,7 @@ def test_pages_are_those_of_the_search_in_another_order(judging_kb: KnowledgeBas
 
 def test_a_phrase_is_judged_by_itself(judging_kb: KnowledgeBase) -> None:
     """Whatever else of other paragraphs is judged beside it."""
-    reader = judging_kb.reranking.reader
+    reader = judging_kb.searcher.reranking.reader
     found = judging_kb.query(QUERIES[0], 6, rerank=0)
     ids = reader.query_tokenizer.ids_of(QUERIES[0])
     (together,) = module.rerank_found(reader, [ids], [found], [reader.reranking[1]])
@@ -223,7 +223,7 @@ def test_a_phrase_is_judged_by_itself(judging_kb: KnowledgeBase) -> None:
 
 def test_the_reader_proposes_what_it_would_have_chosen(judging_kb: KnowledgeBase) -> None:
     """Its logits decide; the judge adds the same to all phrases here."""
-    reader = judging_kb.reranking.reader
+    reader = judging_kb.searcher.reranking.reader
     found = judging_kb.query(QUERIES[0], 8, rerank=0)
     (looks,) = module.rerank_found(reader, [reader.query_tokenizer.ids_of(QUERIES[0])], [found], [reader.reranking[1]])
     proposed = [one for one in looks if one.is_proposed]
@@ -259,7 +259,7 @@ def test_a_query_that_the_reader_cannot_read_keeps_its_order(
     judging_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = judging_kb.query(QUERIES[0], 4, rerank=0)
-    reader = judging_kb.reranking.reader
+    reader = judging_kb.searcher.reranking.reader
     monkeypatch.setattr(reader.query_tokenizer, "max_tokens", 3)
     assert judging_kb.query(QUERIES[0], 4) == expected
 
@@ -272,14 +272,14 @@ def test_larger_units_are_those_of_the_search(judging_kb: KnowledgeBase, unit: U
 
 
 def test_one_reader_judges_and_reads(judging_kb: KnowledgeBase) -> None:
-    assert judging_kb.reader(judging_kb.reranking.base) is judging_kb.reranking.reader
+    assert judging_kb.searcher.reader(judging_kb.searcher.reranking.base) is judging_kb.searcher.reranking.reader
 
 
 def test_how_many_are_looked_at(judging_kb: KnowledgeBase) -> None:
-    assert judging_kb.reranking.n_reranked(SearchOptions()) == LOOKS == 10
-    assert judging_kb.reranking.n_reranked(SearchOptions(rerank=3)) == 3
-    assert judging_kb.reranking.n_reranked(SearchOptions(rerank=0)) == 0
-    assert judging_kb.reranking.n_reranked(SearchOptions(backend="bm25")) == 0
+    assert judging_kb.searcher.reranking.n_reranked(SearchOptions()) == LOOKS == 10
+    assert judging_kb.searcher.reranking.n_reranked(SearchOptions(rerank=3)) == 3
+    assert judging_kb.searcher.reranking.n_reranked(SearchOptions(rerank=0)) == 0
+    assert judging_kb.searcher.reranking.n_reranked(SearchOptions(backend="bm25")) == 0
     (one,) = judging_kb.query(QUERIES[0], 1, rerank=1)
     first = judging_kb.query(QUERIES[0], 1, rerank=0)[0]
     assert (one.page_id, one.paragraph) == (first.page_id, first.paragraph)  # or what the reader proposes there
@@ -312,7 +312,7 @@ def test_the_judge_is_stored_with_the_reader(judging_model: Path) -> None:
 
 def test_a_heavier_search_wins(judging_kb: KnowledgeBase) -> None:
     plain = judging_kb.query(QUERIES[1], 10, rerank=0)
-    reader = judging_kb.reranking.reader
+    reader = judging_kb.searcher.reranking.reader
     (looks,) = module.rerank(reader, [QUERIES[1]], [plain], 1e6)
     found = [replace(one.answer, score=0.0) for one in looks if not one.is_proposed]
     assert found == [replace(one, score=0.0) for one in plain if replace(one, score=0.0) in found]
@@ -322,7 +322,7 @@ def test_a_gpu_judges_all_queries_together_and_each_as_if_it_were_alone(
     judging_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its batches have one shape, whoever asks; here a CPU computes them."""
-    reader = judging_kb.reranking.reader
+    reader = judging_kb.searcher.reranking.reader
     judge = copy.deepcopy(reader.reranking[1])
     ids = [reader.query_tokenizer.ids_of(text) for text in QUERIES]
     found, judges = judging_kb.query(QUERIES, 9, rerank=0), [reader.reranking[1], *[judge] * (len(ids) - 1)]

@@ -127,9 +127,9 @@ def test_only_what_sees_every_row_calls_itself_exact(folder: Path) -> None:
     kb = KnowledgeBase.open(folder, device="cpu")
     backends: list[Backend] = ["auto", "dense", "hybrid", "bm25"]
     options = [SearchOptions(backend=backend) for backend in backends]
-    assert [next(kb.results(TEXTS[:1], one)).is_exact for one in options] == [True] * 4
+    assert [next(kb.searcher.results(TEXTS[:1], one)).is_exact for one in options] == [True] * 4
     kb = kb.index_vectors("compact", recall=0.5)
-    assert [next(kb.results(TEXTS[:1], one)).is_exact for one in options] == [False, False, False, True]
+    assert [next(kb.searcher.results(TEXTS[:1], one)).is_exact for one in options] == [False, False, False, True]
 
 
 def test_an_index_leaves_a_stopped_append_alone(folder: Path) -> None:

@@ -74,22 +74,25 @@ def by_kind(folder: Path) -> dict[BuiltKind, KnowledgeBase]:
 
 
 def asked(kb: KnowledgeBase, texts: Sequence[str], backend: Backend, unit: Unit) -> list[list[Answer]]:
-    return kb.search(texts, SearchOptions(K, unit, backend))
+    return kb.searcher.search(texts, SearchOptions(K, unit, backend))
 
 
 def asked_in_parts(kb: KnowledgeBase, backend: Backend, unit: Unit, count: int) -> list[list[Answer]]:
     """The answers of `count` searches, each of some of the shards and with an index of these only."""
-    answers, whole = [], KnowledgeBaseSize.of(kb.shards)
+    answers, whole = [], KnowledgeBaseSize.of(kb.searcher.shards)
     for part in whole.parts(count):
         if backend in ("bm25", "sparta"):
-            scores = kb.words.scores(QUERIES, backend).of_shards(part)
+            scores = kb.searcher.words.scores(QUERIES, backend).of_shards(part)
             answers.append([scores.best(query, unit, K) for query in range(len(QUERIES))])
             continue
         lexical: Sequence[LexicalScores] = ()
         if backend == "hybrid":
-            lexical = [s.of_shards(part) for s in kb.words.all_scores(QUERIES, *kb.plan(SearchOptions()).weights)]
-        index = open_index(kb.shards[part], kb.index, CPU, whole=whole)
-        context = SearchContext(kb.shards[part], index, kb.model.config.length_penalty)
+            lexical = [
+                s.of_shards(part)
+                for s in kb.searcher.words.all_scores(QUERIES, *kb.searcher.plan(SearchOptions()).weights)
+            ]
+        index = open_index(kb.searcher.shards[part], kb.index, CPU, whole=whole)
+        context = SearchContext(kb.searcher.shards[part], index, kb.model.config.length_penalty)
         vectors = kb.model.in_row_units(*kb.model.encode_queries(QUERIES))
         answers.append(search(context, vectors, K, unit, lexical))
     return [merged(of_query, K) for of_query in zip(*answers, strict=True)]
@@ -113,10 +116,10 @@ def test_several_kinds_of_answers_are_those_of_single_searches(
     by_kind: dict[BuiltKind, KnowledgeBase], backend: Backend
 ) -> None:
     kb = by_kind["exact"]
-    plan = kb.plan(SearchOptions(backend=backend))
+    plan = kb.searcher.plan(SearchOptions(backend=backend))
     wanted: list[Wanted] = [(10, "phrase"), (K, "page"), (30, "page"), (1, "sentence")]
-    together = kb._found(QUERIES, plan, *wanted)
-    assert together == [kb._found(QUERIES, plan, each)[0] for each in wanted]
+    together = kb.searcher._found(QUERIES, plan, *wanted)
+    assert together == [kb.searcher._found(QUERIES, plan, each)[0] for each in wanted]
     assert [len(answers[0]) for answers in together] == [10, K, 30, 1]
 
 
@@ -135,7 +138,7 @@ def test_groups_may_be_of_several_shards(
     by_kind: dict[BuiltKind, KnowledgeBase], kind: BuiltKind, backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base, "MOST_GROUPS", 4)
-    assert KnowledgeBaseSize.of(by_kind[kind].shards).together > 1
+    assert KnowledgeBaseSize.of(by_kind[kind].searcher.shards).together > 1
     assert asked_in_parts(by_kind[kind], backend, "phrase", 3) == asked_in_parts(by_kind[kind], backend, "phrase", 1)
 
 
@@ -145,8 +148,8 @@ def test_what_a_reader_says_does_not_depend_on_the_batch(
 ) -> None:
     kb = by_kind["compact"]
     options = SearchOptions(K, unit, reader=str(qa_checkpoint), depth=4)
-    together = kb.search(QUERIES[:6], options)
-    assert [kb.search([text], options)[0] for text in QUERIES[:6]] == together
+    together = kb.searcher.search(QUERIES[:6], options)
+    assert [kb.searcher.search([text], options)[0] for text in QUERIES[:6]] == together
 
 
 def test_one_search_is_that_of_the_only_part(by_kind: dict[BuiltKind, KnowledgeBase]) -> None:

@@ -94,7 +94,7 @@ def test_words_alone_rank_the_paragraphs_of_all_shards(pages: list[Page], model:
     (hits,) = kb.query(["the city river"], 99, "paragraph", "bm25")
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
-    everywhere = np.concatenate([index.scores(["citi", "river"]) for index in kb.words.bm25])
+    everywhere = np.concatenate([index.scores(["citi", "river"]) for index in kb.searcher.words.bm25])
     assert scores == pytest.approx(np.sort(everywhere[everywhere > 0])[::-1])
 
 
@@ -105,7 +105,7 @@ def test_what_shares_no_word_is_not_found(dogs_kb: KnowledgeBase) -> None:
 
 def test_the_bonus_of_all_sources_is_their_sum(dogs_kb: KnowledgeBase) -> None:
     one, other = (
-        LexicalScores(dogs_kb.shards, dogs_kb.words.bm25, [["sing"], terms], weight)
+        LexicalScores(dogs_kb.searcher.shards, dogs_kb.searcher.words.bm25, [["sing"], terms], weight)
         for terms, weight in ((["dog"], 10.0), (["sing"], 1.0))
     )
     expected = one.bonus(0, [1, 0]) + other.bonus(0, [1, 0])
@@ -114,8 +114,10 @@ def test_the_bonus_of_all_sources_is_their_sum(dogs_kb: KnowledgeBase) -> None:
 
 
 def test_evidence_weighs_every_paragraph(dogs_kb: KnowledgeBase) -> None:
-    bonus = LexicalScores(dogs_kb.shards, dogs_kb.words.bm25, [["sing"], ["bark", "dog"]], weight=10.0).bonus(0, [1, 0])
-    scores = dogs_kb.words.bm25[0].scores(["bark", "dog"])
+    bonus = LexicalScores(
+        dogs_kb.searcher.shards, dogs_kb.searcher.words.bm25, [["sing"], ["bark", "dog"]], weight=10.0
+    ).bonus(0, [1, 0])
+    scores = dogs_kb.searcher.words.bm25[0].scores(["bark", "dog"])
     assert bonus[0] == pytest.approx(10 * scores)
     assert np.flatnonzero(bonus[1]).tolist() == [4]
 

@@ -71,7 +71,7 @@ def test_a_search_reads_a_paragraph_once_and_its_answers_share_it(
     read = Texts.__getitem__
 
     def counted(texts: Texts, index: int) -> str:
-        reads.extend([index] * (texts is kb.shards[0].texts))
+        reads.extend([index] * (texts is kb.searcher.shards[0].texts))
         return read(texts, index)
 
     monkeypatch.setattr(Texts, "__getitem__", counted)

@@ -106,8 +106,8 @@ def test_which_numbers_of_probes_are_tried(
 
 
 def test_own_queries_ask_for_slots_of_own_pages(kb: KnowledgeBase, pages: list[Page]) -> None:
-    queries = own_queries(kb.shards, kb.model, 50)
-    assert queries == own_queries(kb.shards, kb.model, 50)
+    queries = own_queries(kb.searcher.shards, kb.model, 50)
+    assert queries == own_queries(kb.searcher.shards, kb.model, 50)
     assert len(queries) == 50
     titles = {page.title for page in pages}
     for query in queries:
@@ -120,6 +120,6 @@ def test_where_a_title_cannot_be_asked_the_slot_is(model: Model, tmp_path: Path)
     titles = ["", "a [SEP] b", "long " * 800, "Paris"]
     pages = [Page(f"P{number}", title, (Paragraph(0, "the city"),)) for number, title in enumerate(titles)]
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
-    for query in own_queries(kb.shards, model, 50):
+    for query in own_queries(kb.searcher.shards, model, 50):
         assert query.removeprefix("Paris [SEP] ") in SLOTS
     assert set(own_queries([], model, 50)) <= set(SLOTS)

@@ -28,7 +28,7 @@ def all_spans(kb: KnowledgeBase, start: np.ndarray, end: np.ndarray) -> list[tup
     """Score, page, paragraph and characters of every legal span, best first, in float64."""
     scale = kb.model.scale.astype(np.float64)
     spans = []
-    for shard in kb.shards:
+    for shard in kb.searcher.shards:
         vectors = shard.vectors.astype(np.float64) * scale
         opens, closes = vectors @ start.astype(np.float64), vectors @ end.astype(np.float64)
         for paragraph in range(len(shard.texts)):
@@ -48,7 +48,7 @@ def all_units(kb: KnowledgeBase, start: np.ndarray, end: np.ndarray, unit: Unit)
     """All distinct units, best first: by the definition."""
     texts = {
         (shard.ids[int(place_of_page)], int(number)): shard.texts[place]
-        for shard in kb.shards
+        for shard in kb.searcher.shards
         for place, (place_of_page, number) in enumerate(
             zip(shard.paragraph_pages, shard.paragraph_numbers, strict=True)
         )
@@ -77,7 +77,7 @@ def queries() -> np.ndarray:
 
 
 def searched(kb: KnowledgeBase, queries: np.ndarray, k: int, unit: Unit = "phrase") -> list[list[Answer]]:
-    return search(kb.search_context, kb.model.in_row_units(*queries), k, unit)
+    return search(kb.searcher.search_context, kb.model.in_row_units(*queries), k, unit)
 
 
 @pytest.mark.parametrize("k", [1, 4, 1000])
@@ -115,7 +115,7 @@ def test_several_shards_answer_like_one(
     parts = tmp_path / "parts"
     for first in range(0, 12, 3):
         many = KnowledgeBase.build(pages[first : first + 3], parts, model, append=first > 0)
-    assert (len(kb.shards), len(many.shards)) == (1, 4)
+    assert (len(kb.searcher.shards), len(many.searcher.shards)) == (1, 4)
     for one, other in zip(searched(kb, queries, 7, unit), searched(many, queries, 7, unit), strict=True):
         assert [hit.page_id for hit in one] == [hit.page_id for hit in other]
         assert [hit.score for hit in one] == pytest.approx([hit.score for hit in other], abs=0.05)
@@ -240,7 +240,7 @@ def test_many_queries_are_answered_in_order(kb: KnowledgeBase, monkeypatch: pyte
 
 
 def test_the_best_phrase_of_a_paragraph_is_its_best_span(kb: KnowledgeBase, queries: np.ndarray) -> None:
-    (shard,) = kb.shards
+    (shard,) = kb.searcher.shards
     best = paragraph_spans(shard, 0, queries[:, 0] * kb.model.scale)
     true = [score for score, place in all_spans(kb, queries[0, 0], queries[1, 0]) if place[:2] == ("P1", 0)]
     assert best.scores[0] == pytest.approx(true[0], abs=1e-3)
@@ -269,13 +269,13 @@ def test_fewer_units_than_asked_for_are_found_at_once(
     kb: KnowledgeBase, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     depths: list[int] = []
-    candidates = kb.search_context.index.candidates
+    candidates = kb.searcher.search_context.index.candidates
 
     def counted(starts: np.ndarray, ends: np.ndarray, k: int, bonus: object = None) -> object:
         depths.append(k)
         return candidates(starts, ends, k, bonus)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(kb.search_context.index, "candidates", counted)
+    monkeypatch.setattr(kb.searcher.search_context.index, "candidates", counted)
     found = searched(kb, queries, 10, "page")
     pages = {hit.page_id for hit in searched(kb, queries, 1000)[0]}
     assert [len(hits) for hits in found] == [len(pages)] * 3

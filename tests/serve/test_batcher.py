@@ -33,7 +33,7 @@ def served(kb_folder: Path) -> ServedKb:
 def batches(served: ServedKb, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The texts of every search."""
     seen: list[list[str]] = []
-    search = served.kb.search
+    search = served.kb.searcher.search
 
     def watched(texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
         seen.append(list(texts))
@@ -184,14 +184,16 @@ def test_nobody_fails_for_another(served: ServedKb, batches: list[list[str]]) ->
 
 
 def test_a_mention_that_needs_a_probability_fails_alone(judging_kb: KnowledgeBase, tmp_path: Path) -> None:
-    even = Calibration(judging_kb.plan(SearchOptions()).mode, dict.fromkeys(FEATURES, 0.0), 0.0, 40, 20, {}, {})
+    even = Calibration(
+        judging_kb.searcher.plan(SearchOptions()).mode, dict.fromkeys(FEATURES, 0.0), 0.0, 40, 20, {}, {}
+    )
     even.write(tmp_path / "c.json")
     options = SearchOptions(1, min_probability=0.3, calibration=str(tmp_path / "c.json"))
     served, batcher = ServedKb("judged", Folder(judging_kb.folder, device="cpu")), Batcher()
     asked = ("[START_ENT] Marie [END_ENT] was born", "Marie [SEP] place of birth")
     mention, slot = asyncio.run(outcomes(batcher, *(batcher.ask(served, [text], options) for text in asked)))
     assert "the page of a mention has no probability" in str(mention)
-    assert slot == judging_kb.search(asked[1:], options)
+    assert slot == judging_kb.searcher.search(asked[1:], options)
 
 
 def test_an_unexpected_error_is_that_of_its_batch_alone(

@@ -44,7 +44,7 @@ def shards_of(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Callabl
         half = len(pages) // 2
         KnowledgeBase.build(pages[:half], folder, model, bm25=False)
         kb = KnowledgeBase.build(pages[half:], folder, model, append=True)
-        return list((kb.delete(deleted) if deleted else kb).shards)
+        return list((kb.delete(deleted) if deleted else kb).searcher.shards)
 
     return make
 
@@ -129,7 +129,7 @@ def test_what_signs_tell_apart_is_a_candidate_and_no_match(words: TitleWords) ->
 
 def test_an_id_that_is_a_plain_number_is_a_candidate_and_no_match(model: Model, tmp_path: Path) -> None:
     pages = [Page("300", "Abacus", ["x"]), Page("1984", "Bread", ["x"]), Page("7", "300", ["x"])]
-    words = words_in(KnowledgeBase.build(pages, tmp_path / "kb", model, bm25=False).shards)
+    words = words_in(KnowledgeBase.build(pages, tmp_path / "kb", model, bm25=False).searcher.shards)
     assert [(one.title, one.has_name) for one in words.pages("1984", 5)] == [("Bread", False)]
     assert [(one.title, one.has_name) for one in words.pages("300", 5)] == [("300", True), ("Abacus", False)]
 

@@ -126,7 +126,7 @@ def test_a_claim_has_its_evidence() -> None:
 def test_titles_that_two_pages_have_are_no_value() -> None:
     from kbq.dump.page_directory import Titles
 
-    titles = Titles(KnowledgeBase.sample().shards)
+    titles = Titles(KnowledgeBase.sample().searcher.shards)
     assert titles.page("warsaw.") == PageValue("S111", "Warsaw")
     assert titles.page("Warsaw in spring") is None
 
@@ -138,7 +138,7 @@ def test_a_title_of_two_pages_is_nobodys(judging_model: Path, tmp_path: Path) ->
     text = (Paragraph(0, "the city"),)
     pages = [Page("1", "Paris", text), Page("2", "PARIS", text), Page("3", "Rome", text), Page("4", "rome", text)]
     kb = KnowledgeBase.build(pages, tmp_path / "kb", judging_model, device="cpu").delete("4")
-    titles = Titles(kb.shards)
+    titles = Titles(kb.searcher.shards)
     assert (titles.page("Paris"), titles.page("Rome")) == (None, PageValue("3", "Rome"))
 
 

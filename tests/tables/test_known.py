@@ -73,7 +73,7 @@ def test_a_name_with_a_full_stop_is_a_relation() -> None:
 
 def test_what_is_answered_best_comes_first() -> None:
     few = KnowledgeBase.sample(device="cpu").with_pages(["S001", "S013"])
-    ranked = best_known(few, [*preset("head coach"), *preset("place of birth")], 2)
+    ranked = best_known(few.searcher, [*preset("head coach"), *preset("place of birth")], 2)
     assert [(relation.name, share, pages) for relation, share, pages in ranked] == [
         ("place of birth", 1.0, 2),
         ("head coach", 0.0, 2),

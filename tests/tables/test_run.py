@@ -19,13 +19,13 @@ def sample() -> KnowledgeBase:
 
 
 def test_answers_come_back_as_they_were_found(sample: KnowledgeBase, tmp_path: Path) -> None:
-    found = sample.search(QUERIES[:2], SearchOptions(LOOKS, "phrase"))
+    found = sample.searcher.search(QUERIES[:2], SearchOptions(LOOKS, "phrase"))
     with (tmp_path / "a.jsonl").open("a+b") as file:
-        kept = AnswerCache(sample.shards, file)
+        kept = AnswerCache(sample.searcher.shards, file)
         kept.add(QUERIES, [*found, []])
         assert [kept[query] for query in QUERIES] == [*found, []]
     with (tmp_path / "a.jsonl").open("a+b") as file:
-        again = AnswerCache(sample.shards, file)
+        again = AnswerCache(sample.searcher.shards, file)
         assert (QUERIES[0] in again, "x" in again) == (True, False)
         assert [again[query] for query in QUERIES] == [*found, []]
 
@@ -36,16 +36,18 @@ def test_answers_come_back_as_they_were_found(sample: KnowledgeBase, tmp_path: P
 def test_a_damaged_line_is_named_and_an_unfinished_one_cut_off(line: bytes, sample: KnowledgeBase) -> None:
     whole = b'{"query": "q", "answers": []}\n'
     file = BytesIO(whole + line)
-    assert AnswerCache(sample.shards, file)["q"] == []
+    assert AnswerCache(sample.searcher.shards, file)["q"] == []
     assert file.getvalue() == whole
     with pytest.raises(KbqError, match=r"a\.jsonl:2 is damaged: delete the file to ask again"):
-        AnswerCache(sample.shards, BytesIO(whole + line + b"\n"), "a.jsonl")
+        AnswerCache(sample.searcher.shards, BytesIO(whole + line + b"\n"), "a.jsonl")
 
 
 @pytest.mark.parametrize(
     "answer", ["[]", '[1.0, "no such page", 0, 0, 4, [0, 4], 0.5]', '[1.0, "S001", 99, 0, 4, [0, 4], 0.5]']
 )
 def test_an_answer_from_elsewhere_is_damage(answer: str, sample: KnowledgeBase) -> None:
-    kept = AnswerCache(sample.shards, BytesIO(f'{{"query": "q", "answers": [{answer}]}}\n'.encode()), "a.jsonl")
+    kept = AnswerCache(
+        sample.searcher.shards, BytesIO(f'{{"query": "q", "answers": [{answer}]}}\n'.encode()), "a.jsonl"
+    )
     with pytest.raises(KbqError, match=r"a\.jsonl is damaged: delete it to ask again"):
         kept["q"]

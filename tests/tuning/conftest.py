@@ -88,7 +88,7 @@ def own_kb(two_shards: Path) -> KnowledgeBase:
 def golds(kb: KnowledgeBase, legal_spans: LegalSpans) -> list[Gold]:
     """For each paragraph with kept tokens a slot whose answer is one of its phrases."""
     source = random.Random(6)
-    (shard,) = kb.shards
+    (shard,) = kb.searcher.shards
     found: list[Gold] = []
     for paragraph in range(len(shard.texts)):
         texts = [text for _, _, text in legal_spans(shard, paragraph) if len(normalise(text)) > 2 and len(text) < 40]

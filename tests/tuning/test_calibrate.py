@@ -156,7 +156,7 @@ def test_triples_that_teach_nothing_are_refused(
     with pytest.raises(TrainingError, match="hidden is 2, must be a share from 0 to 1"):
         judging_kb.calibrate(triples, tmp_path / "c.json", hidden=2)
     with pytest.raises(TrainingError, match="probabilities rest on the reranker, and there is none"):
-        calibrate(kb, triples, tmp_path / "c.json", SearchOptions())
+        calibrate(kb.searcher, triples, tmp_path / "c.json", SearchOptions())
     with pytest.raises(KbqError, match=r"missing.jsonl"):
         judging_kb.calibrate(tmp_path / "missing.jsonl", tmp_path / "c.json")
     assert not (tmp_path / "c.json").exists()
@@ -220,9 +220,9 @@ def test_a_single_answer_changes_hardly_anything(
     kb = judging_kb.with_model(judging_kb.model.source)
     monkeypatch.setattr("kbq.tuning.calibrate.own_calibration", lambda model: before)
     golds = read_triples(write(tmp_path / "one.jsonl", some_right(judging_kb)[:1]))
-    judged = judge(kb, golds, SearchOptions(), hidden=0.0)
-    assert not teaches(kb, judged)  # too few to replace the model's own probabilities
-    outcome = write_calibration(kb, judged, tmp_path / "c.json", SearchOptions(), {})
+    judged = judge(kb.searcher, golds, SearchOptions(), hidden=0.0)
+    assert not teaches(kb.searcher, judged)  # too few to replace the model's own probabilities
+    outcome = write_calibration(kb.searcher, judged, tmp_path / "c.json", SearchOptions(), {})
     assert (outcome.queries, outcome.auroc, outcome.thresholds) == (1, None, {"0.9": None, "0.95": None})
     after = Calibration.read(tmp_path / "c.json")
     assert list(after.weights.values()) == pytest.approx(list(before.weights.values()), abs=0.2)

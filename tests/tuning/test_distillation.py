@@ -15,7 +15,7 @@ WATCHED = ["Paris [SEP] city", "Marie [SEP] place", "born in [START_ENT] Warsaw 
 @pytest.fixture
 def distillation(own_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> Distillation:
     monkeypatch.setattr("kbq.model.devices.fast_dtype", lambda device: torch.float32)
-    return Distillation(own_kb, LEARNED, WATCHED, k=20)
+    return Distillation(own_kb.searcher, LEARNED, WATCHED, k=20)
 
 
 def change(kb: KnowledgeBase, by: float) -> None:
@@ -29,14 +29,14 @@ def test_nothing_has_moved_at_first(distillation: Distillation) -> None:
 
 
 def test_divergence_is_that_of_two_softmaxes(distillation: Distillation, own_kb: KnowledgeBase) -> None:
-    before = retrieve(own_kb, *own_kb.model.encode_queries(LEARNED), 20)
+    before = retrieve(own_kb.searcher, *own_kb.model.encode_queries(LEARNED), 20)
     change(own_kb, 3.0)
     starts, ends = own_kb.model.encode_queries(LEARNED)
     for query, phrases in enumerate(before):
-        first, last = (column.astype(np.float64) for column in vectors(own_kb, phrases))
+        first, last = (column.astype(np.float64) for column in vectors(own_kb.searcher, phrases))
         scores = (
             phrases.scores.astype(np.float64),
-            first @ starts[query] + last @ ends[query] - penalties(own_kb, phrases),
+            first @ starts[query] + last @ ends[query] - penalties(own_kb.searcher, phrases),
         )
         old, new = (np.exp(each - each.max()) / np.exp(each - each.max()).sum() for each in scores)
         assert distillation.divergences([query]).tolist()[0] == pytest.approx((old * np.log(old / new)).sum(), rel=0.02)

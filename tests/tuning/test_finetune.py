@@ -119,8 +119,8 @@ def test_what_words_weigh_is_chosen_on_dev_queries_where_they_say_so_clearly(
     assert outcome.hybrid_before == 6.25
     assert (outcome.lexical_factor, outcome.hybrid_score) == (factor, 75.0 if factor == 2 else 6.25)
     tuned = KnowledgeBase.open(folder, str(asked["out"]), device="cpu")
-    assert tuned.plan(SearchOptions()).weights == tuple(
-        factor * weight for weight in own_kb.plan(SearchOptions()).weights
+    assert tuned.searcher.plan(SearchOptions()).weights == tuple(
+        factor * weight for weight in own_kb.searcher.plan(SearchOptions()).weights
     )
 
 
@@ -129,7 +129,7 @@ def test_a_dev_query_without_a_page_may_be_answered_anywhere(own_kb: KnowledgeBa
     (hit,) = own_kb.query([query], k=1, unit="page", backend="dense")[0]
     outputs = [GoldOutput(hit.text, pages, frozenset(pages) or None, ()) for pages in ((hit.page_id,), ())]
     golds = [Gold(str(number), number, query, {}, (output,)) for number, output in enumerate(outputs)]
-    judge = DevScorer(Task.load("slot_filling"), golds, own_kb)
+    judge = DevScorer(Task.load("slot_filling"), golds, own_kb.searcher)
     assert judge.measure == "KILT-accuracy"
     assert judge.values(DENSE).tolist() == [1.0, 1.0]
 
@@ -143,7 +143,7 @@ def test_it_learns(asked: Asked, own_kb: KnowledgeBase) -> None:
 def test_pages_may_be_named_by_their_titles(
     asked: Asked, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
 ) -> None:
-    titles = {s.ids[place]: s.titles[place] for s in own_kb.shards for place in range(len(s.ids))}
+    titles = {s.ids[place]: s.titles[place] for s in own_kb.searcher.shards for place in range(len(s.ids))}
     named = write_json_lines("titles.jsonl", *(row | {"page": titles[row["page"]]} for row in rows))
     once = asked | {"epochs": 1}
     by_title = run(
@@ -368,7 +368,7 @@ def test_entity_linking_learns_pages(
 ) -> None:
     # What so small a network of random weights learns depends on how this CPU rounds 16 bits.
     monkeypatch.setattr("kbq.model.devices.fast_dtype", lambda device: torch.float32)
-    titles = {s.ids[place]: s.titles[place] for s in own_kb.shards for place in range(len(s.ids))}
+    titles = {s.ids[place]: s.titles[place] for s in own_kb.searcher.shards for place in range(len(s.ids))}
     lines = [
         {
             "id": gold.id,

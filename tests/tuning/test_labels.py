@@ -105,13 +105,13 @@ def test_answers_on_pages_are_those_of_a_search_over_all_phrases(
     any_kb: KnowledgeBase, golds: list[Gold], legal_spans: Spans
 ) -> None:
     pages = {page for wanted in golds for output in wanted.outputs for page in output.pages}
-    labeller = Labeller(any_kb.shards, pages)
+    labeller = Labeller(any_kb.searcher.shards, pages)
     seen = 0
     for wanted in [*golds, *(gold("the", "Paris", "marie", page=page) for page in sorted(pages))]:
         answers = {normalise(answer) for answer in wanted.answers} - {""}
         truth = [
             (number, first, last)
-            for number, shard in enumerate(any_kb.shards)
+            for number, shard in enumerate(any_kb.searcher.shards)
             for paragraph in range(len(shard.texts))
             if shard.ids[int(shard.paragraph_pages[paragraph])] in wanted.outputs[0].pages
             for first, last, text in legal_spans(shard, paragraph)

@@ -35,7 +35,7 @@ def tuner_of(
     score: Callable[[], float] | None = None,
 ) -> Finetuner:
     """Its dev score is a number that depends on the parameters, and on nothing else."""
-    labeller = Labeller(kb.shards, {page for gold in golds for page in pages_of(gold)})
+    labeller = Labeller(kb.searcher.shards, {page for gold in golds for page in pages_of(gold)})
     ids = [kb.model.query_tokenizer.ids_of(gold.input or "") for gold in golds]
     queries = [
         PreparedQuery(tuple(row), gold, labeller.find(gold).phrases) for row, gold in zip(ids, golds, strict=True)
@@ -44,8 +44,10 @@ def tuner_of(
     def first_bias() -> float:
         return float(kb.model.queries.start_head.get_parameter("bias").detach().sum())
 
-    distillation = Distillation(kb, [gold.input or "" for gold in golds[:6]], ["Marie [SEP] capital"], settings.k)
-    return Finetuner(kb, labeller, queries, settings, score or first_bias, distillation)
+    distillation = Distillation(
+        kb.searcher, [gold.input or "" for gold in golds[:6]], ["Marie [SEP] capital"], settings.k
+    )
+    return Finetuner(kb.searcher, labeller, queries, settings, score or first_bias, distillation)
 
 
 def tune(tuner: Finetuner, checkpoint: Path, stop: int = 10**6) -> list[StepReport]:
@@ -79,14 +81,14 @@ def share_of_positives(scores: dict[Any, tuple[float, bool]]) -> float:
 def loss_by_hand(kb: KnowledgeBase, tuner: Finetuner, query: PreparedQuery) -> dict[str, float]:
     """Each term, from dictionaries of phrases and rows, in float64."""
     starts, ends = kb.model.encode_queries([query.gold.input or ""])
-    phrases = joined(retrieve(kb, starts, ends, tuner.settings.k)[0], query.golds)
+    phrases = joined(retrieve(kb.searcher, starts, ends, tuner.settings.k)[0], query.golds)
     positive = tuner.labeller.label(phrases, query.gold).positive(tuner.settings.chosen_objective("phrase")).tolist()
-    opening, closing = (part.astype(np.float64) for part in vectors(kb, phrases))
+    opening, closing = (part.astype(np.float64) for part in vectors(kb.searcher, phrases))
     terms: dict[str, dict[Any, tuple[float, bool]]] = {"joint": {}, "start": {}, "end": {}}
     for place in range(len(phrases)):
         shard, first, last = (int(c[place]) for c in (phrases.shards, phrases.starts, phrases.ends))
         of_start, of_end = float(opening[place] @ starts[0]), float(closing[place] @ ends[0])
-        positions = kb.shards[shard].positions
+        positions = kb.searcher.shards[shard].positions
         lost = kb.model.config.length_penalty * (int(positions[last]) - int(positions[first]))
         for term, key, score in (
             ("joint", (shard, first, last), of_start + of_end - lost),

@@ -10,7 +10,7 @@ def relations_of(queries: list[str]) -> set[str]:
 
 
 def made(kb: KnowledgeBase, tuned: list[str], count: int = 400, seed: int = 0, watched: bool = False) -> list[str]:
-    return other_queries(kb.shards, kb.model.query_tokenizer, tuned, count, seed, watched)
+    return other_queries(kb.searcher.shards, kb.model.query_tokenizer, tuned, count, seed, watched)
 
 
 def test_about_half_are_slots_a_quarter_questions_a_quarter_mentions(kb: KnowledgeBase) -> None:
@@ -25,7 +25,7 @@ def test_about_half_are_slots_a_quarter_questions_a_quarter_mentions(kb: Knowled
 
 
 def test_subjects_are_titles_and_phrases_of_the_text(kb: KnowledgeBase) -> None:
-    (shard,) = kb.shards
+    (shard,) = kb.searcher.shards
     titles = {shard.titles[page] for page in range(len(shard.titles))}
     text = "\n".join(shard.texts[paragraph] for paragraph in range(len(shard.texts)))
     subjects = [slot[0] for slot in map(slot_of, made(kb, ["Emma [SEP] author"])) if slot]

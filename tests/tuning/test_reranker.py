@@ -61,8 +61,10 @@ def test_phrases_are_read_as_the_reranker_reads_them(
     """The scores of the judge that was not taught are those that order the answers, but for what supports them."""
     monkeypatch.setattr(reranker, "SUPPORT", 1e-6)
     asked = golds[:5]
-    judge = own_kb.reranking.reader.reranking[1]
-    queries = seen_queries(own_kb, [replace(golds[0], input="word " * 300), *asked])  # the first cannot be read
+    judge = own_kb.searcher.reranking.reader.reranking[1]
+    queries = seen_queries(
+        own_kb.searcher, [replace(golds[0], input="word " * 300), *asked]
+    )  # the first cannot be read
     assert len(queries) == len(asked)
     for gold, query in zip(asked, queries, strict=True):
         best = own_kb.query(str(gold.input), 1)[0]
@@ -78,30 +80,30 @@ def test_phrases_are_read_as_the_reranker_reads_them(
 def test_it_is_kept_unless_fewer_are_right(
     own_kb: KnowledgeBase, golds: list[Gold], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taught = teach_judge(own_kb, golds, seed=0)
+    taught = teach_judge(own_kb.searcher, golds, seed=0)
     assert taught is not None
     assert taught.relations == {"birth", "place of birth"}
-    assert taught.reader == own_kb.reranking.reader_digest != ""
-    own = own_kb.reranking.reader.reranking[1]
-    seen = seen_queries(own_kb, golds)
+    assert taught.reader == own_kb.searcher.reranking.reader_digest != ""
+    own = own_kb.searcher.reranking.reader.reranking[1]
+    seen = seen_queries(own_kb.searcher, golds)
     expected = [round(100 * right(judge, seen) / len(seen), 2) for judge in (own, taught.judge)]
-    assert percent_right(own_kb, golds, [own, taught.judge]) == expected
+    assert percent_right(own_kb.searcher, golds, [own, taught.judge]) == expected
     assert expected[1] >= expected[0]
 
-    own_kb.reranking.relation_judge = replace(taught, relations=frozenset({"river"}))
-    more = teach_judge(own_kb, golds, seed=0)
+    own_kb.searcher.reranking.relation_judge = replace(taught, relations=frozenset({"river"}))
+    more = teach_judge(own_kb.searcher, golds, seed=0)
     assert more is not None
     assert more.relations == {"birth", "place of birth", "river"}
 
     counts = iter([0, 1] * module.FOLDS)  # taught, untaught
     monkeypatch.setattr(module, "right", lambda *_: next(counts))
-    assert teach_judge(own_kb, golds, seed=0) is None
+    assert teach_judge(own_kb.searcher, golds, seed=0) is None
 
 
 def test_questions_and_a_few_slots_teach_nothing(own_kb: KnowledgeBase, golds: list[Gold]) -> None:
     questions = [replace(gold, input="who was born there?") for gold in golds]
-    assert teach_judge(own_kb, questions, seed=0) is None
-    assert teach_judge(own_kb, golds[: module.FOLDS - 1], seed=0) is None
+    assert teach_judge(own_kb.searcher, questions, seed=0) is None
+    assert teach_judge(own_kb.searcher, golds[: module.FOLDS - 1], seed=0) is None
 
 
 def test_fine_tuning_writes_the_judge_beside_the_query_encoder(
@@ -115,16 +117,16 @@ def test_fine_tuning_writes_the_judge_beside_the_query_encoder(
     assert f"{'with reranking, answers right':40}  {before:6.1f}  {after:5.1f}" in said
     assert f"{f'vectors alone, {outcome.measure}':40}  {outcome.scores[0]:6.1f}  {max(outcome.scores):5.1f}" in said
     assert said[-1] == "probabilities stay the model's own: they are learned from 30 or more answers to dev queries"
-    assert own_kb.reranking.relation_judge is None  # the knowledge base itself is as it was
+    assert own_kb.searcher.reranking.relation_judge is None  # the knowledge base itself is as it was
     tuned = own_kb.with_model(outcome)
-    assert tuned.reranking.relation_judge is not None
-    assert tuned.reranking.relation_judge.relations == {"birth", "place of birth"}
-    digest, judge = own_kb.reranking.reader_digest, tuned.reranking.relation_judge.fingerprint
-    assert tuned.plan(SearchOptions()).mode.reader == f"{digest} {judge}"
-    assert own_kb.plan(SearchOptions()).mode.reader == digest
+    assert tuned.searcher.reranking.relation_judge is not None
+    assert tuned.searcher.reranking.relation_judge.relations == {"birth", "place of birth"}
+    digest, judge = own_kb.searcher.reranking.reader_digest, tuned.searcher.reranking.relation_judge.fingerprint
+    assert tuned.searcher.plan(SearchOptions()).mode.reader == f"{digest} {judge}"
+    assert own_kb.searcher.plan(SearchOptions()).mode.reader == digest
     again = tuned.finetune(triples, tmp_path / "again", **settings)
-    assert tuned.with_model(again).reranking.relation_judge is not None
+    assert tuned.with_model(again).searcher.reranking.relation_judge is not None
 
     all_kept = own_kb.finetune(triples, tmp_path / "kept", keep=1.0, **settings)
     assert all_kept.reranker == ()
-    assert own_kb.with_model(all_kept).reranking.relation_judge is None
+    assert own_kb.with_model(all_kept).searcher.reranking.relation_judge is None

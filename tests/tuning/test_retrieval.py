@@ -24,7 +24,7 @@ def each_start_with_its_best_end(
 ) -> dict[tuple[int, int, int], float]:
     """Float64 scores of the best phrase of every start."""
     best: dict[tuple[int, int], tuple[float, int]] = {}
-    for number, shard in enumerate(kb.shards):
+    for number, shard in enumerate(kb.searcher.shards):
         rows = shard.vectors.astype(np.float64) * kb.model.scale
         opening, closing = rows @ start.astype(np.float64), rows @ end.astype(np.float64)
         for paragraph in range(len(shard.texts)):
@@ -39,10 +39,10 @@ def each_start_with_its_best_end(
 def test_vectors_give_the_scores_of_the_search(k: int, any_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(any_kb.model, "config", replace(any_kb.model.config, length_penalty=0.25))
     starts, ends = any_kb.model.encode_queries(QUERIES)
-    for phrases, start, end in zip(retrieve(any_kb, starts, ends, k), starts, ends, strict=True):
+    for phrases, start, end in zip(retrieve(any_kb.searcher, starts, ends, k), starts, ends, strict=True):
         assert 0 < len(phrases) <= k
-        opening, closing = vectors(any_kb, phrases)
-        lost = penalties(any_kb, phrases)
+        opening, closing = vectors(any_kb.searcher, phrases)
+        lost = penalties(any_kb.searcher, phrases)
         assert opening.dtype == closing.dtype == lost.dtype == np.float32
         assert opening @ start + closing @ end - lost == pytest.approx(phrases.scores, abs=1e-3)
         assert phrases.scores.tolist() == sorted(phrases.scores.tolist(), reverse=True)
@@ -50,8 +50,8 @@ def test_vectors_give_the_scores_of_the_search(k: int, any_kb: KnowledgeBase, mo
 
 
 def test_vectors_come_in_the_order_of_the_phrases(own_kb: KnowledgeBase) -> None:
-    first, second = own_kb.shards
-    opening, closing = vectors(own_kb, phrases_of([(1, 2, 3), (0, 5, 5), (1, 0, 1)]))
+    first, second = own_kb.searcher.shards
+    opening, closing = vectors(own_kb.searcher, phrases_of([(1, 2, 3), (0, 5, 5), (1, 0, 1)]))
     scale = own_kb.model.scale
     assert opening == pytest.approx(np.stack([second.vectors[2], first.vectors[5], second.vectors[0]]) * scale)
     assert closing == pytest.approx(np.stack([second.vectors[3], first.vectors[5], second.vectors[1]]) * scale)
@@ -79,7 +79,7 @@ def test_an_exact_index_gives_the_best_of_all_phrases(
 
 def test_the_best_phrase_is_the_first_answer(kb: KnowledgeBase) -> None:
     starts, ends = kb.model.encode_queries(QUERIES)
-    for phrases, hits in zip(retrieve(kb, starts, ends, 5), kb.query(QUERIES, 5), strict=True):
+    for phrases, hits in zip(retrieve(kb.searcher, starts, ends, 5), kb.query(QUERIES, 5), strict=True):
         assert float(phrases.scores[0]) == pytest.approx(hits[0].score, abs=1e-3)
 
 
@@ -94,10 +94,10 @@ def test_a_phrase_that_is_known_is_not_added_again() -> None:
 def test_nothing_joins_nothing(kb: KnowledgeBase) -> None:
     nothing = joined(phrases_of([]), phrases_of([]))
     assert len(nothing) == 0
-    assert [part.shape for part in vectors(kb, nothing)] == [(0, 16), (0, 16)]
+    assert [part.shape for part in vectors(kb.searcher, nothing)] == [(0, 16), (0, 16)]
 
 
 def test_a_knowledge_base_of_titles_alone_has_no_candidates(model: Model, pages: list[Page], tmp_path: Path) -> None:
     kb = KnowledgeBase.build([page for page in pages if not page.paragraphs], tmp_path / "kb", model)
     assert (kb.counts.pages, kb.counts.rows) == (3, 0)
-    assert [len(phrases) for phrases in retrieve(kb, *model.encode_queries(QUERIES), 5)] == [0, 0, 0]
+    assert [len(phrases) for phrases in retrieve(kb.searcher, *model.encode_queries(QUERIES), 5)] == [0, 0, 0]

@@ -60,7 +60,7 @@ def test_weights_are_those_of_bm25s(pages: list[Page], tmp_path: Path, model: Mo
     passages = [f"{page.title} {paragraph.text}" for page in pages for paragraph in page.paragraphs]
     oracle = bm25s.BM25()
     oracle.index(words_of(passages), show_progress=False)
-    (index,) = kb.words.bm25
+    (index,) = kb.searcher.words.bm25
     for words in QUERIES:
         assert index.scores(words) == pytest.approx(oracle.get_scores(words), abs=1e-6)
     assert index.scores(QUERIES[0]).max() > 0.6
@@ -72,8 +72,8 @@ def test_several_shards_weigh_like_one(pages: list[Page], model: Model, tmp_path
     for first in range(0, 12, 4):  # the index is kept without being asked for again
         many = KnowledgeBase.build(pages[first : first + 4], parts, model, append=first > 0)
     for words in QUERIES:
-        together = np.concatenate([index.scores(words) for index in many.words.bm25])
-        assert together == pytest.approx(one.words.bm25[0].scores(words), abs=1e-6)
+        together = np.concatenate([index.scores(words) for index in many.searcher.words.bm25])
+        assert together == pytest.approx(one.searcher.words.bm25[0].scores(words), abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_words_that_stand_nowhere(text: str, words: list[str], model: Model, tmp
     pages = [Page(text, "Warsaw", (Paragraph(0, text),)) for text in texts]
     kb = KnowledgeBase.build(pages[:1], tmp_path / "kb", model)
     kb = KnowledgeBase.build(pages[1:], tmp_path / "kb", model, append=True)  # words of every shard are looked at
-    assert kb.unknown_words(text) == words
+    assert kb.searcher.unknown_words(text) == words
 
 
 @pytest.mark.parametrize("texts", [[], ["?!"]])
@@ -109,18 +109,18 @@ def test_what_is_indexed_stays_and_what_is_damaged_is_made_again(
     pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
     kb = KnowledgeBase.build(pages[:6], tmp_path / "kb", model)
-    (first,) = (bm25_folder(shard.folder) for shard in kb.shards)
+    (first,) = (bm25_folder(shard.folder) for shard in kb.searcher.shards)
     before = first.stat().st_ino
     kb = KnowledgeBase.build(pages[6:], tmp_path / "kb", model, append=True)
     assert first.stat().st_ino == before
-    scores = [index.scores(QUERIES[0]).tolist() for index in kb.words.bm25]
+    scores = [index.scores(QUERIES[0]).tolist() for index in kb.searcher.words.bm25]
     lengths = first / "lengths.npy"
     np.save(lengths, np.load(lengths)[1:])
     with pytest.raises(KnowledgeBaseError, match=r"lengths.npy is damaged \(it has .* of .*`kbq verify .* --repair`"):
         KnowledgeBase.open(tmp_path / "kb")
     index_bm25(tmp_path / "kb")
     mended = KnowledgeBase.open(tmp_path / "kb")
-    assert [index.scores(QUERIES[0]).tolist() for index in mended.words.bm25] == scores
+    assert [index.scores(QUERIES[0]).tolist() for index in mended.searcher.words.bm25] == scores
 
 
 @pytest.mark.parametrize(("often", "dtype"), [(255, np.uint8), (256, np.uint16), (2**16, np.uint32)])
@@ -128,7 +128,7 @@ def test_a_word_counts_as_often_as_it_stands(often: int, dtype: type, model: Mod
     texts = ("river " * often, "river city")
     shard = KnowledgeBase.build(
         [Page("1", "", tuple(Paragraph(n, text) for n, text in enumerate(texts)))], tmp_path / "kb", model
-    ).shards[0]
+    ).searcher.shards[0]
     passages, counts = BM25Index(shard).of("river")
     assert (passages.tolist(), counts.tolist()) == ([0, 1], [often, 1])
     assert counts.dtype == dtype
@@ -141,7 +141,9 @@ def test_words_are_found_in_every_chunk_of_paragraphs(
     monkeypatch.setattr("kbq.words.bm25.CHUNK", 2)
     parts = KnowledgeBase.build(pages, tmp_path / "parts", model)
     for words in QUERIES:
-        assert parts.words.bm25[0].scores(words).tolist() == whole.words.bm25[0].scores(words).tolist()
+        assert (
+            parts.searcher.words.bm25[0].scores(words).tolist() == whole.searcher.words.bm25[0].scores(words).tolist()
+        )
 
 
 SAME_WORDS = [
@@ -171,7 +173,7 @@ def test_names_of_common_words_find_their_pages(model: Model, tmp_path: Path) ->
     for title in ("The Band", "Yes", "It", "the who"):
         (found,) = kb.query(f"{title} [SEP] origin", k=1, backend="bm25")
         assert found.title.lower() == title.lower()
-    assert query_words("Marie Curie [SEP] origin", kb.words.bm25) == ["mari", "curi", "origin"]
+    assert query_words("Marie Curie [SEP] origin", kb.searcher.words.bm25) == ["mari", "curi", "origin"]
 
 
 def test_a_word_as_it_is_written_counts_beside_its_letters(model: Model, tmp_path: Path) -> None:
@@ -181,7 +183,7 @@ def test_a_word_as_it_is_written_counts_beside_its_letters(model: Model, tmp_pat
         Page("3", "Tó", ["Here."]),
     ]
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
-    words = {text: query_words(f"{text} lies", kb.words.bm25) for text in ("Réunion", "Reunion", "Tó", "Lodž")}
+    words = {text: query_words(f"{text} lies", kb.searcher.words.bm25) for text in ("Réunion", "Reunion", "Tó", "Lodž")}
     assert words == {
         "Réunion": ["reunion", "lie", "réunion"],
         "Reunion": ["reunion", "lie"],
@@ -194,27 +196,27 @@ def test_a_word_as_it_is_written_counts_beside_its_letters(model: Model, tmp_pat
 
 def test_words_of_an_older_form_are_said_and_built_again(pages: list[Page], model: Model, tmp_path: Path) -> None:
     kb = KnowledgeBase.build([*pages, Page("L", "Łódź", ["Łódź lies in Poland."])], tmp_path / "kb", model)
-    (shard,) = kb.shards
+    (shard,) = kb.searcher.shards
     vocabulary, entries, lengths = bm25._count_words(shard, Stage(silent, "", 0))
     vocabulary = ["łódź" if word == "lodz" else word for word in vocabulary]
     write_postings(bm25_folder(shard.folder), vocabulary, entries, "counts", shard.seal, {"lengths": lengths})
     with changing(tmp_path / "kb") as manifest:
         write_manifest(tmp_path / "kb", manifest.without_seals([f"{shard.folder.name}/bm25"]))
     old = KnowledgeBase.open(tmp_path / "kb")
-    assert [query_words(text, old.words.bm25) for text in ("Łódź", "Lodz")] == [["łódź"], ["lodz"]]
+    assert [query_words(text, old.searcher.words.bm25) for text in ("Łódź", "Lodz")] == [["łódź"], ["lodz"]]
     found = kbq.verify(tmp_path / "kb")
     assert len(found.problems) == 1
     assert "its words are of an older form" in found.problems[0]
     assert f"`kbq verify {tmp_path / 'kb'} --repair` builds it again" in found.problems[0]
     assert kbq.verify(tmp_path / "kb", repair=True).repaired == (f"{shard.folder.name}/bm25",)
     assert not kbq.verify(tmp_path / "kb").problems
-    assert query_words("Lodz", KnowledgeBase.open(tmp_path / "kb").words.bm25)[0] == "lodz"
+    assert query_words("Lodz", KnowledgeBase.open(tmp_path / "kb").searcher.words.bm25)[0] == "lodz"
 
 
 def test_a_subject_is_asked_as_the_one_title_that_reads_the_same_is_written(model: Model, tmp_path: Path) -> None:
     titles = ["Kaʻahumanu", "Łódź", "Pﬁzer", "Straße", "Strasse", "Warsaw", "Panic! at the Disco", ".in", "Old Rus'"]
     pages = [Page(title, title, ["It lies here."]) for title in titles]
-    words = KnowledgeBase.build(pages, tmp_path / "kb", model).words
+    words = KnowledgeBase.build(pages, tmp_path / "kb", model).searcher.words
     asked = {
         "Ka'ahumanu [SEP] born": "Kaʻahumanu [SEP] born",
         "Ka’ahumanu [SEP] born": "Kaʻahumanu [SEP] born",

@@ -174,7 +174,7 @@ def test_a_hybrid_score_adds_both_sources_by_their_weights(
 
     def scores(backend: Backend) -> dict[tuple[str, int], float]:
         weights = (2.0, 3.0) if backend == "hybrid" else (None, None)
-        hits = kb.search(["the river"], SearchOptions(99, "paragraph", backend, *weights))[0]
+        hits = kb.searcher.search(["the river"], SearchOptions(99, "paragraph", backend, *weights))[0]
         return {(hit.page_id, hit.paragraph): hit.score for hit in hits}
 
     dense, words, impacts = scores("dense"), scores("bm25"), scores("sparta")

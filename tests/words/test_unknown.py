@@ -35,12 +35,12 @@ def kb(model: Model, tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBase:
     ],
 )
 def test_what_no_page_has_is_named(text: str, unknown: list[str], kb: KnowledgeBase) -> None:
-    assert kb.unknown_words(text) == unknown
+    assert kb.searcher.unknown_words(text) == unknown
 
 
 def test_where_there_are_no_words_nothing_is_said(pages: list[Page], model: Model, tmp_path: Path) -> None:
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model, bm25=False)
-    assert kb.unknown_words("Curei [SEP] bron") == []
+    assert kb.searcher.unknown_words("Curei [SEP] bron") == []
 
 
 @given(st.lists(st.text("abcdeéılsyİßςΣ_ing1", min_size=1, max_size=7).map(str.lower), max_size=5))
@@ -73,4 +73,4 @@ def test_a_page_is_found_by_either_form(name: str, model: Model, tmp_path: Path)
     pages = [Page(title, title, (Paragraph(0, f"{title} is old."),)) for title in titles]
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
     assert kb.query(f"{name} [SEP] age", k=1, unit="page", backend="bm25")[0].page_id == "A.C. Milan"
-    assert kb.unknown_words(f"{name} [SEP] old") == []
+    assert kb.searcher.unknown_words(f"{name} [SEP] old") == []

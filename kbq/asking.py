@@ -1,0 +1,299 @@
+"""Asking: open the files and networks of a knowledge base, and find answers with them, in one process or several.
+
+`results` answers queries that `check` has let pass: `search` finds the best phrases and has them judged again.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kbq.answers import INDEX_KINDS, WORDS_ALONE, IndexKind, Result, SearchFacts, SearchOptions
+from kbq.dump.changes import refuse_unknown
+from kbq.dump.manifest import MANIFEST, read_manifest, refuse_other_model
+from kbq.dump.page_directory import Pages, Titles
+from kbq.dump.page_encoder import WorkerPool, device_of
+from kbq.errors import KnowledgeBaseError, QueryError
+from kbq.index.factory import open_index
+from kbq.model.model import Model
+from kbq.model.queries import refuse_unreadable
+from kbq.options import refuse_unknown_options
+from kbq.reading.probability import SearchPlan, best_answers, own_calibration
+from kbq.reading.reader import Reader
+from kbq.reading.reranker import Reranking
+from kbq.search.search import BATCH, SearchContext, Wanted, WordIndexes, raised, search_several
+from kbq.storage.files import as_path, file_digest
+from kbq.storage.records import digest_of_bytes
+from kbq.text.letters import clean_text
+from kbq.text.markers import mention_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from kbq.answers import Answer
+    from kbq.array_types import Bools
+    from kbq.cluster.searcher import RaySearcher
+    from kbq.dump.manifest import Manifest
+    from kbq.index.base import Index
+    from kbq.model.queries import QueryTokenizer
+    from kbq.reading.probability import Calibration
+
+    Request = tuple[Sequence[str], SearchOptions]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where a knowledge base is searched, and which part of it. Raises KnowledgeBaseError for invalid values."""
+
+    index: IndexKind | None = None  # by default the one that was built last
+    device: str = "auto"  # searches on the CPU where the model's GPUs have no room for the vectors
+    ray: str | None = None  # address of a Ray cluster whose machines search
+    workers: int = 1  # processes that answer; 1: this one does
+    pages: tuple[str, ...] = ()  # ids of the pages that it answers from; none: all
+
+    def __post_init__(self) -> None:
+        if self.index is not None and self.index not in INDEX_KINDS:
+            kinds = ", ".join(INDEX_KINDS)
+            raise KnowledgeBaseError(f"index kind {self.index!r} is unknown: choose from {kinds}", is_usage=True)
+        if not isinstance(self.workers, int) or self.workers < 1 or (self.ray is not None and self.workers > 1):
+            problem = f"workers is {self.workers!r:.20}: give 1 or more; with a Ray cluster, 1"
+            raise KnowledgeBaseError(problem, is_usage=True)
+
+
+class Searcher:
+    """The open files, indexes and networks of a knowledge base."""
+
+    def __init__(self, folder: Path, manifest: Manifest, where: Where, model: Model) -> None:
+        """Open what a manifest describes or, if another has replaced it, what that one does."""
+        self.folder, self.manifest, self.where, self.model = folder, manifest, where, model
+        try:
+            self._open()
+        except KnowledgeBaseError:
+            self.manifest = read_manifest(folder)
+            if self.manifest == manifest:
+                raise
+            self._open()
+
+    def _open(self) -> None:
+        """Open the shards, what searches them (an index here or, on a cluster, many), and the words."""
+        folder, manifest, where = self.folder, self.manifest, self.where
+        self.index = manifest.entry(folder, where.index)
+        refuse_other_model(folder, manifest, self.model)
+        self.reranking, self._readers = Reranking(self.model), dict[str, Reader]()
+        self.answerers: Answerers | None = None
+        self._cluster: RaySearcher | None = None
+        with manifest.damage_explained(folder):
+            self.shards = manifest.open_shards(folder, manifest.parts())  # an index looks at its own files
+            self.pages, self.titles = Pages(self.shards), Titles(self.shards)
+            shown: list[Bools] = []  # of each shard, the pages that may be answered with
+            if where.pages:
+                shown, unknown = self.pages.chosen(where.pages)
+                refuse_unknown(folder, unknown)
+                for shard, pages in zip(self.shards, shown, strict=True):
+                    shard.show_only(pages)
+            if where.workers > 1:
+                opens = partial(Searcher, folder.absolute(), manifest, replace(where, workers=1))
+                self.answerers = Answerers(opens, self.model, where.workers)
+            elif where.ray is None:
+                self._opened_index  # noqa: B018 - opens it
+            else:
+                from kbq.cluster.searcher import open_searcher
+
+                manifest.refuse_codes(folder)
+                penalty = self.model.config.length_penalty
+                self._cluster = open_searcher(where.ray, folder, manifest, self.index, self.shards, shown, penalty)
+            self.words = WordIndexes(folder, manifest, self.shards)
+
+    @cached_property
+    def _opened_index(self) -> Index:
+        """The index of all shards; where others search, it is opened here when it is asked for."""
+        return open_index(self.shards, self.index, self.model.device, self.where.device == "auto")
+
+    @property
+    def search_context(self) -> SearchContext:
+        """The parts of the knowledge base that a search in this process reads."""
+        return SearchContext(self.shards, self._opened_index, self.model.config.length_penalty)
+
+    @property
+    def batch_size(self) -> int:
+        """How many queries to ask at a time."""
+        return BATCH * self.where.workers
+
+    def plan(self, options: SearchOptions) -> SearchPlan:
+        """Return what follows from the options of a search here.
+
+        Raises:
+            QueryError: probabilities or reranking are asked for where there are none, or a calibration does not fit.
+            ModelError: the calibration that is asked for, or the model's own, is missing or damaged.
+        """
+        return SearchPlan.of(options, self.words, self.reranking, lambda: self._own_calibration)
+
+    @cached_property
+    def _own_calibration(self) -> Calibration | None:
+        return own_calibration(self.model)
+
+    def forget_calibration(self) -> None:
+        """Read the model's own calibration again when it is needed."""
+        self.__dict__.pop("_own_calibration", None)
+
+    def facts(self, options: SearchOptions) -> SearchFacts:
+        """Return what decides the answers of a search besides its queries, so that runs can be compared."""
+        plan, ids = self.plan(options), "\n".join(sorted(self.where.pages))
+        return SearchFacts(
+            manifest=file_digest(self.folder / MANIFEST),
+            pages=digest_of_bytes(ids.encode("utf-8", "surrogatepass")) if ids else "",
+            index=self.index.kind,
+            query_encoder=self.model.config.query_fingerprint,
+            backend=plan.backend,
+            weights=plan.weights,
+            reader=None if options.reader is None else self.reader(options.reader).fingerprint(),
+            reranker=plan.judged_by,
+        )
+
+    def reader(self, name: str) -> Reader:
+        """Return a reader, opened once."""
+        if name == self.reranking.base:
+            return self.reranking.reader
+        if name not in self._readers:
+            self._readers[name] = Reader.open(name, str(self.model.device))
+        return self._readers[name]
+
+    def query_tokenizers(self, options: SearchOptions) -> list[QueryTokenizer]:
+        """Return the tokenizers of all networks that will read a query."""
+        own = [self.model.query_tokenizer]
+        return own if options.reader is None else [*own, self.reader(options.reader).query_tokenizer]
+
+    def untuned_relations(self, texts: Iterable[str]) -> list[str]:
+        """Return the relations of queries on which a tuned query encoder was not tuned; of any other, none."""
+        return self.model.config.untuned_relations(texts)
+
+    def unknown_words(self, text: str) -> list[str]:
+        """Name words of a query that no page has, perhaps mistyped; see `WordIndexes.unknown`."""
+        with self.manifest.damage_explained(self.folder):
+            return self.words.unknown(text, self.model.query_tokenizer.numbers)
+
+    def check(self, options: SearchOptions, texts: Sequence[str] = (), places: Sequence[str] = ()) -> None:
+        """Refuse options that do not fit or would be ignored, and texts that cannot be asked.
+
+        Args:
+            places: of the texts, for messages: "file:line".
+
+        Raises:
+            QueryError: weights are given that count nothing, reranking where there is none, a calibration that does
+                not fit, or a least probability for a marked mention, whose page has none; or texts cannot be read, and
+                all of these are named.
+        """
+        backend = self.plan(options).backend
+        for name, weight, index in (
+            ("bm25", options.bm25_weight, self.words.bm25),
+            ("sparta", options.sparta_weight, self.words.sparta),
+        ):
+            if weight is not None and (backend != "hybrid" or not index):
+                idle = f"--{name}-weight has no effect with the backend {backend} of {self.folder}: leave it out"
+                raise QueryError(idle, is_usage=True)
+        if texts:
+            refuse_unreadable(texts, self.query_tokenizers(options), places)
+        if options.min_probability and any(map(mention_in, texts)):
+            raise QueryError("the page of a mention has no probability: leave --min-probability out")
+
+    def results(self, texts: Sequence[str], options: SearchOptions, spell: bool = False) -> Iterator[Result]:
+        """Yield what is found for each text that `check` has let pass; all are searched together.
+
+        Args:
+            spell: whether words that no page has are named.
+        """
+        is_exact = options.reader is None and (self.index.kind == "exact" or options.backend in WORDS_ALONE)
+        for text, answers in zip(texts, self.search(texts, options), strict=True):
+            words = self.unknown_words(text) if spell else []
+            yield Result(text, answers, options.min_probability, words, is_exact)
+
+    def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+        """Find the k best answers to each text, likely or not; see `results`."""
+        if self.answerers is not None:
+            return self.answerers.search(texts, options)
+        plan = self.plan(options)
+        texts = [self.words.respelled(clean_text(text)) for text in texts]
+        find = partial(self._found, texts, plan)
+        if options.reader is None:
+            return best_answers(texts, options, plan, self.reranking, find)
+        ((paragraphs,), weight) = find((options.depth, "paragraph")), options.retrieval_weight * plan.score_scale
+        return self.reader(options.reader).answers(texts, paragraphs, options.k, options.chosen_unit, weight)
+
+    def _found(self, texts: Sequence[str], plan: SearchPlan, *wanted: Wanted) -> list[list[list[Answer]]]:
+        """Find, for each (k, unit) that is wanted, the k best units of each text."""
+        with self.manifest.damage_explained(self.folder):
+            if plan.backend == "bm25" or plan.backend == "sparta":
+                scores = self.words.scores(texts, plan.backend)
+                return [[scores.best(query, unit, k) for query in range(len(texts))] for k, unit in wanted]
+            lexical = self.words.all_scores(texts, *plan.weights) if plan.backend == "hybrid" else ()
+            starts, ends = self.model.encode_queries(texts)
+            queries = self.model.in_row_units(starts, ends)
+            if self._cluster is not None:
+                found = self._cluster.search_several(queries, wanted, lexical)
+            else:
+                found = search_several(self.search_context, queries, wanted, lexical)
+        offsets = self.model.score_offsets(starts, ends)
+        return [raised(of_texts, offsets) for of_texts in found] if offsets.any() else found
+
+
+class Answerers:
+    """Processes that answer batches of queries, each with all of the knowledge base open; they take turns on GPUs.
+
+    They start when they are first asked. Most of the cost of a query is Python, of which a process runs one line at a
+    time: a GPU that answers for one process waits for it.
+    """
+
+    def __init__(self, open_with: Callable[[Model], Searcher], model: Model, count: int) -> None:
+        """`open_with`: opens the knowledge base with a model, in any process; `model`: the one that is open here."""
+        devices = [device_of(number, model.device, torch.cuda.device_count()) for number in range(count)]
+        if not model.source:
+            raise KnowledgeBaseError("workers cannot open a model that is in no folder: save it first")
+        equipment = pickle.dumps((open_with, model.source))
+        self._pool: WorkerPool[Request, list[list[Answer]]] = WorkerPool(
+            answerer, equipment, devices, "use fewer workers"
+        )
+        self._dismiss = weakref.finalize(self, self._pool.dismiss)  # the processes end with this object
+
+    def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+        """`Searcher.search`, shared out among the processes.
+
+        Raises:
+            KnowledgeBaseError: a process died; the next search starts new ones.
+        """
+        size = min(BATCH, -(-len(texts) // self._pool.count))
+        parts = (texts[first : first + size] for first in range(0, len(texts), size))
+        started = [self._pool.submit((part, options)) for part in parts]
+        try:
+            return [answers for future in started for answers in self._pool.result(future)]
+        except KeyboardInterrupt:  # which has ended the processes, and others would start
+            self._dismiss()
+            raise
+
+
+def answerer(packed: bytes, device: str) -> Callable[[Request], list[list[Answer]]]:
+    """In a process: open the knowledge base, and return what answers."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(1)
+    open_with, model = pickle.loads(packed)
+    searcher = open_with(Model.open(model, device))
+    return lambda asked: searcher.search(*asked)
+
+
+def search_options(words: Mapping[str, Any], **others: Any) -> SearchOptions:
+    """Make the options of a search from words that a method was given; networks and files may be paths.
+
+    Raises:
+        QueryError: an option is unknown, or its value has no meaning.
+    """
+    refuse_unknown_options(words, SearchOptions.__dataclass_fields__, QueryError)
+    named = [name for name in ("reader", "calibration") if words.get(name) is not None]
+    paths = {name: str(as_path(words[name], f"a {name}")) for name in named}
+    return SearchOptions(**{**words, **paths, **others})
