@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
+    from kbq.index.factory import Build
     from kbq.kilt.prediction import PredictionOutcome
     from kbq.kilt.task import Task
     from kbq.storage.files import Note, Report
@@ -654,7 +655,7 @@ class KnowledgeBase:
             KnowledgeBaseError: faiss is missing, or the folder cannot be written.
             ClusterError: the cluster cannot be used.
         """
-        build_all = build_missing
+        build_all: Build = build_missing
         if ray is not None:
             from kbq.cluster.nodes import building_on
 

@@ -113,7 +113,7 @@ def main() -> None:
     passages += rng.sample(squad, min(options.squad, len(squad)))
     pages = [Page(str(i), p.title, (Paragraph(0, p.text),)) for i, p in enumerate(passages)]
     with tempfile.TemporaryDirectory() as folder:
-        shard = KnowledgeBase.build(pages, Path(folder) / "kb", model, bm25=False).shards[0]
+        shard = KnowledgeBase.build(pages, Path(folder) / "kb", model, bm25=False).searcher.shards[0]
         examples = make_examples(model, shard, passages)
         rows = torch.from_numpy(shard.vectors * model.scale).bfloat16().to(model.device)
         print(f"{len(examples)} queries, {len(rows)} rows", flush=True)

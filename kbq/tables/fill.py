@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import kbq
 from kbq.answers import LOOKS, ReadsQueries, SearchOptions
+from kbq.asking import Searcher
 from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError, QueryError
 from kbq.search.search import BATCH
@@ -27,7 +28,7 @@ from kbq.tables.deciding import (
     without_cell,
     without_value,
 )
-from kbq.tables.options import FillingKb, FillOptions
+from kbq.tables.options import FillOptions
 from kbq.tables.outputs import table_format
 from kbq.tables.relations import Relation, Slot, relations_of
 from kbq.tables.run import AnswerCache, FillRun
@@ -62,7 +63,7 @@ class Filling:
 
     def __init__(
         self,
-        kb: FillingKb,
+        kb: Searcher,
         table: Table,
         relations: Sequence[Relation],
         options: FillOptions,
@@ -301,7 +302,7 @@ LIKENESS = 0.9  # of a relation to a column: one letter differs; "date of birth"
 
 
 def fill(
-    kb: FillingKb,
+    kb: Searcher,
     table: str | Path | Iterable[Row] | None,
     relations: Iterable[str | Relation],
     out: str | Path | None,
@@ -359,7 +360,7 @@ def _refuse_view(path: Path) -> None:
 
 
 def best_known(
-    kb: FillingKb, relations: Sequence[Relation], pages: int, report: FillReport = unheard,
+    kb: Searcher, relations: Sequence[Relation], pages: int, report: FillReport = unheard,
     expect: Callable[[FillCounts], None] = unheard,
 ) -> list[tuple[Relation, float, int]]:  # fmt: skip
     """Ask for relations of some pages from all over a knowledge base; those that are answered best come first.
@@ -383,12 +384,12 @@ def best_known(
     return [(one, len(likely[one.name]) / max(1, len(chosen)), len(chosen)) for one in ranked]
 
 
-def every_page(kb: FillingKb, subject: str = "subject") -> list[Row]:
+def every_page(kb: Searcher, subject: str = "subject") -> list[Row]:
     """Return a row for each page that may be answered with: its id, and its title as the subject."""
     return [{"page_id": page_id, subject: title} for page_id, title in Pages(kb.shards).shown()]
 
 
-def _table(kb: FillingKb, table: str | Path | Iterable[Row] | None, subject: str, note: Note) -> Table:
+def _table(kb: Searcher, table: str | Path | Iterable[Row] | None, subject: str, note: Note) -> Table:
     """Read a table, or take the rows of a list or data frame; without one, take every page's title and id."""
     if isinstance(table, str | Path):
         return read_table(as_path(table, "the table"), note)
@@ -397,7 +398,7 @@ def _table(kb: FillingKb, table: str | Path | Iterable[Row] | None, subject: str
     return table if isinstance(table, Table) else Table.of_frame(table, subject) or Table.of(table)
 
 
-def _note_mistyped(kb: FillingKb, table: Table, relations: Sequence[Relation], note: Note) -> None:
+def _note_mistyped(kb: Searcher, table: Table, relations: Sequence[Relation], note: Note) -> None:
     """Say which relations may be mistyped."""
     columns = {normalised(column): column for column in table.columns[:COMPARED]}
     for relation in relations[:HINTS]:

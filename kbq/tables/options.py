@@ -5,35 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from kbq.answers import TOP, Askable, Backend, RankWords, SearchOptions
+from kbq.answers import TOP, Backend, RankWords, SearchOptions
 from kbq.errors import KbqError, QueryError
 from kbq.options import Option, check, chosen, refuse_unknown_options
 from kbq.storage.files import as_path
 from kbq.text.markers import EMPTY
 
 if TYPE_CHECKING:
-    from kbq.dump.page_directory import Titles
-    from kbq.dump.shards import Shard
-    from kbq.reading.probability import SearchPlan
+    from kbq.asking import Searcher
 
 MIN_PROBABILITY = 0.5
 Dates = Literal["text", "iso", "edtf"]
 Values = Literal["one", "many"]
-
-
-class FillingKb(Askable, Protocol):
-    """What a table is filled from: a `KnowledgeBase`."""
-
-    shards: list[Shard]
-    titles: Titles
-
-    def plan(self, options: SearchOptions) -> SearchPlan:
-        """Return what follows from the options of a search."""
-
-    def unknown_words(self, text: str) -> list[str]:
-        """Name the words of a text that no page has, and what was perhaps meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +57,7 @@ class FillOptions:
         if self.overwrite and self.check:
             raise KbqError("check changes no cell, so overwrite has no effect: leave one of them out", is_usage=True)
 
-    def threshold(self, kb: FillingKb, search: SearchOptions) -> float:
+    def threshold(self, kb: Searcher, search: SearchOptions) -> float:
         """Return the probability from which on an answer fills a cell.
 
         Raises QueryError if answers have no probability here, or the precision cannot be promised.

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from kbq.answers import Answer, SearchOptions
 from kbq.array_types import Bools, Doubles, Rows
+from kbq.asking import Searcher
 from kbq.errors import TrainingError
 from kbq.kilt.confidence import auroc, brier, coverage_at, promised_threshold, reliability
 from kbq.kilt.records import Gold
@@ -42,7 +43,6 @@ from kbq.text.letters import clean_text
 from kbq.text.markers import sentence_bounds, whole_words
 from kbq.training.encoders import marginal_losses
 from kbq.training.output_folder import versions
-from kbq.tuning.labels import TunableKb
 from kbq.tuning.triples import pages_of, read_triples, sample_by_relation
 
 DEEPER = 4  # times as many phrases are searched for, where pages are hidden
@@ -93,7 +93,7 @@ class JudgedAnswer:
 
 
 def calibrate(
-    kb: TunableKb,
+    kb: Searcher,
     triples: str | Path,
     out: str | Path,
     options: SearchOptions,
@@ -126,7 +126,7 @@ def calibrate(
 
 
 def judge(
-    kb: TunableKb,
+    kb: Searcher,
     golds: Sequence[Gold],
     options: SearchOptions,
     hidden: float = HIDDEN,
@@ -142,14 +142,14 @@ def judge(
     return judged
 
 
-def teaches(kb: TunableKb, judged: Sequence[JudgedAnswer]) -> bool:
+def teaches(kb: Searcher, judged: Sequence[JudgedAnswer]) -> bool:
     """Whether answers are enough to say anything about probabilities: without a calibration, some must be right."""
     right = sum(one.is_right for one in judged)
     return len(judged) >= LEAST and (own_calibration(kb.model) is not None or 0 < right < len(judged))
 
 
 def write_calibration(
-    kb: TunableKb,
+    kb: Searcher,
     judged: Sequence[JudgedAnswer],
     out: Path,
     options: SearchOptions,
@@ -176,7 +176,7 @@ def _is_chosen(identity: str, share: float) -> bool:
     return zlib.crc32(identity.encode("utf-8", "surrogatepass")) < share * 2**32
 
 
-def _judge(kb: TunableKb, asked: Sequence[tuple[Gold, bool]], options: SearchOptions) -> list[JudgedAnswer]:
+def _judge(kb: Searcher, asked: Sequence[tuple[Gold, bool]], options: SearchOptions) -> list[JudgedAnswer]:
     """Judge the best phrase for each query; with True, the best one without what answers it."""
     plan = kb.plan(options)
     n_reranked = plan.n_reranked
@@ -302,7 +302,7 @@ class SeenQuery:
     labels: tuple[Label, ...]
 
 
-def teach_judge(kb: TunableKb, golds: Sequence[Gold], seed: int) -> RelationJudge | None:
+def teach_judge(kb: Searcher, golds: Sequence[Gold], seed: int) -> RelationJudge | None:
     """Teach a copy of the judge that `kb` has; None where no query is a slot, or fewer would be answered rightly.
 
     The right ones are counted among queries that did not teach: four fifths teach, one fifth is judged, in turn. A
@@ -324,13 +324,13 @@ def teach_judge(kb: TunableKb, golds: Sequence[Gold], seed: int) -> RelationJudg
     return RelationJudge(taught_by(own, seen, seed).to(kb.model.device), relations, kb.reranking.reader_digest)
 
 
-def percent_right(kb: TunableKb, golds: Sequence[Gold], judges: Sequence[PhraseJudge]) -> list[float]:
+def percent_right(kb: Searcher, golds: Sequence[Gold], judges: Sequence[PhraseJudge]) -> list[float]:
     """Return the percentage of queries whose best phrase is right, by each judge."""
     seen = seen_queries(kb, golds)
     return [round(100 * right(copy.deepcopy(judge).cpu(), seen) / max(1, len(seen)), 2) for judge in judges]
 
 
-def seen_queries(kb: TunableKb, golds: Sequence[Gold]) -> list[SeenQuery]:
+def seen_queries(kb: Searcher, golds: Sequence[Gold]) -> list[SeenQuery]:
     """Ask queries, and read what is found without judging it; those for which nothing is found are left out."""
     reader, options = kb.reranking.reader, SearchOptions(kb.reranking.n_reranked(SearchOptions()), rerank=0)
     asked = [(clean_text(gold.input or ""), gold) for gold in golds]

@@ -5,11 +5,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 
 from kbq.answers import SearchOptions
+from kbq.asking import Searcher
 from kbq.errors import TrainingError
 from kbq.kilt.records import Gold
 from kbq.kilt.scores import NO_GROUP, relation_of
@@ -22,11 +22,10 @@ from kbq.training.engine import StepReport
 from kbq.training.output_folder import output_folder, versions
 from kbq.training.settings import FinetuningSettings
 from kbq.tuning.calibrate import JudgedAnswer, judge, percent_right, teach_judge, teaches, write_calibration
-from kbq.tuning.labels import Labeller, PreparedQuery, Reach, TunableKb, prepare, readable_queries, with_page_ids
+from kbq.tuning.labels import Labeller, PreparedQuery, Reach, prepare, readable_queries, with_page_ids
 from kbq.tuning.loop import DevScorer, Distillation, Finetuner, best_epoch, hybrid
 from kbq.tuning.triples import other_queries, pages_of, read_triples, sample_by_relation, split
 
-Kb = TypeVar("Kb", bound=TunableKb)
 MOST_NAMED = 10  # missing pages that a note names
 ENOUGH, MOST_PASSES = 1000, 7  # queries of an epoch: few triples are passed over several times, but not more often
 LEARNED, WATCHED = 2000, 500  # other queries whose answers are learned not to be forgotten, and those that tell whether
@@ -66,7 +65,7 @@ class FinetuningOutcome:
 
 
 def finetune(
-    kb: TunableKb,
+    kb: Searcher,
     triples: str | Path,
     out: str | Path,
     settings: FinetuningSettings | None = None,
@@ -149,7 +148,7 @@ def finetune(
     return outcome
 
 
-def _with_own_query_encoder(kb: Kb) -> Kb:
+def _with_own_query_encoder(kb: Searcher) -> Searcher:
     """Return the knowledge base with a copy of its query encoder; word embeddings, which stay frozen, are shared."""
     kb, model, reranking = copy.copy(kb), copy.copy(kb.model), copy.copy(kb.reranking)
     words = model.queries.start.get_input_embeddings()
@@ -158,7 +157,7 @@ def _with_own_query_encoder(kb: Kb) -> Kb:
     return kb
 
 
-def _distillation(kb: TunableKb, queries: Sequence[PreparedQuery], settings: FinetuningSettings) -> Distillation:
+def _distillation(kb: Searcher, queries: Sequence[PreparedQuery], settings: FinetuningSettings) -> Distillation:
     """Remember the untuned query encoder's answers to other queries than these."""
     tuned = [query.gold.input or "" for query in queries]
     count = min(LEARNED, settings.epochs * len(queries)) if settings.keep else 0
@@ -168,7 +167,7 @@ def _distillation(kb: TunableKb, queries: Sequence[PreparedQuery], settings: Fin
 
 
 def _teach_reranker(
-    kb: TunableKb, untuned: TunableKb, golds: Sequence[Gold], dev: Sequence[Gold], seed: int
+    kb: Searcher, untuned: Searcher, golds: Sequence[Gold], dev: Sequence[Gold], seed: int
 ) -> list[float]:
     """Teach the judge of `kb`, where that helps; return the percentage of dev queries it answers, before and after."""
     before, after = kb.reranking.relation_judge, teach_judge(untuned, golds, seed)
@@ -179,7 +178,7 @@ def _teach_reranker(
     return percent_right(kb, judged, [before.judge if before else kb.reranking.reader.reranking[1], after.judge])
 
 
-def _answered(kb: TunableKb, dev: Sequence[Gold]) -> list[JudgedAnswer]:
+def _answered(kb: Searcher, dev: Sequence[Gold]) -> list[JudgedAnswer]:
     """Judge answers to dev queries, to learn probabilities from them; return none where nothing can be learned."""
     answered = judge(kb, dev, SearchOptions()) if kb.reranking.n_reranked(SearchOptions()) else []
     return answered if teaches(kb, answered) else []
@@ -206,7 +205,7 @@ def _records(triples: Path, dev: Path | None, examples: int, seed: int, note: No
     return golds, dev_golds
 
 
-def _tuned_relations(kb: TunableKb, golds: Sequence[Gold], outcome: FinetuningOutcome) -> list[str]:
+def _tuned_relations(kb: Searcher, golds: Sequence[Gold], outcome: FinetuningOutcome) -> list[str]:
     """Return the relations that the query encoder has been tuned on, now or before."""
     earlier = kb.model.config.training.get("finetuning")
     relations = set(earlier["relations"]) if isinstance(earlier, dict) else set()
@@ -215,7 +214,7 @@ def _tuned_relations(kb: TunableKb, golds: Sequence[Gold], outcome: FinetuningOu
     return sorted(relations)
 
 
-def _check_memory(settings: FinetuningSettings, queries: int, kb: TunableKb) -> None:
+def _check_memory(settings: FinetuningSettings, queries: int, kb: Searcher) -> None:
     """Raise TrainingError where the phrases of a batch do not fit: as float32, with their gradients and copies."""
     batch, phrases = min(settings.batch, queries), min(settings.k, kb.manifest.counts.rows)
     need = 3 * 4 * 2 * kb.model.dim * batch * phrases

@@ -8,23 +8,18 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
-from kbq.answers import Answer, Askable, SearchOptions
 from kbq.array_types import Bools, Floats, Rows
-from kbq.asking import Answerers
-from kbq.dump.manifest import IndexEntry, Manifest
+from kbq.asking import Searcher
 from kbq.dump.shards import Shard
 from kbq.errors import QueryError, TrainingError
 from kbq.index.base import ranges
 from kbq.kilt.records import Gold, GoldOutput
 from kbq.kilt.task import Task
-from kbq.model.model import Model
-from kbq.reading.probability import SearchPlan
-from kbq.reading.reranker import Reranking
-from kbq.search.search import SearchContext, WordIndexes, batch_spans
+from kbq.search.search import batch_spans
 from kbq.search.spans import Spans, reach
 from kbq.text.answer_scores import normalise
 from kbq.training.settings import Objective
@@ -32,28 +27,6 @@ from kbq.tuning.triples import pages_of
 
 MOST_GOLDS = 20  # occurrences of a query's answers on its gold pages
 MOST_NAMESAKES = 100  # readings of an output that names its pages by titles of several pages
-
-
-class TunableKb(Askable, Protocol):
-    """What is tuned for: a `KnowledgeBase`, with its networks, its files, and the search with them."""
-
-    model: Model
-    manifest: Manifest
-    index: IndexEntry
-    shards: list[Shard]
-    words: WordIndexes
-    reranking: Reranking
-    answerers: Answerers | None
-
-    @property
-    def search_context(self) -> SearchContext:
-        """What a search on this machine reads."""
-
-    def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
-        """Find the best answers to each text."""
-
-    def plan(self, options: SearchOptions) -> SearchPlan:
-        """Return what follows from the options of a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +52,7 @@ def phrases_of(places: Sequence[tuple[int, int, int]]) -> Phrases:
     return Phrases(columns[0], columns[1], columns[2], np.full(len(places), np.nan, np.float32))
 
 
-def retrieve(kb: "TunableKb", starts: Floats, ends: Floats, k: int) -> list[Phrases]:
+def retrieve(kb: Searcher, starts: Floats, ends: Floats, k: int) -> list[Phrases]:
     """Find the k best phrases for each query: a start with its best end, overlaps included. Shapes: (queries, dim)."""
     found = batch_spans(kb.search_context, kb.model.in_row_units(starts, ends), k)
     return [_best(spans_of_shards, k) for spans_of_shards in found]
@@ -107,7 +80,7 @@ def concatenated(parts: Sequence[Phrases]) -> Phrases:
     return Phrases(*map(np.concatenate, zip(*columns, strict=True)))
 
 
-def vectors(kb: "TunableKb", phrases: Phrases) -> tuple[Floats, Floats]:
+def vectors(kb: Searcher, phrases: Phrases) -> tuple[Floats, Floats]:
     """Return first and last token vectors as the search scores them: rows of the dump. Shapes: (phrases, dim)."""
     starts, ends = (np.empty((len(phrases), kb.model.dim), np.float32) for _ in range(2))
     for number in np.unique(phrases.shards):
@@ -117,7 +90,7 @@ def vectors(kb: "TunableKb", phrases: Phrases) -> tuple[Floats, Floats]:
     return starts * kb.model.scale, ends * kb.model.scale
 
 
-def penalties(kb: "TunableKb", phrases: Phrases) -> Floats:
+def penalties(kb: Searcher, phrases: Phrases) -> Floats:
     """Return what the search takes from the score of each phrase for its length. Shape: (phrases,)."""
     tokens = np.zeros(len(phrases), np.float32)  # after the first one
     for number in np.unique(phrases.shards):
@@ -271,9 +244,7 @@ class Reach:
     nowhere: int = 0  # of the last two: every answer has a word that does not occur, so it is never found (by BM25)
 
 
-def prepare(
-    task: Task, golds: Sequence[Gold], kb: "TunableKb", labeller: Labeller
-) -> tuple[list[PreparedQuery], Reach]:
+def prepare(task: Task, golds: Sequence[Gold], kb: Searcher, labeller: Labeller) -> tuple[list[PreparedQuery], Reach]:
     """Prepare all queries that the encoder reads. Raises TrainingError if there is none."""
     prepared, counts = [], dict.fromkeys((field.name for field in dataclasses.fields(Reach)), 0)
     readable = readable_queries(task, golds, kb)
@@ -288,7 +259,7 @@ def prepare(
     return prepared, Reach(**counts | {"queries": len(prepared)})
 
 
-def readable_queries(task: Task, golds: Sequence[Gold], kb: "TunableKb") -> list[tuple[Gold, list[int]]]:
+def readable_queries(task: Task, golds: Sequence[Gold], kb: Searcher) -> list[tuple[Gold, list[int]]]:
     """Return the records whose queries the encoder reads, with their token ids.
 
     Raises:

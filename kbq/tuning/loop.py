@@ -22,6 +22,7 @@ from torch.nn.functional import kl_div
 
 from kbq.answers import Answer, SearchOptions
 from kbq.array_types import Bools, Doubles
+from kbq.asking import Searcher
 from kbq.kilt.records import Gold, Guess
 from kbq.kilt.scores import DOWNSTREAM_NAMES, downstream_row
 from kbq.kilt.task import Task
@@ -35,7 +36,6 @@ from kbq.tuning.labels import (
     Labeller,
     Phrases,
     PreparedQuery,
-    TunableKb,
     concatenated,
     joined,
     penalties,
@@ -56,7 +56,7 @@ class Competing:
     Side by side they have the shape (queries, most phrases of a query), with zeros behind the last phrase of a query.
     """
 
-    def __init__(self, kb: TunableKb, phrases: Sequence[Phrases]) -> None:
+    def __init__(self, kb: Searcher, phrases: Sequence[Phrases]) -> None:
         """`phrases`: those of each query."""
         sizes = [len(of_query) for of_query in phrases]
         self._kb, self._shape = kb, (len(sizes), max(sizes, default=0))
@@ -102,7 +102,7 @@ def _first_of_each(rows: np.ndarray) -> Bools:
 class Distillation:
     """What the query encoder of a knowledge base answered to other queries before tuning."""
 
-    def __init__(self, kb: TunableKb, learned: Sequence[str], watched: Sequence[str], k: int) -> None:
+    def __init__(self, kb: Searcher, learned: Sequence[str], watched: Sequence[str], k: int) -> None:
         """Search for the answers.
 
         Args:
@@ -180,7 +180,7 @@ class Finetuner(Run):
 
     def __init__(
         self,
-        kb: TunableKb,
+        kb: Searcher,
         labeller: Labeller,
         queries: Sequence[PreparedQuery],
         settings: FinetuningSettings,
@@ -303,7 +303,7 @@ def hybrid(factor: float) -> SearchOptions:
 class DevScorer:
     """Scores the live query encoder on dev queries, as KILT does."""
 
-    def __init__(self, task: Task, golds: Sequence[Gold], kb: TunableKb) -> None:
+    def __init__(self, task: Task, golds: Sequence[Gold], kb: Searcher) -> None:
         self._task, self._golds, self._kb = task, golds, kb
         fits = kb.model.query_tokenizer.is_short_enough
         self._texts = [task.query_of(gold.input or "", fits, gold.id) for gold in golds]

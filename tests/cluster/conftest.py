@@ -87,8 +87,8 @@ def process_of(kb: KnowledgeBase, number: int) -> int:
 
 
 def actors_of(kb: KnowledgeBase) -> list[Any]:
-    assert kb._cluster is not None
-    return list(kb._cluster.actors)
+    assert kb.searcher._cluster is not None
+    return list(kb.searcher._cluster.actors)
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:

@@ -144,7 +144,7 @@ def test_query_side_fine_tuning_has_the_vectors_that_are_searched(official: Any,
 
     kb = KnowledgeBase.open(made().folder, device="cpu")
     (phrases, *_) = retrieve(kb.searcher, official.starts, official.ends, 20)
-    starts, ends = vectors(kb, phrases)
+    starts, ends = vectors(kb.searcher, phrases)
     offset = kb.model.score_offsets(official.starts[:1], official.ends[:1])
     scores = starts @ official.starts[0] + ends @ official.ends[0]
     assert np.abs(scores - phrases.scores).max() < 1e-3

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from kbq.asking import Searcher
 from kbq.errors import TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
@@ -17,7 +18,7 @@ from kbq.kilt.task import Task
 from kbq.training import engine
 from kbq.training.engine import StepReport
 from kbq.training.settings import FinetuningSettings, Objective, Term
-from kbq.tuning.labels import Labeller, PreparedQuery, TunableKb, joined, phrases_of, retrieve, vectors
+from kbq.tuning.labels import Labeller, PreparedQuery, joined, phrases_of, retrieve, vectors
 from kbq.tuning.loop import Distillation, Finetuner
 from kbq.tuning.triples import pages_of
 
@@ -62,7 +63,7 @@ def tune(tuner: Finetuner, checkpoint: Path, stop: int = 10**6) -> list[StepRepo
     return reports
 
 
-def parameters(kb: TunableKb) -> list[torch.Tensor]:
+def parameters(kb: Searcher) -> list[torch.Tensor]:
     return [parameter.detach().clone() for parameter in kb.model.queries.parameters()]
 
 
@@ -136,14 +137,14 @@ def test_the_phrase_side_and_word_embeddings_stay(own_kb: KnowledgeBase, golds: 
     before = {name: value.clone() for name, value in own_kb.model.phrases.state_dict().items()}
     table = own_kb.model.queries.start.get_input_embeddings().weight
     assert table is own_kb.model.phrases.backbone.get_input_embeddings().weight
-    old = parameters(own_kb)
+    old = parameters(own_kb.searcher)
     words = table.detach().clone()
     score = iter(range(99))
     tune(tuner_of(own_kb, golds, score=lambda: float(next(score))), tmp_path / "c.pt")
     assert torch.equal(table, words)
     for name, value in own_kb.model.phrases.state_dict().items():
         assert torch.equal(value, before[name]), name
-    assert not are_equal(old, parameters(own_kb))
+    assert not are_equal(old, parameters(own_kb.searcher))
 
 
 @pytest.fixture
@@ -173,7 +174,7 @@ def test_a_killed_run_ends_with_the_same_parameters(
     kept = stop - 1 if saves == "every step" else (stop - 1) // tuner.per_epoch * tuner.per_epoch
     assert rest == steps[kept:]
     assert (resumed.scores, resumed.found) == (tuner.scores, tuner.found)
-    assert are_equal(parameters(resumed.kb), parameters(own_kb))
+    assert are_equal(parameters(resumed.kb), parameters(own_kb.searcher))
 
 
 def test_a_finished_run_is_not_run_again(
@@ -182,7 +183,7 @@ def test_a_finished_run_is_not_run_again(
     tune(tuner_of(own_kb, golds), tmp_path / "c.pt")
     again = tuner_of(open_again(), golds)
     assert tune(again, tmp_path / "c.pt") == []
-    assert are_equal(parameters(again.kb), parameters(own_kb))
+    assert are_equal(parameters(again.kb), parameters(own_kb.searcher))
 
 
 @pytest.mark.parametrize(
@@ -202,13 +203,13 @@ def test_it_stops_early_and_puts_the_best_parameters_back(
     states: list[list[torch.Tensor]] = []
 
     def score() -> float:
-        states.append(parameters(own_kb))
+        states.append(parameters(own_kb.searcher))
         return next(scores)
 
     tuner = tuner_of(own_kb, golds[:6], replace(SETTINGS, epochs=4, patience=2), score)
     tune(tuner, tmp_path / "c.pt")
     assert tuner.scores == kept
-    assert are_equal(parameters(own_kb), states[best])
+    assert are_equal(parameters(own_kb.searcher), states[best])
     assert not any(are_equal(states[best], state) for place, state in enumerate(states) if place != best)
 
 
@@ -235,7 +236,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_the_last_checkpoint_stays(
         poisoned.run(tmp_path / "c.pt", poison)
     resumed = tuner_of(open_again(), golds)
     assert len(tune(resumed, tmp_path / "c.pt")) == 2 * whole.per_epoch
-    assert are_equal(parameters(resumed.kb), parameters(own_kb))
+    assert are_equal(parameters(resumed.kb), parameters(own_kb.searcher))
 
 
 def test_a_learning_rate_that_is_far_too_high_stops_the_run(

@@ -67,9 +67,9 @@ def test_an_exact_index_gives_the_best_of_all_phrases(
     legal_spans: Callable[..., list[tuple[int, int, str]]],
 ) -> None:
     asked = kb if shards == 1 else own_kb
-    assert len(asked.shards) == shards
+    assert len(asked.searcher.shards) == shards
     starts, ends = asked.model.encode_queries(QUERIES)
-    for phrases, start, end in zip(retrieve(asked, starts, ends, k), starts, ends, strict=True):
+    for phrases, start, end in zip(retrieve(asked.searcher, starts, ends, k), starts, ends, strict=True):
         truth = each_start_with_its_best_end(asked, legal_spans, start, end)
         best = sorted(truth.values(), reverse=True)[:k]
         assert len(phrases) == len(best)
