@@ -172,9 +172,13 @@ class KnowledgeBase:
             ModelError: the model is missing or belongs to another phrase encoder.
             ClusterError: the cluster cannot be used.
         """
-        folder = as_path(folder, "the folder of a knowledge base")
-        manifest, where = read_manifest(folder), Where(index, device, ray, workers)
-        opens = model if isinstance(model, Model) else partial(model_of, folder, manifest.model, model, device)
+        where = Where(index, device, ray, workers)
+        return cls._opened(as_path(folder, "the folder of a knowledge base"), model, where, lazy)
+
+    @classmethod
+    def _opened(cls, folder: Path, model: str | Path | Model | None, where: Where, lazy: bool) -> Self:
+        manifest = read_manifest(folder)
+        opens = model if isinstance(model, Model) else partial(model_of, folder, manifest.model, model, where.device)
         return cls(folder, manifest, opens, where, lazy)
 
     @classmethod
@@ -205,8 +209,7 @@ class KnowledgeBase:
     def with_model(self, model: str | PathLike[str]) -> Self:
         """Open the same knowledge base with another query encoder: one that `finetune` has made for it.
 
-        Raises:
-            ModelError: it is missing, or belongs to another phrase encoder.
+        Raises ModelError if it is missing or belongs to another phrase encoder.
         """
         opened = Model.open(as_path(model, "a model"), str(self.model.device))
         return type(self)(self.folder, self.manifest, opened, self._where)
@@ -214,11 +217,8 @@ class KnowledgeBase:
     def with_pages(self, pages: PageIds) -> Self:
         """Open the same knowledge base to answer from these pages only: they are chosen before the best answers are.
 
-        Args:
-            pages: ids, an id, or the `Path` of a file with one id a line.
-
-        Raises:
-            KnowledgeBaseError: it does not have one of them; all of these are named.
+        `pages` are ids, an id, or the `Path` of a file with one id a line. Raises KnowledgeBaseError that names all ids
+        that the knowledge base lacks.
         """
         where = replace(self._where, pages=tuple(page_ids(pages)))
         return type(self)(self.folder, self.manifest, self.model, where)
@@ -275,11 +275,7 @@ class KnowledgeBase:
         return (PageName(*names) for names in self.searcher.pages.shown())
 
     def page(self, page_id: str) -> Page:
-        """Return a page with its title, paragraphs and metadata, by its id, as answers name it.
-
-        Raises:
-            KnowledgeBaseError: there is no such page.
-        """
+        """Return the page with this id, with its paragraphs and metadata. Raises KnowledgeBaseError if there is none."""
         with self.manifest.damage_explained(self.folder):
             page = self.searcher.pages.page(page_id)
         if page is None:
@@ -297,24 +293,18 @@ class KnowledgeBase:
     def reload(self) -> Self:
         """Open what the folder holds now, in this object, too: an update of others changes nothing that is open.
 
-        Raises:
-            KnowledgeBaseError: the folder holds no knowledge base any more; what was open stays open.
+        Raises KnowledgeBaseError if the folder holds no knowledge base any more; what was open stays open.
         """
         opened = self._reopened(read_manifest(self.folder))
         self.close()
         self.__dict__.update(opened.__dict__)
         return self
 
-    def __copy__(self) -> Self:
-        kb = object.__new__(type(self))  # shares what is open; to close one leaves the other open
-        kb.__dict__.update(self.__dict__)
-        return kb
-
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the place of the knowledge base and how it is searched; unpickling and `deepcopy` open it again."""
+        """Pickle where the knowledge base is and how it is searched; unpickling and copying open it again."""
         if not self.model.source:
             raise KnowledgeBaseError("a knowledge base whose model is in no folder cannot be pickled: save the model")
-        return _unpickled, (type(self), self.folder.absolute(), self.model.source, self._where, self._is_lazy)
+        return self._opened, (self.folder.absolute(), self.model.source, self._where, self._is_lazy)
 
     # Ask
 
@@ -376,10 +366,9 @@ class KnowledgeBase:
         backend: Backend = "auto",
         **options: Unpack[SearchWords],
     ) -> Iterator[list[Answer]]:
-        """Yield the answers of `query` to each text, reading as few texts ahead as are asked together.
+        """Yield the answers of `query` to each text of a generator; as many are read ahead as are asked together.
 
-        Raises:
-            QueryError: a text cannot be asked; the answers to those asked before it have been given.
+        Raises QueryError at a text that cannot be asked; the answers to those before it have been given.
         """
         search, asked = search_options(options, k=k, unit=unit, backend=backend), iter(texts)
         while batch := list(islice(asked, self.searcher.batch_size)):
@@ -406,8 +395,7 @@ class KnowledgeBase:
     def explain(self, text: str, k: int = 3, backend: WordBackend = "bm25") -> list[tuple[Answer, dict[str, float]]]:
         """Find the k best paragraphs by words alone, each with what every term of the query adds to its score.
 
-        Raises:
-            QueryError: the knowledge base has no such index, or the text cannot be read.
+        Raises QueryError if the knowledge base has no such index, or the text cannot be read.
         """
         SearchOptions(k, backend=backend)
         if backend not in WORDS_ALONE:
@@ -607,12 +595,8 @@ class KnowledgeBase:
     def delete(self, pages: PageIds, *, missing_ok: bool = False) -> Self:
         """Delete pages: no answer comes from them any more. `compact` removes their bytes.
 
-        Args:
-            pages: ids, an id, or the `Path` of a file with one id a line.
-            missing_ok: ignore ids that the knowledge base does not have.
-
-        Raises:
-            KnowledgeBaseError: it does not have one of them (all of these are named), or the folder cannot be written.
+        `pages` are ids, an id, or the `Path` of a file with one id a line. Raises KnowledgeBaseError if the folder is not
+        writable or, unless `missing_ok`, if the knowledge base lacks some of them, and names all of these.
         """
         manifest, changes = delete(self._changeable, page_ids(pages), missing_ok)
         kb = self._reopened(manifest)
@@ -620,15 +604,10 @@ class KnowledgeBase:
         return kb
 
     def compact(self, threshold: float = 0.0, report: Report | None = None) -> Self:
-        """Write shards again without their deleted pages, and join small ones.
+        """Write shards again without their deleted pages, and join small ones; nothing is encoded again.
 
-        Afterwards no file of the folder holds anything that a deleted page said. Nothing is encoded again.
-
-        Args:
-            threshold: leave shards of which at most this share of pages is deleted.
-
-        Raises:
-            KnowledgeBaseError: the folder is in use or cannot be written, or an update is unfinished.
+        Shards of which at most a share of `threshold` is deleted stay as they are; in the others, nothing that a deleted
+        page said is left. Raises KnowledgeBaseError if the folder is in use or not writable, or an update is unfinished.
         """
         with LateBar(f"compacting {self.folder}") as bar:
             manifest = compact(self._changeable, lambda: self.model, threshold, bar.to("stage", report))
@@ -690,8 +669,3 @@ def _told(title: str, words: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     pages, stage = words.get("report"), words.get("report_stage")
     with LateBar(title, pages, stage) as bar:
         yield {"note": warn} | dict(words) | {"report": bar.to("pages", pages), "report_stage": bar.to("stage", stage)}
-
-
-def _unpickled(cls: type[KnowledgeBase], folder: Path, model: str, where: Where, lazy: bool) -> KnowledgeBase:
-    manifest = read_manifest(folder)
-    return cls(folder, manifest, partial(model_of, folder, manifest.model, model, where.device), where, lazy)
