@@ -275,7 +275,7 @@ class KnowledgeBase:
         return (PageName(*names) for names in self.searcher.pages.shown())
 
     def page(self, page_id: str) -> Page:
-        """Return the page with this id, with its paragraphs and metadata. Raises KnowledgeBaseError if there is none."""
+        """Return the page with this id, its paragraphs and metadata. Raises KnowledgeBaseError if there is none."""
         with self.manifest.damage_explained(self.folder):
             page = self.searcher.pages.page(page_id)
         if page is None:
@@ -595,8 +595,8 @@ class KnowledgeBase:
     def delete(self, pages: PageIds, *, missing_ok: bool = False) -> Self:
         """Delete pages: no answer comes from them any more. `compact` removes their bytes.
 
-        `pages` are ids, an id, or the `Path` of a file with one id a line. Raises KnowledgeBaseError if the folder is not
-        writable or, unless `missing_ok`, if the knowledge base lacks some of them, and names all of these.
+        `pages` are ids, an id, or the `Path` of a file with one id a line. Raises KnowledgeBaseError if the folder
+        cannot be written or, unless `missing_ok`, some pages are not there; it names all of these.
         """
         manifest, changes = delete(self._changeable, page_ids(pages), missing_ok)
         kb = self._reopened(manifest)
@@ -606,8 +606,9 @@ class KnowledgeBase:
     def compact(self, threshold: float = 0.0, report: Report | None = None) -> Self:
         """Write shards again without their deleted pages, and join small ones; nothing is encoded again.
 
-        Shards of which at most a share of `threshold` is deleted stay as they are; in the others, nothing that a deleted
-        page said is left. Raises KnowledgeBaseError if the folder is in use or not writable, or an update is unfinished.
+        Shards of which at most a share of `threshold` is deleted stay as they are; the others keep nothing that a
+        deleted page said. Raises KnowledgeBaseError if the folder is in use or cannot be written, or an update is
+        unfinished.
         """
         with LateBar(f"compacting {self.folder}") as bar:
             manifest = compact(self._changeable, lambda: self.model, threshold, bar.to("stage", report))
