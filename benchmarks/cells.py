@@ -36,8 +36,10 @@ def main() -> None:
     reporting.write(options.name, figures, [options.kb, options.cells], SEED)
 
 
-def filled(kb: KnowledgeBase, cells: Sequence[Cell], calibration: str | None) -> list[tuple[Cell, Any, list[Any]]]:
-    """Fill a table of each kind; return each cell, its best claims, and those accepted where values may be many."""
+def filled(
+    kb: KnowledgeBase, cells: Sequence[Cell], calibration: str | None
+) -> list[tuple[Cell, list[Any], list[Any]]]:
+    """Fill a table of each kind; return each cell with its claims, of one value and of all that are likely."""
     found = []
     for of_kind in by(cells, lambda cell: cell["meta"]["kind"]).values():
         relations = list(dict.fromkeys(slot(cell)[1] for cell in of_kind))
@@ -46,13 +48,11 @@ def filled(kb: KnowledgeBase, cells: Sequence[Cell], calibration: str | None) ->
             {"subject": subject} | dict.fromkeys(relations, "known") | {slot(cell)[1]: "" for cell in own}
             for subject, own in asked.items()
         ]
-        claims = [
-            by(kb.fill(rows, relations, min_probability=least, values=values, calibration=calibration).claims, cell_of)
-            for values, least in (("one", 0.0), ("many", USUAL))
-        ]
-        for cell in of_kind:
-            one, many = (of_values.get(slot(cell), []) for of_values in claims)
-            found.append((cell, one, [claim for claim in many if claim.accepted]))
+        one, many = (
+            by(kb.fill(rows, relations, values=values, calibration=calibration).claims, cell_of)
+            for values in ("one", "many")
+        )
+        found += [(cell, one.get(slot(cell), []), many.get(slot(cell), [])) for cell in of_kind]
     return found
 
 
@@ -81,7 +81,7 @@ class Judged:
         self.page, self.is_stated = cell["meta"]["page"], bool(gold)
         self.chance = (one[0].probability or 0.0) if one else 0.0
         self.is_right = bool(one) and compared([(one[0].value,)], gold).matched > 0
-        self.f1 = compared([(claim.value,) for claim in many], gold).f1
+        self.f1 = compared([(claim.value,) for claim in many if claim.accepted], gold).f1
 
 
 def grouped(judged: Sequence[Judged], name: str) -> dict[str, list[Judged]]:

@@ -24,7 +24,7 @@ from kbq.reading.reranker import meanings
 from kbq.search.spans import Sentences
 from kbq.storage.rows import read_rows
 from kbq.tables.claims import Alternative, Claim, DateValue, NormalForm, QuantityValue
-from kbq.tables.relations import Relation, Slot
+from kbq.tables.relations import Relation, Slot, known_property
 from kbq.tables.tables import subject_of
 from kbq.tables.values import normal_form
 from kbq.text.letters import normalised
@@ -52,6 +52,9 @@ ENDS_AN_ITEM = re.compile(
 ARTICLE = re.compile(r"(?:an?|the)[ \u00a0]")
 ANY_ARTICLE = re.compile(r"\b(?:an?|the)[ \u00a0]")
 SEPARATOR_BEFORE = re.compile(rf"(?:{LAST}|{COMMA})(?:(?:an?|the)[ \u00a0])?\Z")
+PAIR = re.compile(  # one name, not a list of two
+    r"(?:rock|drum|rhythm|black|sword|arts)(?: and | ?& ?)(?:roll|bass|blues|white|sorcery|crafts)\b", re.I
+)
 WORDS_BEFORE = re.compile(rf"(?:{WORD}[ \u00a0])*{WORD}\Z")
 
 Choice = Literal["accept", "reject", "undo"]
@@ -101,8 +104,10 @@ def _within(text: str, start: int, end: int) -> list[tuple[int, int]]:
         places.append((begin, separator.start()))
         begin = separator.end()
     places.append((begin, end))
-    is_list = ENDS_A_LIST.search(text, start, end) and all(
-        _is_item(text[slice(*one)], text[start].isupper()) for one in places
+    is_list = (
+        ENDS_A_LIST.search(text, start, end)
+        and not PAIR.match(text, start)
+        and all(_is_item(text[slice(*one)], text[start].isupper()) for one in places)
     )
     return [_without_article(text, *one) for one in places] if is_list else [(start, end)]
 
@@ -318,6 +323,8 @@ class Decider:
         said = [one for _, one in ranked]
         if relation.values == "many":
             said = [each for answer in said for each in each_of_several(answer, threshold)]
+        elif (known := known_property(relation.property)) and known.values == "many":
+            said = [answer if self._titles.page(answer.text) else first_of_several(answer) for answer in said]
         meant = zip(said, meanings(slot.queries[0], said), strict=True)
         values = [value for value in self._distinct(meant, relation) if decided.get(value.key) != "reject"]
         possible = [value for value in values if _is_of_type(value.normal, relation)]
@@ -409,6 +416,17 @@ def each_of_several(answer: Answer, threshold: float) -> Iterator[Answer]:
             chance = None if answer.probability is None else ITEM_SHARE * answer.probability
             text = answer.context[start:end]
             yield replace(answer, text=text, start=start, end=end, unit=(start, end), probability=chance)
+
+
+def first_of_several(answer: Answer) -> Answer:
+    """Return the first item of an answer that is a list, or the answer.
+
+    A capitalised item of one word is no item: it is part of a name, as in "Simon and Garfunkel".
+    """
+    start, end = _within(answer.context, answer.start, answer.end)[0]
+    text = answer.context[start:end]
+    is_item = end < answer.end and (text[0].islower() or " " in text)
+    return replace(answer, text=text, start=start, end=end, unit=(start, end)) if is_item else answer
 
 
 def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:

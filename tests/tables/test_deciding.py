@@ -76,6 +76,23 @@ def test_answers_become_claims(answers: list[Answer], settings: dict[str, object
     assert decided(answers, **settings) == claims  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("text", "property", "value"),
+    [
+        ("Ann Lee and Bo Ray", "P161", "Ann Lee"),  # cast member: usually several
+        ("Ann Lee & Bo Ray", "P161", "Ann Lee"),
+        ("singing, acting and dancing", "P106", "singing"),
+        ("Simon and Garfunkel", "P161", "Simon and Garfunkel"),
+        ("Ann Lee and Bo Ray", "P22", "Ann Lee and Bo Ray"),  # father: one
+        ("Ann Lee and Bo Ray", "", "Ann Lee and Bo Ray"),
+        ("rock and roll", "P136", "rock and roll"),
+        ("LODZ (city)", "P161", "LODZ (city)"),
+    ],
+)
+def test_one_value_of_a_list_is_its_first_item(text: str, property: str, value: str) -> None:
+    assert decided([answer(text, 0.8)], property=property) == [(value, True, ())]
+
+
 @pytest.mark.parametrize(("wording", "values"), [("country", ["Denmark"]), ("language", ["Denmark", "Danish"])])
 def test_a_country_and_its_adjective_are_one_value_where_a_country_is_asked_for(
     wording: str, values: list[str]
