@@ -299,17 +299,17 @@ def asked(run: Run, found: dict[str, Any]) -> None:
     """Ask the sample knowledge base with and without reranking, and compare the answers with a CPU's."""
     texts = inputs(ARTICLES.parent / "queries.jsonl")[: 22 if run.small else 4 * TOGETHER]
     kb, on_cpu = (KnowledgeBase.sample(device=device) for device in (str(run.device), "cpu"))
-    for looks in (0, 10):
-        name = f"reranking {looks}"
+    for n_reranked in (0, 10):
+        name = f"reranking {n_reranked}"
 
-        def ask(part: Sequence[str], looks: int = looks) -> object:
-            return kb.query(part, k=10, rerank=looks)
+        def ask(part: Sequence[str], n_reranked: int = n_reranked) -> object:
+            return kb.query(part, k=10, rerank=n_reranked)
 
         begun = time.monotonic()
-        first = kb.query(texts[:1], k=10, rerank=looks)
+        first = kb.query(texts[:1], k=10, rerank=n_reranked)
         found[f"{name}, the first query, ms"] = round(1000 * (time.monotonic() - begun), 1)
         begun = time.monotonic()
-        answers = kb.query(texts, k=10, rerank=looks)
+        answers = kb.query(texts, k=10, rerank=n_reranked)
         found[f"{name}, all for the first time, queries per second"] = round(len(texts) / (time.monotonic() - begun), 1)
         found[f"{name}, queries per second"] = round(1000 * len(texts) / run.milliseconds(lambda: ask(texts), 2), 1)
         each = []
@@ -318,7 +318,7 @@ def asked(run: Run, found: dict[str, Any]) -> None:
             ask([text])
             each.append(1000 * (time.monotonic() - begun))
         found[f"{name}, one alone, ms: median, most"] = [round(float(np.median(each)), 1), round(max(each), 1)]
-        expected = on_cpu.query(texts[:TOGETHER], k=10, rerank=looks)
+        expected = on_cpu.query(texts[:TOGETHER], k=10, rerank=n_reranked)
         same = [bool(a and b and a[0].text == b[0].text) for a, b in zip(answers, expected, strict=False)]
         found[f"{name}, the best answer is the CPU's, of {len(same)}"] = sum(same)
         found[f"{name}, one alone has the same answers as in company"] = first[0] == answers[0]
@@ -327,11 +327,13 @@ def asked(run: Run, found: dict[str, Any]) -> None:
         begun, copies = time.monotonic(), 1 if run.small else 4 * several
         found[f"{several} processes have the same answers"] = kb.query(texts, k=10, rerank=10) == answers
         found[f"{several} processes, the first {len(texts)} queries, seconds"] = round(time.monotonic() - begun, 1)
-        for looks in (0, 10):
+        for n_reranked in (0, 10):
             begun = time.monotonic()
-            kb.query(texts * copies, k=10, rerank=looks)
+            kb.query(texts * copies, k=10, rerank=n_reranked)
             taken = time.monotonic() - begun
-            found[f"{several} processes, reranking {looks}, queries per second"] = round(copies * len(texts) / taken, 1)
+            found[f"{several} processes, reranking {n_reranked}, queries per second"] = round(
+                copies * len(texts) / taken, 1
+            )
 
 
 def tuned(run: Run, found: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ import reporting
 from measuring import arguments, cpu_seconds
 from trust import is_hidden
 
-from kbq.answers import LOOKS, SearchOptions
+from kbq.answers import N_RERANKED, SearchOptions
 from kbq.dump.page_directory import Pages
 from kbq.kb import KnowledgeBase
 from kbq.tables.claims import Claim
@@ -141,11 +141,13 @@ def timed(kb: KnowledgeBase, subjects: Sequence[str], relations: Sequence[str]) 
     queries = [f"{subject} [SEP] {relation}" for subject in subjects for relation in relations]
     rows = [{"subject": subject} for subject in subjects]
     found: dict[str, float] = {}
-    for name, looks in (("with a second look", None), ("without", 0)):
+    for name, n_reranked in (("with a second look", None), ("without", 0)):
         works = {
-            "table": partial(kb.fill, rows, relations, min_probability=0.0, rerank=looks),
-            "queries in batches": partial(kb.query, queries, k=LOOKS, rerank=looks),
-            "one by one": lambda looks=looks: [kb.query(query, k=LOOKS, rerank=looks) for query in queries],
+            "table": partial(kb.fill, rows, relations, min_probability=0.0, rerank=n_reranked),
+            "queries in batches": partial(kb.query, queries, k=N_RERANKED, rerank=n_reranked),
+            "one by one": lambda n_reranked=n_reranked: [
+                kb.query(query, k=N_RERANKED, rerank=n_reranked) for query in queries
+            ],
         }
         found |= {f"{way}, {name}": round(len(queries) / cpu_seconds(work), 2) for way, work in works.items()}
     return found

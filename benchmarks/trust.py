@@ -13,13 +13,14 @@ import numpy as np
 import reporting
 from measuring import DataSet, arguments, rounded, share_of
 
-from kbq.answers import LOOKS, SearchOptions
+from kbq.answers import N_RERANKED, SearchOptions
 from kbq.array_types import Bools, Doubles
 from kbq.dump.page_directory import Pages
 from kbq.kb import KnowledgeBase
 from kbq.kilt.confidence import auroc, brier, coverage_at, reliability
 from kbq.kilt.records import Gold
 from kbq.reading.probability import FEATURES, features
+from kbq.reading.reranker import rerank
 from kbq.search.search import BATCH
 from kbq.text.answer_scores import normalise
 from kbq.text.letters import clean_text
@@ -68,14 +69,15 @@ def judged(kb: KnowledgeBase, golds: Sequence[Gold], share: float) -> dict[str, 
 
 def asked(kb: KnowledgeBase, golds: Sequence[Gold]) -> tuple[Doubles, Bools, Doubles, Bools, Doubles]:
     """Return the best answers' probabilities, whether they are right, the same for the search, and their features."""
-    options = SearchOptions(k=LOOKS, unit="phrase")
+    options = SearchOptions(k=N_RERANKED, unit="phrase")
     calibration = kb.searcher.plan(options).calibration
     columns: list[tuple[float, bool, float, bool, list[float]]] = []
     for first in range(0, len(golds), BATCH):
         part = golds[first : first + BATCH]
         texts = [clean_text(gold.input or "") for gold in part]
-        phrases = kb.searcher.search(texts, SearchOptions(k=LOOKS, unit="phrase", rerank=0))
-        seen = kb.searcher.reranking.rerank_found(texts, phrases, kb.searcher.plan(options).score_scale)
+        phrases = kb.searcher.search(texts, SearchOptions(k=N_RERANKED, unit="phrase", rerank=0))
+        reranking, score_scale = kb.searcher.reranking, kb.searcher.plan(options).score_scale
+        seen = rerank(reranking.reader, texts, phrases, score_scale, reranking.relation_judge)
         for gold, text, hits, looks in zip(part, texts, phrases, seen, strict=True):
             answers = {normalise(answer) for answer in gold.answers}
             chance = calibration.applied(text, looks)[0].answer.probability or 0.0 if calibration else 0.0

@@ -28,7 +28,7 @@ WordBackend = Literal["bm25", "sparta"]
 WORDS_ALONE: tuple[WordBackend, ...] = ("bm25", "sparta")
 WeightType = Literal["float32", "int8"]
 # What `kbq query` and `KnowledgeBase.query` ask for unless told otherwise.
-K, DEPTH, RETRIEVAL_WEIGHT, LOOKS = 5, 20, 0.1, 10
+K, DEPTH, RETRIEVAL_WEIGHT, N_RERANKED = 5, 20, 0.1, 10
 MOST_WEIGHT = 1e6  # of what is added to vectors' scores: beyond, these are lost in rounding
 TOP_PAGES = 20  # of the provenance of a prediction
 TOP = 3  # alternatives that `kbq fill` keeps

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from kbq.answers import (
-    LOOKS,
+    N_RERANKED,
     TOP_PAGES,
     WORDS_ALONE,
     Answer,
@@ -545,7 +545,7 @@ class KnowledgeBase:
         from kbq.tables.options import fill_options
 
         wanted, words = fill_options(options)
-        search = search_options(words, unit="phrase", k=max(LOOKS, words.get("rerank") or 0))
+        search = search_options(words, unit="phrase", k=max(N_RERANKED, words.get("rerank") or 0))
         with LateBar("filling") as bar:
             told = bar.to("cells", report)
             return fill(self.searcher, table, relations, out, wanted, search, command=command, note=note, report=told)

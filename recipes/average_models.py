@@ -17,11 +17,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bundle_reader import save_reader
 from torch import nn
 
 from kbq.model.model import Model
 from kbq.model.model_folder import CONFIG, local_folder, read_config, write_config
-from kbq.reading.reader import Reader, judge_digest, save_reader
+from kbq.reading.reader import Reader, judge_digest
 from kbq.training.batches import Passage, read_examples
 from kbq.training.encoders import CALIBRATION_PASSAGES
 from kbq.training.quantisation import evaluate_reading, quantisation_of

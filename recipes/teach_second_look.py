@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from bundle_reader import question_answering, save_reader
 from mine_phrases import MinedQuery, read_mined
 from torch import Tensor, nn
 
@@ -39,17 +40,14 @@ from kbq.model.devices import choose_device
 from kbq.model.model_folder import CONFIG, local_folder, read_config, write_config
 from kbq.model.weights import load_weights, named_weights, read_weights, save_tensors
 from kbq.model.windows import token_span
-from kbq.reading.phrase_windows import Excerpt, ReadWindow, read_around
+from kbq.reading.phrase_windows import Excerpt, ReadWindow, odds, read_around
 from kbq.reading.reader import (
     POINTS,
     PhraseJudge,
     QuestionAnswering,
     Reader,
     open_reader,
-    question_answering,
-    save_reader,
 )
-from kbq.reading.reranker import judged
 from kbq.storage.writing import copy_folder, make_folders
 from kbq.text.answer_scores import normalise
 from kbq.text.markers import whole_words
@@ -342,6 +340,11 @@ def _checkpoint(folder: Path) -> Path:
 
 
 # Losses
+
+
+def judged(judge: PhraseJudge, windows: Sequence[ReadWindow]) -> Tensor:
+    """Return the log odds of all phrases of a query, window after window. Shape: (phrases,)."""
+    return odds(judge, *(torch.cat(parts) for parts in zip(*(window[1:3] for window in windows), strict=True)))
 
 
 def query_losses(judge: PhraseJudge, query: MinedQuery, windows: Sequence[ReadWindow]) -> tuple[Tensor, Tensor]:

@@ -395,8 +395,9 @@ def with_every_index(checkpoint: Path) -> Callable[[Path, list[Page], Path], Pat
 def judging_model(new_model: Callable[..., "Model"], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A saved model with a random reader that judges phrases."""
     import torch
+    from bundle_reader import save_reader
 
-    from kbq.reading.reader import QuestionAnswering, Reader, save_reader
+    from kbq.reading.reader import QuestionAnswering, Reader
 
     folder = tmp_path_factory.mktemp("models") / "judging"
     new_model().save(folder)

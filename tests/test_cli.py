@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from bundle_reader import save_reader
 from typer.testing import CliRunner
 
 import kbq
@@ -32,7 +33,7 @@ from kbq.dump.page_directory import Pages
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.model_folder import DEFAULT_MODEL, read_config
-from kbq.reading.reader import READER, Reader, save_reader
+from kbq.reading.reader import READER, Reader
 from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.storage.records import FileSeal, seal_of
 

@@ -1,8 +1,8 @@
 """Phrase windows: read phrases in their surroundings, and propose one more in each window.
 
 Phrases of a paragraph that are close to each other share a window: `[CLS] query [SEP] title [SEP] text [SEP]`. Without
-gradients, what is read for a query depends on this query alone, to the last bit. A CPU reads the windows of a query
-together, a GPU those of all queries, in batches of one shape. Proposals are chosen where the logits are.
+gradients, the states of a query's windows depend on this query alone, to the last bit. A CPU reads the windows of a
+query together, a GPU those of all queries, in batches of one shape. Proposals are chosen where the logits are.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,11 +52,9 @@ class Excerpt:
 def excerpts(
     tokenizer: Any, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]], length: int
 ) -> list[list[Excerpt]]:
-    """Cut the windows of the phrases found for each query, each phrase in one of them.
+    """Cut windows of at most `length` tokens around the phrases found for each query, each phrase in one of them.
 
-    Args:
-        queries: `[CLS] … [SEP]` each.
-        length: most tokens of a window.
+    `queries`: token ids, `[CLS] … [SEP]`.
     """
     stretches = [list(_stretches(phrases)) for phrases in found]
     firsts = [
@@ -147,15 +145,8 @@ class ReadWindow(NamedTuple):
     logits: Tensor
 
 
-class _Batch(NamedTuple):
-    """Windows that were read together: their numbers, their states and the row where each begins.
-
-    Shape of the states: (rows, dim), float32; padding included.
-    """
-
-    members: Sequence[int]
-    states: Tensor
-    begins: Sequence[int]
+# Windows that were read together: their numbers, their states with padding (rows, dim), and the row where each begins.
+_Batch = tuple[Sequence[int], Tensor, Sequence[int]]
 
 
 class _Read(NamedTuple):
@@ -183,13 +174,7 @@ def judge_around(
     found: Sequence[Sequence[Answer]],
     judges: Sequence[PhraseJudge],
 ) -> Iterator[list[tuple[Excerpt, list[float]]]]:
-    """Yield, for each query, its windows, each with the judge's values for its spans.
-
-    A value is the logarithm of the odds against none being right.
-
-    Args:
-        judges: of each query.
-    """
+    """Yield, for each query, its windows, each with its judge's log odds of the spans against none being right."""
     in_one = _has_fixed_shapes(reader)
     together = GPU_QUERIES if in_one else TOGETHER
     for first in range(0, len(queries), together):
@@ -209,13 +194,13 @@ def judge_around(
 
 
 def odds(judge: PhraseJudge, edges: Tensor, tokens: Tensor) -> Tensor:
-    """The logarithms of the odds of the phrases of a query. Shapes: edges (phrases, 2 dim), others (phrases,)."""
+    """Return the log odds of the phrases of a query. Shapes: edges (phrases, 2 dim), others (phrases,)."""
     alone: Tensor = judge(more_rows(edges))[: len(tokens)]
     return alone + tokens
 
 
 def _judged_together(read: _Read, judges: Sequence[PhraseJudge]) -> Tensor:
-    """Return the odds of phrases, always the same number at a time; `judges`: of each phrase. Shape: (phrases,)."""
+    """Return the log odds of phrases, always the same number at a time; `judges`: of each. Shape: (phrases,)."""
     values = torch.empty_like(read.tokens)
     for judge in dict.fromkeys(judges):
         own = torch.tensor([number for number, each in enumerate(judges) if each is judge], device=values.device)
@@ -238,8 +223,8 @@ def _read(reader: Reader, queries: Sequence[Sequence[int]], found: Sequence[Sequ
     if not batches:
         nothing = torch.empty(0, device=reader.device)
         return _Read(parts, nothing[:, None], nothing, [])
-    states = torch.cat([batch.states for batch in batches])
-    logits = torch.cat([torch.stack(reader.reranking[0].logits(batch.states)) for batch in batches], dim=1)
+    states = torch.cat([batch_states for _, batch_states, _ in batches])
+    logits = torch.cat([torch.stack(reader.reranking[0].logits(batch_states)) for _, batch_states, _ in batches], dim=1)
     firsts = np.empty(len(windows), np.int64)  # the row of the first token of each window's text
     begin = 0
     for members, batch_states, begins in batches:
@@ -296,7 +281,7 @@ def _states(reader: Reader, windows: Sequence[Window], of_queries: Sequence[int]
         ]
         given = groups if reader.uses_segments else [(ids, None) for ids, _ in groups]
         for members, states in zip(some, batch_invariant_states(network.backbone, given), strict=True):
-            yield _Batch(members, states, list(accumulate((lengths[number] for number in members[:-1]), initial=0)))
+            yield members, states, list(accumulate((lengths[number] for number in members[:-1]), initial=0))
 
 
 def _padded(reader: Reader, windows: Sequence[Window], members: Sequence[int], shape: tuple[int, int] | None) -> _Batch:
@@ -311,4 +296,4 @@ def _padded(reader: Reader, windows: Sequence[Window], members: Sequence[int], s
             given.append(in_shape([window.segments for window in own], shape, 0, reader.device)[0])
         (states,) = reader.recorded(*given)
     width = states.shape[1]
-    return _Batch(members, states.flatten(0, 1), [row * width for row in range(len(members))])
+    return members, states.flatten(0, 1), [row * width for row in range(len(members))]

@@ -6,35 +6,28 @@ which these are. Source: arXiv 2006.09462, section 4.1 (what a calibrator reads)
 reader together).
 """
 
-from __future__ import annotations
-
 import math
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from msgspec import Meta
 
+from kbq.answers import Answer, SearchOptions
 from kbq.array_types import Bools, Doubles, Floats
 from kbq.errors import ModelError, QueryError
+from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
-from kbq.reading.reranker import before_others, meanings
-from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT
+from kbq.reading.reranker import Candidate, Reranking, before_others, meanings, rerank
+from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT, WordIndexes
 from kbq.storage.files import reading_problem
 from kbq.storage.records import OtherFormatError, digest_of_record, read_record, write_record
 from kbq.storage.writing import writing_to
 from kbq.text.answer_scores import normalise
 from kbq.text.markers import slot_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kbq.answers import Answer, SearchOptions
-    from kbq.model.model import Model
-    from kbq.reading.reranker import Candidate, Reranking
-    from kbq.search.search import WordIndexes
 
 FEATURES = (
     "share",  # log odds of what it means, all phrases that mean this together, against all others and none
@@ -62,7 +55,7 @@ QUESTION_WORDS = re.compile(
 
 CALIBRATION = "calibration.json"
 FORMAT = 2  # 2: phrases that mean the same support each other
-HIDDEN = 0.3  # share of the queries that are asked again without their pages, to fit one
+HIDDEN = 0.3  # share of the queries that are asked again without the texts that answer them, to fit one
 PENALTY = 1.0  # of half the sum of squared weights
 BELIEF = 30.0  # of half their squared distance from those of another calibration, if there is one
 MOST = 30.0  # a logit: a chance is never 0 or 1
@@ -131,7 +124,7 @@ class SearchMode:
     scores: str  # what they are made of
     second_look: int  # phrases that are reranked: files have it under this name
 
-    def differences(self, other: SearchMode) -> list[str]:
+    def differences(self, other: Self) -> list[str]:
         """Say in words what differs."""
         pairs = ((field.name, getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
         words = {"query_encoder": "query encoder", "second_look": "rerank"}
@@ -155,7 +148,7 @@ class Calibration:
             raise ValueError(f"it has weights for {', '.join(self.weights)}, not for {', '.join(FEATURES)}")
 
     def applied(self, text: str, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Give the phrases that were found for a query, best first, their probabilities; none exceeds one before it."""
+        """Give the phrases found for a query, best first, their probabilities; none exceeds one before it."""
         rows = features(text, candidates).astype(np.float64)
         chances = np.minimum.accumulate(chances_of(rows, list(self.weights.values()), self.intercept)).tolist()
         return [
@@ -164,21 +157,13 @@ class Calibration:
         ]
 
     def write(self, path: Path) -> None:
-        """Replace a file.
-
-        Raises:
-            ModelError: it cannot be written.
-        """
+        """Replace a file. Raises ModelError if it cannot be written."""
         with writing_to(path, ModelError):
             write_record(path, self, FORMAT)
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a file.
-
-        Raises:
-            ModelError: it is missing, damaged, or of another format version.
-        """
+        """Read a file. Raises ModelError if it is missing, damaged, or of another format version."""
         again = "calibrate again with `kbq calibrate`"
         try:
             return read_record(path, cls, FORMAT)
@@ -195,8 +180,7 @@ class Calibration:
 def own_calibration(model: Model) -> Calibration | None:
     """Read the calibration in the model's folder or, if its query encoder was tuned, in that of its base.
 
-    Raises:
-        ModelError: it is damaged.
+    Raises ModelError if it is damaged.
     """
     for source in (model.source, model.config.base):
         path = local_folder(source) / CALIBRATION if source else None
@@ -208,14 +192,9 @@ def own_calibration(model: Model) -> Calibration | None:
 def fitting(
     found: Calibration | None, options: SearchOptions, mode: SearchMode, reranking: Reranking
 ) -> Calibration | None:
-    """Return the calibration that was found for a search, the model's own only where it fits.
+    """Return the calibration found for a search, `options.calibration` or the model's own, the latter where it fits.
 
-    Args:
-        found: the file that is asked for, or the model's own.
-        mode: of the search that is asked for.
-
-    Raises:
-        QueryError: the file does not fit, or probabilities are needed, and there are none.
+    Raises QueryError if the file does not fit, or probabilities are needed, and there are none.
     """
     path = options.calibration
     if not mode.second_look:
@@ -266,9 +245,8 @@ class SearchPlan:
     ) -> Self:
         """Plan a search; `own` gives the model's own calibration.
 
-        Raises:
-            QueryError: probabilities or reranking are asked for where there are none, or a calibration does not fit.
-            ModelError: the calibration is missing or damaged.
+        Raises QueryError if probabilities or reranking are asked for where there are none, or a calibration does not
+        fit, and ModelError if it is missing or damaged.
         """
         config = reranking.model.config
         backend = options.backend if options.backend != "auto" else "hybrid" if words else "dense"
@@ -296,10 +274,9 @@ def best_answers(
     reranking: Reranking,
     find: Callable[..., list[list[list[Answer]]]],
 ) -> list[list[Answer]]:
-    """Find the k best answers to each text; phrases are judged again and, where a calibration fits, made probable.
+    """Find the k best answers to each text, reranked and, where a calibration fits, with probabilities.
 
-    Args:
-        find: gives, for each (k, unit) that is wanted, the k best units of each text.
+    `find`: gives, for each (k, unit) that is wanted, the k best units of each text.
     """
     k, unit, n_reranked = options.k, options.chosen_unit, plan.n_reranked
     if not n_reranked:
@@ -310,7 +287,7 @@ def best_answers(
         phrases = [hits[:n_reranked] for hits in found]
     else:
         found, phrases = find((k, unit), (n_reranked, "phrase"))
-    judged = reranking.rerank_found(texts, phrases, plan.score_scale)
+    judged = rerank(reranking.reader, texts, phrases, plan.score_scale, reranking.relation_judge)
     if plan.calibration is not None:
         judged = [plan.calibration.applied(*each) for each in zip(texts, judged, strict=True)]
     return [before_others(*each, unit)[:k] for each in zip(judged, found, strict=True)]
@@ -325,10 +302,8 @@ def chances_of(rows: Doubles, weights: Sequence[float], intercept: float) -> Dou
 def fit(rows: Doubles, right: Bools, before: Calibration | None = None) -> tuple[list[float], float]:
     """Fit the weights and the intercept of a logistic regression with an L2 penalty on standardised features.
 
-    Newton's method, in float64. Shape of `rows`: (items, features).
-
-    Args:
-        before: a calibration to which the weights are drawn, instead of 0: few items change little of it.
+    Newton's method, in float64. Weights are drawn to those of the calibration `before`, or to 0: few items change
+    little of it. Shape of `rows`: (items, features).
     """
     if before is not None and not len(rows):
         return list(before.weights.values()), before.intercept

@@ -5,12 +5,11 @@ has it is for the search to say. Source: arXiv 2009.13013, section 4 (which norm
 arXiv 1902.01718, section 3. The default model's own reader can read, and so can any BERT-like question-answering
 checkpoint.
 
-Beside it, a judge reads the states of a phrase's first and last token. A model folder holds both; triples can teach
-another judge, of their relations alone, which lies beside the query encoder that was tuned on them. Source: arXiv
-2012.12624, section 4.1, arXiv 1810.04805.
+A judge reads the states of a phrase's first and last token. The reader in a model folder has one; another that has
+learned from triples lies beside the query encoder that was tuned on them. Source: arXiv 2012.12624, section 4.1, arXiv
+1810.04805.
 """
 
-import copy
 import hashlib
 import json
 import re
@@ -39,7 +38,6 @@ from kbq.model.backbone import (
     refuse_random,
     save_checkpoint,
     saved_tokenizer,
-    without_pooler,
 )
 from kbq.model.bert import Recorded, more_rows, pack_few_rows
 from kbq.model.devices import autocast, batch_tokens, buckets, choose_device, readable_length
@@ -53,7 +51,6 @@ from kbq.model.model_folder import (
     read_config,
     read_whole_config,
     remedy,
-    write_config,
 )
 from kbq.model.queries import QueryTokenizer, marker_tokens
 from kbq.model.weights import (
@@ -62,7 +59,6 @@ from kbq.model.weights import (
     fingerprint,
     load_weights,
     named_weights,
-    pack,
     read_weights,
     refuse_not_finite,
     save_tensors,
@@ -76,8 +72,7 @@ from kbq.storage.writing import writing_to
 from kbq.text.markers import content_start, relation_key, slot_of
 
 READER = "reader.safetensors"
-TAUGHT = "judge.safetensors"
-HALF = 0.501  # of a step between two int8 values, and a little for rounding
+RELATION_JUDGE = "judge.safetensors"
 JUDGE = "judge."  # how the names of the weights of a judge of phrases begin
 SHARED = "phrases."  # how the names of the phrase encoder's weights begin
 WRITTEN_FOR = "phrase_fingerprint"  # of the model
@@ -146,59 +141,10 @@ class QuestionAnswering(nn.Module):
         return AnswerLogits(*logits.unbind(dim=-1))
 
 
-def question_answering(network: Any) -> QuestionAnswering:
-    """Return a network of transformers as one of kbq, with the same weights.
-
-    Raises:
-        ModelError: it does not answer questions.
-    """
-    if isinstance(network, QuestionAnswering):
-        return network
-    if not hasattr(network, "qa_outputs"):
-        raise ModelError(f"a {type(network).__name__} has no layer `qa_outputs`: give a reader of `kbq train reader`")
-    reader = QuestionAnswering(without_pooler(copy.copy(network.base_model)))
-    reader.head = network.qa_outputs
-    return reader
-
-
-# In the folder of a model
-
-
-def save_reader(network: Any, folder: Path) -> None:
-    """Write a question-answering network into the folder of a model that has its word embeddings.
-
-    Raises:
-        ModelError: the network does not answer questions; or the folder is not a kbq model, has an encoder of another
-            shape, or cannot be written.
-    """
-    reader = question_answering(network)
-    config = read_whole_config(folder, apart_from=READER)
-    _refuse_query_encoder(folder, config)
-    template, shared = _phrase_encoder(folder, reader.judge is not None)
-    weights = named_weights(reader, "")
-    load_weights(template, shared | weights, "", folder)
-    differing = {
-        name: tensor for name, tensor in weights.items() if name not in shared or not _same(tensor, shared[name])
-    }
-    with writing_to(folder, ModelError, also=(SafetensorError,)):
-        save_tensors(pack(differing, "int8"), folder / READER, {WRITTEN_FOR: config.phrase_fingerprint})
-        write_config(folder, config)
-
-
-def _same(weights: Tensor, shared: Tensor) -> bool:
-    """Whether weights are the model's, which may have been rounded to int8 since the training of the reader began."""
-    step = shared.abs().amax(dim=-1, keepdim=True) / 127 if shared.ndim == 2 else torch.zeros(1)
-    return bool(((weights - shared).abs() <= HALF * step).all())
-
-
 def open_reader(folder: Path) -> QuestionAnswering:
-    """Open the reader in a model folder.
-
-    Raises:
-        ModelError: there is none, it belongs to other weights, or it is damaged.
-    """
+    """Open the reader in a model folder. Raises ModelError if there is none, or it is damaged or of other weights."""
     config = read_whole_config(folder)
-    _refuse_query_encoder(folder, config)
+    refuse_query_encoder(folder, config)
     if not (folder / READER).is_file():
         raise ModelError(f"the model {folder} has no reader: train one with `kbq train reader`")
     reader_weights = read_weights(folder / READER)
@@ -209,7 +155,7 @@ def open_reader(folder: Path) -> QuestionAnswering:
             f"{folder / READER} belongs to the phrase encoder {written_for}, but the model has "
             f"{config.phrase_fingerprint} now: train a reader again with `kbq train reader`"
         )
-    network, shared = _phrase_encoder(folder, any(name.startswith(JUDGE) for name in reader_weights))
+    network, shared = new_reader(folder, any(name.startswith(JUDGE) for name in reader_weights))
     load_weights(network, shared | reader_weights, "", folder)
     give_memory_back()  # the memory that the weights were unpacked in
     return network
@@ -226,7 +172,7 @@ def judge_digest(folder: Path) -> str:
 
 
 def has_reader(folder: Path) -> bool:
-    """Return whether a model folder has a reader for its weights."""
+    """Whether a model folder has a reader for its weights."""
     try:
         return _written_for(folder) == read_config(folder).phrase_fingerprint
     except (OSError, SafetensorError):
@@ -239,13 +185,14 @@ def _written_for(folder: Path) -> str | None:
         return (file.metadata() or {}).get(WRITTEN_FOR)
 
 
-def _refuse_query_encoder(folder: Path, config: ModelConfig) -> None:
+def refuse_query_encoder(folder: Path, config: ModelConfig) -> None:
+    """Raise ModelError where a folder holds a query encoder that was tuned: its base has the reader."""
     if config.base:
         raise ModelError(f"{folder} holds a query encoder for the model {config.base}: give that")
 
 
-def _phrase_encoder(folder: Path, judges: bool) -> tuple[QuestionAnswering, NamedTensors]:
-    """A reader shaped like the model's encoder, to be loaded, and the weights that it may share, by its names."""
+def new_reader(folder: Path, judges: bool) -> tuple[QuestionAnswering, NamedTensors]:
+    """Return a reader of the shape of the model's encoder, to be loaded, and the weights that it may share, by name."""
     network = QuestionAnswering(empty_backbone(folder), judges)
     weights = read_weights(folder / WEIGHTS, f"{SHARED}backbone.")
     return network, {name.removeprefix(SHARED): tensor for name, tensor in weights.items()}
@@ -253,14 +200,14 @@ def _phrase_encoder(folder: Path, judges: bool) -> tuple[QuestionAnswering, Name
 
 @dataclass(frozen=True, eq=False)
 class RelationJudge:
-    """A judge that has learned from triples; it judges the slots of their relations, and no other query."""
+    """A judge that has learned from triples, for slots of their relations alone."""
 
     judge: PhraseJudge
     relations: frozenset[str]
-    reader: str  # the digest of the reader whose states it was taught with
+    reader: str  # the digest of the reader whose states it has learned to read
 
     def judges(self, text: str) -> bool:
-        """Return whether a query is a slot of one of its relations."""
+        """Whether a query is a slot of one of its relations."""
         slot = slot_of(text)
         return slot is not None and relation_key(slot[1]) in self._keys
 
@@ -274,26 +221,18 @@ class RelationJudge:
         return fingerprint(named_weights(self.judge, ""))
 
     def save(self, folder: Path) -> None:
-        """Write it into the folder of a tuned query encoder, whose configuration is to be written afterwards.
-
-        Raises:
-            ModelError: the folder cannot be written.
-        """
+        """Write it into the folder of a tuned query encoder, before its configuration. Raises ModelError."""
         facts = {"relations": json.dumps(sorted(self.relations), ensure_ascii=False), "reader": self.reader}
         with writing_to(folder, ModelError, also=(SafetensorError,)):
-            save_tensors(named_weights(self.judge, ""), folder / TAUGHT, facts)
+            save_tensors(named_weights(self.judge, ""), folder / RELATION_JUDGE, facts)
 
     @classmethod
     def open(cls, folder: Path, reader: str, device: torch.device) -> Self | None:
         """Open the judge that was saved in a folder, if there is one.
 
-        Args:
-            reader: the digest of the reader that is used.
-
-        Raises:
-            ModelError: it is damaged, or was taught with another reader.
+        Raises ModelError if it is damaged, or has learned with a reader of another digest than `reader`.
         """
-        path = folder / TAUGHT
+        path = folder / RELATION_JUDGE
         if not path.is_file():
             return None
         weights = read_weights(path)
@@ -306,7 +245,7 @@ class RelationJudge:
             raise ModelError(reading_problem(path, error, remedy(folder))) from None
         load_weights(judge, weights, "", folder)
         if facts.get("reader") != reader:
-            raise ModelError(f"{path} was taught with another reader than the model has now: tune again")
+            raise ModelError(f"{path} has learned with another reader than the model has now: tune again")
         return cls(judge.eval().to(device), relations, reader)
 
 
@@ -332,8 +271,7 @@ class Reader:
     def open(cls, source: str, device: str = "auto") -> Self:
         """Open a trained reader: a checkpoint (folder, hub name), or that of a kbq model (folder, `default`).
 
-        Raises:
-            ModelError: there is no such checkpoint, or it has not learned to answer questions.
+        Raises ModelError if there is no such checkpoint, or it has not learned to answer questions.
         """
         folder = local_folder(source)
         if (folder / CONFIG).is_file():
@@ -362,11 +300,7 @@ class Reader:
 
     @property
     def reranking(self) -> tuple[QuestionAnswering, PhraseJudge]:
-        """The network, and its judge of phrases.
-
-        Raises:
-            ModelError: it has none.
-        """
+        """The network and its judge of phrases. Raises ModelError if it has none."""
         network = self.network
         if not isinstance(network, QuestionAnswering) or network.judge is None:
             raise ModelError(f"the reader of {self.source} does not judge phrases: recipes/ has how one is taught")
@@ -379,11 +313,7 @@ class Reader:
         return Recorded(network, network.backbone, lambda *given: (network.states(*given),), self.device)
 
     def check_tokenizer(self, tokenizer: Any) -> None:
-        """Refuse another tokenizer, since the reader has no logits for its tokens.
-
-        Raises:
-            ModelError: the vocabularies differ, or they cut text differently.
-        """
+        """Raise ModelError for a tokenizer that cuts text differently: the reader has no logits for its tokens."""
         pieces, other = self.tokenizer.get_vocab(), tokenizer.get_vocab()
         if pieces != other:
             raise ModelError(
@@ -400,8 +330,7 @@ class Reader:
     def windows(self, question: Sequence[int], text: Sequence[int]) -> list[Window]:
         """Cut the windows for a question, `[CLS] … [SEP]`, and the word pieces of a passage.
 
-        Raises:
-            QueryError: the question leaves no room for a passage.
+        Raises QueryError if the question leaves no room for a passage.
         """
         separator = self.tokenizer.sep_token_id
         head = [*question, *[separator] * (self.separators - 1)]
@@ -443,10 +372,8 @@ class Reader:
     def read(self, query: str, paragraphs: Sequence[Answer]) -> list[Answer]:
         """Find the phrases of these paragraphs, best first, none overlapping a better one.
 
-        A score is the sum of the log probabilities of start and end among the tokens of the paragraph.
-
-        Raises:
-            QueryError: the query cannot be read.
+        A score is the sum of the log probabilities of start and end among the tokens of the paragraph. Raises
+        QueryError if the query cannot be read.
         """
         ids = self.query_tokenizer.ids_of(query)
         begins = [content_start(hit.context) for hit in paragraphs]
@@ -465,12 +392,11 @@ class Reader:
     ) -> list[list[Answer]]:
         """Find the k best phrases of each query in its paragraphs, or the best phrase of each of the k best pages.
 
+        Raises QueryError if a query cannot be read.
+
         Args:
             retrieved: for each query, the paragraphs that a search has found, best first.
             weight: what a point of the search adds to the reader's score.
-
-        Raises:
-            QueryError: a query cannot be read.
         """
         answers = []
         for text, paragraphs in zip(texts, retrieved, strict=True):

@@ -10,37 +10,25 @@ The table has adjectives and names of nationals, mostly as in the World Factbook
 some territories, states that are no more, parts of the United Kingdom, and other names that texts use.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from kbq.answers import LOOKS, WORDS_ALONE, Answer
+from kbq.answers import N_RERANKED, WORDS_ALONE, Answer, SearchOptions, Unit
 from kbq.errors import QueryError
+from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
-from kbq.reading.phrase_windows import judge_around, odds
-from kbq.reading.reader import Reader, RelationJudge, best_of_pages, judge_digest
+from kbq.reading.phrase_windows import Excerpt, judge_around
+from kbq.reading.reader import PhraseJudge, Reader, RelationJudge, best_of_pages, judge_digest
 from kbq.text.answer_scores import normalise
 from kbq.text.letters import normalised
 from kbq.text.markers import mention_in, relation_key, slot_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch import Tensor
-
-    from kbq.answers import SearchOptions, Unit
-    from kbq.model.model import Model
-    from kbq.reading.phrase_windows import Excerpt, ReadWindow
-    from kbq.reading.reader import PhraseJudge
 
 ASKED_FOR = re.compile(r"(?:\w+ )?country\b(?!'s| music)", re.IGNORECASE)  # at the beginning of a relation
 # The names of each country that texts use and, behind a colon, its adjectives.
@@ -127,7 +115,7 @@ def meanings(query: str, answers: Sequence[Answer]) -> list[str]:
     ]
 
 
-def _tables() -> tuple[Mapping[str, str], Mapping[str, str]]:
+def _tables() -> tuple[dict[str, str], dict[str, str]]:
     """Return the countries, each as its first name, by their names and by their adjectives."""
     by_name: dict[str, str] = {}
     by_adjective: dict[str, str] = {}
@@ -135,14 +123,14 @@ def _tables() -> tuple[Mapping[str, str], Mapping[str, str]]:
         names, adjectives = ([normalise(word) for word in words.split(",")] for words in entry.split(":"))
         by_name |= dict.fromkeys(names, names[0])
         by_adjective |= dict.fromkeys(adjectives, names[0])
-    return MappingProxyType(by_name), MappingProxyType(by_adjective)
+    return by_name, by_adjective
 
 
 NAMES, ADJECTIVES = _tables()
 
 
 def says_nothing(query: str, answer: Answer) -> bool:
-    """Return whether an answer to a slot query says nothing, going by its words and those before it.
+    """Whether an answer to a slot query says nothing, going by its words and those before it.
 
     Pronouns name nobody, nothing is its own employer, and a family name is no relative. "The only child of …" tells
     whose child the subject is, not its occupation. A place that lies near another is not where something is. On the
@@ -177,7 +165,7 @@ def says_nothing(query: str, answer: Answer) -> bool:
 
 
 class Candidate(NamedTuple):
-    """A phrase that was looked at again."""
+    """A phrase that was judged again."""
 
     answer: Answer
     searched: float  # score of the search; of a proposed phrase, that of the best one beside it
@@ -187,10 +175,7 @@ class Candidate(NamedTuple):
 
 
 class Reranking:
-    """The reader of a model and the judge that triples have taught, opened when they are needed.
-
-    A query encoder that was tuned has the reader of its base.
-    """
+    """The reader of a model, or of the base of a tuned query encoder, and the judges; opened when they are needed."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -198,24 +183,19 @@ class Reranking:
 
     @cached_property
     def reader(self) -> Reader:
-        """The model's own reader.
-
-        Raises:
-            ModelError: it has none.
-        """
+        """The model's own reader. Raises ModelError if it has none."""
         return Reader.open(self.base, str(self.model.device))
 
     @cached_property
     def reader_digest(self) -> str:
-        """That of the reader that judges phrases; empty: the model has none."""
+        """The digest of the reader that judges phrases, or empty if the model has none."""
         return judge_digest(local_folder(self.base))
 
     @cached_property
     def relation_judge(self) -> RelationJudge | None:
         """The judge of the relations that the query encoder was tuned on, if it came out better than the reader's own.
 
-        Raises:
-            ModelError: it is damaged, or was taught with another reader.
+        Raises ModelError if it is damaged, or has learned with another reader.
         """
         if not self.model.config.base:
             return None
@@ -223,25 +203,21 @@ class Reranking:
 
     @property
     def digest(self) -> str:
-        """That of whatever judges phrases; empty: nothing does."""
+        """The digest of all judges of phrases, or empty if there is none."""
         relation_judge = self.relation_judge if self.reader_digest else None
         return f"{self.reader_digest} {relation_judge.fingerprint}" if relation_judge else self.reader_digest
 
     def n_reranked(self, options: SearchOptions) -> int:
-        """Return how many phrases of a query are looked at again.
-
-        Raises:
-            QueryError: some are asked for, but none can be.
-        """
+        """Return how many phrases of a query are reranked. Raises QueryError if some are asked for, but none can be."""
         if options.rerank == 0:
             return 0
         reason = self.why_not(options)
         if reason and options.rerank:
             raise QueryError(f"--rerank has no effect where {reason}: leave it out", is_usage=True)
-        return 0 if reason else LOOKS if options.rerank is None else options.rerank
+        return 0 if reason else N_RERANKED if options.rerank is None else options.rerank
 
     def why_not(self, options: SearchOptions) -> str:
-        """Why nothing is looked at again, in words; empty if something is."""
+        """Say why nothing is reranked; empty if something is."""
         return (
             "a reader reads" if options.reader is not None
             else f"{options.backend} finds no phrases" if options.backend in WORDS_ALONE
@@ -249,12 +225,6 @@ class Reranking:
             else f"the model {self.base} has no reader that judges phrases" if not self.reader_digest
             else "nothing is reranked (--rerank=0)" if options.rerank == 0 else ""
         )  # fmt: skip
-
-    def rerank_found(
-        self, texts: Sequence[str], phrases: Sequence[Sequence[Answer]], score_scale: float
-    ) -> list[list[Candidate]]:
-        """`rerank` with this reader and this judge: the phrases have a new order, but no probabilities yet."""
-        return rerank(self.reader, texts, phrases, score_scale, self.relation_judge)
 
 
 def rerank(
@@ -266,11 +236,11 @@ def rerank(
 ) -> list[list[Candidate]]:
     """Judge the phrases of each query again, with those that the reader proposes, and give them their new order.
 
-    Queries that ask for the page of a mention, and those that the reader cannot read, have none.
+    A query that asks for the page of a mention, or that the reader cannot read, gets none.
 
     Args:
-        phrases: those found for each query, which do not overlap, best first.
-        score_scale: what a point of the search is worth, in points of the search that judges were taught with.
+        phrases: those found for each query, best first. They do not overlap.
+        score_scale: the worth of a point of the search, in points of the search that the judges have learned with.
         relation_judge: judges the queries of its relations, instead of the reader's own judge.
     """
     own = reader.reranking[1]
@@ -283,38 +253,24 @@ def rerank(
     judges = [
         relation_judge.judge if relation_judge and relation_judge.judges(texts[number]) else own for number in queries
     ]
-    found = rerank_found(reader, list(queries.values()), [phrases[number] for number in queries], judges)
     weights = {judge: judge.retrieval_weight * score_scale for judge in set(judges)}  # a GPU is asked for each
+    found = rerank_found(reader, list(queries.values()), [phrases[number] for number in queries], judges)
     for number, judge, of_query in zip(queries, judges, found, strict=True):
         candidates[number] = in_order(of_query, weights[judge], texts[number])
     return candidates
 
 
+@torch.inference_mode()
 def rerank_found(
-    reader: Reader,
-    queries: Sequence[Sequence[int]],
-    found: Sequence[Sequence[Answer]],
-    judges: Sequence[PhraseJudge],
+    reader: Reader, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]], judges: Sequence[PhraseJudge]
 ) -> list[list[Candidate]]:
-    """Judge the phrases found for each query, in their order; those that the reader proposes follow.
-
-    Args:
-        queries: token ids, `[CLS] … [SEP]`.
-        found: phrases that do not overlap, best first, a list for each query.
-        judges: of each query.
-    """
-    with torch.inference_mode():
-        windows_of = judge_around(reader, queries, found, judges)
-        return [_candidates(phrases, windows) for phrases, windows in zip(found, windows_of, strict=True)]
-
-
-def judged(judge: PhraseJudge, windows: Sequence[ReadWindow]) -> Tensor:
-    """Return the logarithms of the odds of all phrases of a query, window after window. Shape: (phrases,)."""
-    return odds(judge, *(torch.cat(parts) for parts in zip(*(window[1:3] for window in windows), strict=True)))
+    """Judge the phrases found for each query (token ids) with its judge, in their order, then those proposed."""
+    windows_of = judge_around(reader, queries, found, judges)
+    return [_candidates(phrases, windows) for phrases, windows in zip(found, windows_of, strict=True)]
 
 
 def _candidates(phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, list[float]]]) -> list[Candidate]:
-    """Return the candidates of one query."""
+    """Return the phrases found for one query, in their order, and those that the reader proposes."""
     found: dict[int, float] = {}
     proposed: list[Candidate] = []
     for excerpt, values in windows:
@@ -330,8 +286,7 @@ def _candidates(phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, list
 def answers_in(excerpt: Excerpt, phrases: Sequence[Answer]) -> list[Answer]:
     """Return the phrases of an excerpt that was read, then the proposed one, with the best of their scores.
 
-    Args:
-        phrases: all that were found for the query.
+    `phrases`: all that were found for the query.
     """
     inside = [phrases[number] for number in excerpt.numbers]
     best = max(inside, key=lambda phrase: phrase.score)
@@ -351,21 +306,20 @@ def in_order(candidates: Sequence[Candidate], weight: float, query: str = "") ->
     """
     best = max((candidate.searched for candidate in candidates), default=0.0)
     kept: list[Candidate] = []
-    scored = (_scored(candidate, weight * (candidate.searched - best), query) for candidate in candidates)
+    scored = [
+        candidate._replace(judged=-MOST, score=-MOST)
+        if says_nothing(query, candidate.answer)
+        else candidate._replace(score=max(-MOST, candidate.judged + weight * (candidate.searched - best)))
+        for candidate in candidates
+    ]
     for candidate in sorted(scored, key=lambda one: -one.score):
         if not any(_overlap(candidate.answer, other.answer) for other in kept):
             kept.append(candidate)
     return sorted(_supported(kept, query), key=lambda candidate: -candidate.answer.score)
 
 
-def _scored(candidate: Candidate, more: float, query: str) -> Candidate:
-    if says_nothing(query, candidate.answer):
-        return candidate._replace(judged=-MOST, score=-MOST)
-    return candidate._replace(score=max(-MOST, candidate.judged + more))
-
-
 def _supported(candidates: Sequence[Candidate], query: str) -> Iterator[Candidate]:
-    """Looks with final scores of their answers: of those that mean the same, the first that says so has all support."""
+    """Yield candidates with final scores: of those that mean the same, the first that says so has all support."""
     means = meanings(query, [candidate.answer for candidate in candidates])
     scores: dict[str, list[float]] = {}
     for meaning, candidate in zip(means, candidates, strict=True):
@@ -377,12 +331,9 @@ def _supported(candidates: Sequence[Candidate], query: str) -> Iterator[Candidat
 
 
 def before_others(candidates: Sequence[Candidate], found: Sequence[Answer], unit: Unit) -> list[Answer]:
-    """Put the answers that were looked at, of pages the best one each, before all others found, in the order of these.
+    """Put the judged answers, of pages the best one each, before all others found (phrases or pages, best first).
 
     The scores of the others continue with the distances that they had.
-
-    Args:
-        found: phrases or pages, best first.
     """
     if not candidates:
         return list(found)

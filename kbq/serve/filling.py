@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 import kbq
-from kbq.answers import LOOKS, TOP, Answer, SearchOptions
+from kbq.answers import N_RERANKED, TOP, Answer, SearchOptions
 from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
 from kbq.serve.batcher import Batcher
@@ -31,7 +31,7 @@ from kbq.tables.relations import Relation, Slot, relations_of
 from kbq.tables.run import AnswerCache
 from kbq.tables.tables import Row, Table, subject_of
 
-SEARCH = SearchOptions(LOOKS, "phrase")  # as `kbq fill` searches
+SEARCH = SearchOptions(N_RERANKED, "phrase")  # as `kbq fill` searches
 TOGETHER = 4  # queries of a table that are asked before other requests have their turn
 TABLES = 16  # that are filled at once
 

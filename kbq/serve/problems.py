@@ -17,7 +17,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.responses import Response
 
-from kbq.answers import LOOKS, SearchOptions
+from kbq.answers import N_RERANKED, SearchOptions
 from kbq.errors import MOST_PROBLEMS, KbqError, KnowledgeBaseError, ModelError
 from kbq.search.search import BATCH
 from kbq.text.letters import without_surrogates
@@ -198,8 +198,8 @@ def log_as_json() -> None:
 
 def weight(options: SearchOptions) -> int:
     """Return as how many plain queries each one with these options counts, by the time that it takes."""
-    looks = -(-(options.rerank or 0) // LOOKS)
-    return max(1, looks, READING if options.reader else 1)
+    batches = -(-(options.rerank or 0) // N_RERANKED)
+    return max(1, batches, READING if options.reader else 1)
 
 
 def cost(queries: int, options: SearchOptions) -> float:

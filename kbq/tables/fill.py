@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import kbq
-from kbq.answers import LOOKS, ReadsQueries, SearchOptions
+from kbq.answers import N_RERANKED, ReadsQueries, SearchOptions
 from kbq.asking import Searcher
 from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError, QueryError
@@ -368,7 +368,7 @@ def best_known(
     Each comes with the share of the pages that have a likely value, and the number of pages asked for. `expect` is
     called before with the number of queries, and about how many seconds they take.
     """
-    rows, search, options = every_page(kb), SearchOptions(LOOKS, "phrase"), FillOptions(top=0)
+    rows, search, options = every_page(kb), SearchOptions(N_RERANKED, "phrase"), FillOptions(top=0)
     chosen = rows[:: max(1, len(rows) // pages)][:pages]
     if expect is not unheard:
         expect(fill(kb, chosen, relations, None, replace(options, dry_run=True), search).counts)

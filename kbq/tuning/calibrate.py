@@ -34,7 +34,7 @@ from kbq.model.queries import refuse_unreadable
 from kbq.reading.phrase_windows import ReadWindow, read_around
 from kbq.reading.probability import FEATURES, HIDDEN, Calibration, chances_of, features, fit, own_calibration
 from kbq.reading.reader import POINTS, PhraseJudge, RelationJudge
-from kbq.reading.reranker import answers_in
+from kbq.reading.reranker import answers_in, rerank
 from kbq.search.search import BATCH
 from kbq.storage.files import file_digest, unheard
 from kbq.storage.writing import make_folders, writing_to
@@ -189,7 +189,10 @@ def _judge(kb: Searcher, asked: Sequence[tuple[Gold, bool]], options: SearchOpti
     ]
     judged = []
     for (gold, is_hidden), text, seen in zip(
-        asked, texts, kb.reranking.rerank_found(texts, phrases, plan.score_scale), strict=True
+        asked,
+        texts,
+        rerank(kb.reranking.reader, texts, phrases, plan.score_scale, kb.reranking.relation_judge),
+        strict=True,
     ):
         if seen:
             answers = {normalise(answer) for answer in gold.answers}

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from bundle_reader import save_reader
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from kbq.answers import WeightType
 from kbq.errors import ModelError
 from kbq.model.model import Model
-from kbq.reading.reader import READER, Reader, save_reader
+from kbq.reading.reader import READER, Reader
 
 ROOT = Path(__file__).parents[2]
 QUESTION, TEXT = [2, 8, 9, 3], [12, 13, 14, 11, 7]

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from kbq.errors import ModelError
 from kbq.kb import KnowledgeBase
-from kbq.reading.reader import TAUGHT, PhraseJudge, RelationJudge
+from kbq.reading.reader import RELATION_JUDGE, PhraseJudge, RelationJudge
 from kbq.reading.reranker import rerank
 
 TEXTS = ["Warsaw [SEP] river", "Marie Curie [SEP] place of birth", "the river", "Paris [sep] river"]
@@ -35,7 +35,7 @@ def test_it_judges_the_slots_of_its_relations(judging_kb: KnowledgeBase, taught:
     other = rerank(judging_kb.searcher.reranking.reader, TEXTS, found, 1.0, everywhere)
     assert mixed == [other[0], own[1], own[2], other[3]]
     assert own[0] != other[0]
-    assert [look.answer.score for look in other[0]] == [look.judged for look in other[0]]  # the search is worth nothing
+    assert [one.answer.score for one in other[0]] == [one.judged for one in other[0]]  # the search is worth nothing
 
 
 def test_it_is_stored_with_its_relations(tmp_path: Path, taught: RelationJudge) -> None:
@@ -50,27 +50,27 @@ def test_it_is_stored_with_its_relations(tmp_path: Path, taught: RelationJudge) 
 
 def test_one_of_another_reader_is_refused(tmp_path: Path, taught: RelationJudge) -> None:
     taught.save(tmp_path)
-    with pytest.raises(ModelError, match=r"judge\.safetensors was taught with another reader than the model has now"):
+    with pytest.raises(ModelError, match=r"judge\.safetensors has learned with another reader than the model has now"):
         RelationJudge.open(tmp_path, "another", CPU)
 
 
 @pytest.mark.parametrize("relations", [None, "{", '"river"', "[1]"])
 def test_one_without_relations_is_refused(tmp_path: Path, taught: RelationJudge, relations: str | None) -> None:
     facts = {"reader": "the reader"} | ({} if relations is None else {"relations": relations})
-    save_file(taught.judge.state_dict(), tmp_path / TAUGHT, facts)
+    save_file(taught.judge.state_dict(), tmp_path / RELATION_JUDGE, facts)
     with pytest.raises(ModelError, match=r"judge\.safetensors"):
         RelationJudge.open(tmp_path, "the reader", CPU)
 
 
 def test_a_damaged_one_is_refused(tmp_path: Path, taught: RelationJudge) -> None:
     taught.save(tmp_path)
-    stored = (tmp_path / TAUGHT).read_bytes()
+    stored = (tmp_path / RELATION_JUDGE).read_bytes()
     for damaged in (b"", stored[:100], stored[:-1], bytes(8) + stored[8:]):
-        (tmp_path / TAUGHT).write_bytes(damaged)
+        (tmp_path / RELATION_JUDGE).write_bytes(damaged)
         with pytest.raises(ModelError, match=r"judge\.safetensors"):
             RelationJudge.open(tmp_path, "the reader", CPU)
     weights = dict(PhraseJudge(3).state_dict())
     del weights["none"]
-    save_file(weights, tmp_path / TAUGHT, {"relations": "[]", "reader": "the reader"})
+    save_file(weights, tmp_path / RELATION_JUDGE, {"relations": "[]", "reader": "the reader"})
     with pytest.raises(ModelError, match="none"):
         RelationJudge.open(tmp_path, "the reader", CPU)

@@ -1,4 +1,4 @@
-"""Second look: what is judged decides the order, alone as in company; nothing is lost, nothing overlaps."""
+"""Reranker: judged scores decide the order, alone as in company; nothing is lost, nothing overlaps."""
 
 import copy
 import math
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from kbq.answers import LOOKS, Answer, SearchOptions, Unit
+from kbq.answers import N_RERANKED, Answer, SearchOptions, Unit
 from kbq.errors import ModelError, QueryError
 from kbq.kb import KnowledgeBase
 from kbq.reading import phrase_windows
@@ -33,7 +33,7 @@ def answer(start: int, end: int, score: float, page: str = "1", paragraph: int =
     return Answer(TEXT[start:end], score, page, "Marie Curie", paragraph, start, end, TEXT, (start, end))
 
 
-def look(start: int, end: int, score: float, judged: float, page: str = "1", is_proposed: bool = False) -> Candidate:
+def seen(start: int, end: int, score: float, judged: float, page: str = "1", is_proposed: bool = False) -> Candidate:
     return Candidate(answer(start, end, score, page), score, judged, is_proposed)
 
 
@@ -45,10 +45,10 @@ def places(answers: Sequence[Answer]) -> list[tuple[str, int, int]]:
 
 
 def test_scores_are_what_is_judged_and_a_share_of_the_search() -> None:
-    looks = [look(0, 5, 20.0, 1.0), look(24, 30, 18.0, 2.0), look(35, 41, 10.0, 1.5)]
-    found = in_order(looks, 0.25)
+    candidates = [seen(0, 5, 20.0, 1.0), seen(24, 30, 18.0, 2.0), seen(35, 41, 10.0, 1.5)]
+    found = in_order(candidates, 0.25)
     assert [(one.answer.text, one.answer.score) for one in found] == [("Warsaw", 1.5), ("Marie", 1.0), ("Poland", -1.0)]
-    assert [one.answer.text for one in in_order(looks, 0.0)] == ["Warsaw", "Poland", "Marie"]
+    assert [one.answer.text for one in in_order(candidates, 0.0)] == ["Warsaw", "Poland", "Marie"]
 
 
 def test_an_adjective_supports_the_country_that_a_slot_asks_for() -> None:
@@ -57,9 +57,9 @@ def test_an_adjective_supports_the_country_that_a_slot_asks_for() -> None:
     def said(start: int, end: int, judged: float, page: str = "1") -> Candidate:
         return Candidate(Answer(text[start:end], 1.0, page, "", 0, start, end, text, (start, end)), 1.0, judged, False)
 
-    looks = [said(2, 11, 4.0), said(23, 29, 1.0), said(35, 42, 4.1)]
+    candidates = [said(2, 11, 4.0), said(23, 29, 1.0), said(35, 42, 4.1)]
     together = SUPPORT * math.log(math.exp(4.0 / SUPPORT) + math.exp(1.0 / SUPPORT))
-    found = in_order(looks, 0.0, "Ellen [SEP] country of citizenship")
+    found = in_order(candidates, 0.0, "Ellen [SEP] country of citizenship")
     assert [(one.answer.text, one.answer.score) for one in found] == [
         ("Norway", pytest.approx(together)),
         ("Denmark", 4.1),
@@ -67,7 +67,7 @@ def test_an_adjective_supports_the_country_that_a_slot_asks_for() -> None:
     ]
     others = [said(2, 11, value, page) for value, page in ((-5.0, "2"), (3.9, "3"), (3.8, "4"))]
     of_others = SUPPORT * math.log(sum(math.exp(value / SUPPORT) for value in (-5.0, 3.9, 3.8)))
-    found = in_order(looks + others, 0.0, "Ellen [SEP] country of origin")
+    found = in_order(candidates + others, 0.0, "Ellen [SEP] country of origin")
     assert [(one.answer.text, one.answer.page_id, one.answer.score) for one in found] == [
         ("Norwegian", "3", pytest.approx(of_others)),  # in paragraphs without the name, adjectives support each other
         ("Norway", "1", pytest.approx(together)),
@@ -78,21 +78,31 @@ def test_an_adjective_supports_the_country_that_a_slot_asks_for() -> None:
     ]
     apart = [said(2, 11, 4.0), said(23, 29, 1.0, page="2"), said(35, 42, 4.1)]
     for query, others in (
-        ("Ellen [SEP] language", looks),
-        ("which country?", looks),
+        ("Ellen [SEP] language", candidates),
+        ("which country?", candidates),
         ("Ellen [SEP] country of origin", apart),
     ):
         assert [one.answer.score for one in in_order(others, 0.0, query)] == [4.1, 4.0, 1.0]
 
 
 def test_of_phrases_that_overlap_the_better_one_is_kept() -> None:
-    looks = [look(0, 11, 20.0, 0.0), look(24, 30, 20.0, 1.0), look(0, 5, 20.0, 2.0), look(0, 11, 20.0, -1.0, page="2")]
-    assert places([one.answer for one in in_order(looks, 1.0)]) == [("1", 0, 5), ("1", 24, 30), ("2", 0, 11)]
+    candidates = [
+        seen(0, 11, 20.0, 0.0),
+        seen(24, 30, 20.0, 1.0),
+        seen(0, 5, 20.0, 2.0),
+        seen(0, 11, 20.0, -1.0, page="2"),
+    ]
+    assert places([one.answer for one in in_order(candidates, 1.0)]) == [("1", 0, 5), ("1", 24, 30), ("2", 0, 11)]
 
 
 def test_phrases_with_one_text_support_the_best_of_them() -> None:
-    looks = [look(24, 30, 20.0, 1.0), look(35, 41, 20.0, 2.0), look(24, 30, 20.0, 0.5, page="2"), look(0, 5, 20.0, 2.5)]
-    found = in_order(looks, 0.0)
+    candidates = [
+        seen(24, 30, 20.0, 1.0),
+        seen(35, 41, 20.0, 2.0),
+        seen(24, 30, 20.0, 0.5, page="2"),
+        seen(0, 5, 20.0, 2.5),
+    ]
+    found = in_order(candidates, 0.0)
     together = SUPPORT * math.log(math.exp(1.0 / SUPPORT) + math.exp(0.5 / SUPPORT))
     assert [(one.answer.text, one.answer.page_id) for one in found] == [
         ("Warsaw", "1"),
@@ -104,18 +114,21 @@ def test_phrases_with_one_text_support_the_best_of_them() -> None:
 
 
 def test_what_overlaps_supports_nothing() -> None:
-    looks = [look(24, 30, 20.0, 1.0), look(24, 30, 20.0, 1.0), look(35, 41, 20.0, 1.5)]
-    assert [(one.answer.text, one.answer.score) for one in in_order(looks, 0.0)] == [("Poland", 1.5), ("Warsaw", 1.0)]
+    candidates = [seen(24, 30, 20.0, 1.0), seen(24, 30, 20.0, 1.0), seen(35, 41, 20.0, 1.5)]
+    assert [(one.answer.text, one.answer.score) for one in in_order(candidates, 0.0)] == [
+        ("Poland", 1.5),
+        ("Warsaw", 1.0),
+    ]
 
 
 def test_what_says_nothing_comes_last() -> None:
-    looks = [look(0, 5, 20.0, 9.0), look(35, 41, 20.0, 2.0)]
-    found = in_order(looks, 0.25, "Marie [SEP] employer")
+    candidates = [seen(0, 5, 20.0, 9.0), seen(35, 41, 20.0, 2.0)]
+    found = in_order(candidates, 0.25, "Marie [SEP] employer")
     assert [(one.answer.text, one.judged, one.answer.score) for one in found] == [
         ("Poland", 2.0, 2.0),
         ("Marie", -30.0, -30.0),
     ]
-    assert [one.answer.text for one in in_order(looks, 0.25, "Marie [SEP] birth name")] == ["Marie", "Poland"]
+    assert [one.answer.text for one in in_order(candidates, 0.25, "Marie [SEP] birth name")] == ["Marie", "Poland"]
 
 
 @pytest.mark.parametrize(
@@ -153,9 +166,9 @@ def test_nothing_gives_nothing() -> None:
 
 
 def test_what_was_not_judged_follows_with_its_distances() -> None:
-    looks = [look(0, 5, 2.5, 2.5), look(24, 30, -1.0, -1.0)]
+    candidates = [seen(0, 5, 2.5, 2.5), seen(24, 30, -1.0, -1.0)]
     found = [answer(0, 5, 90.0), answer(24, 30, 80.0), answer(35, 41, 70.0), answer(0, 11, 60.0), answer(12, 15, 50.0)]
-    answers = before_others(looks, found, "phrase")
+    answers = before_others(candidates, found, "phrase")
     assert [(one.text, one.score) for one in answers] == [
         ("Marie", 2.5),
         ("Warsaw", -1.0),
@@ -165,9 +178,9 @@ def test_what_was_not_judged_follows_with_its_distances() -> None:
 
 
 def test_of_each_page_the_best_phrase_is_given() -> None:
-    looks = [look(0, 5, 3.0, 3.0, "2"), look(24, 30, 2.0, 2.0, "1"), look(35, 41, 1.0, 1.0, "2")]
+    candidates = [seen(0, 5, 3.0, 3.0, "2"), seen(24, 30, 2.0, 2.0, "1"), seen(35, 41, 1.0, 1.0, "2")]
     found = [answer(35, 41, 90.0, "1"), answer(35, 41, 80.0, "3"), answer(0, 5, 70.0, "2"), answer(0, 5, 60.0, "4")]
-    answers = before_others(looks, found, "page")
+    answers = before_others(candidates, found, "page")
     assert [(one.page_id, one.start, one.score) for one in answers] == [
         ("2", 0, 3.0),
         ("1", 24, 2.0),
@@ -186,11 +199,11 @@ def test_answers_do_not_depend_on_the_batch(judging_kb: KnowledgeBase, unit: Uni
     assert judging_kb.query(QUERIES[::-1], 5, unit) == together[::-1]
 
 
-@pytest.mark.parametrize("k", [1, 3, LOOKS, LOOKS + 1, 40])
+@pytest.mark.parametrize("k", [1, 3, N_RERANKED, N_RERANKED + 1, 40])
 def test_there_are_as_many_answers_as_without_and_none_overlap(judging_kb: KnowledgeBase, k: int) -> None:
-    plain, looked = judging_kb.query(QUERIES, k, rerank=0), judging_kb.query(QUERIES, k)
-    assert [len(answers) for answers in looked] == [len(answers) for answers in plain] == [k] * len(QUERIES)
-    for answers in looked:
+    plain, reranked = judging_kb.query(QUERIES, k, rerank=0), judging_kb.query(QUERIES, k)
+    assert [len(answers) for answers in reranked] == [len(answers) for answers in plain] == [k] * len(QUERIES)
+    for answers in reranked:
         scores = [one.score for one in answers]
         assert scores == sorted(scores, reverse=True)
         for number, one in enumerate(answers):
@@ -199,12 +212,12 @@ def test_there_are_as_many_answers_as_without_and_none_overlap(judging_kb: Knowl
 
 
 def test_pages_are_those_of_the_search_in_another_order(judging_kb: KnowledgeBase) -> None:
-    plain, looked = judging_kb.query(QUERIES, 9, "page", rerank=0), judging_kb.query(QUERIES, 9, "page")
-    for before, after in zip(plain, looked, strict=True):
+    plain, reranked = judging_kb.query(QUERIES, 9, "page", rerank=0), judging_kb.query(QUERIES, 9, "page")
+    for before, after in zip(plain, reranked, strict=True):
         assert {one.page_id for one in after} == {one.page_id for one in before}
-    assert [one.page_id for one in plain[0]] != [one.page_id for one in looked[0]]
+    assert [one.page_id for one in plain[0]] != [one.page_id for one in reranked[0]]
     phrases = judging_kb.query(QUERIES, 1)
-    assert [answers[0] for answers in looked] == [answers[0] for answers in phrases]
+    assert [answers[0] for answers in reranked] == [answers[0] for answers in phrases]
 
 
 def test_a_phrase_is_judged_by_itself(judging_kb: KnowledgeBase) -> None:
@@ -225,8 +238,10 @@ def test_the_reader_proposes_what_it_would_have_chosen(judging_kb: KnowledgeBase
     """Its logits decide; the judge adds the same to all phrases here."""
     reader = judging_kb.searcher.reranking.reader
     found = judging_kb.query(QUERIES[0], 8, rerank=0)
-    (looks,) = module.rerank_found(reader, [reader.query_tokenizer.ids_of(QUERIES[0])], [found], [reader.reranking[1]])
-    proposed = [one for one in looks if one.is_proposed]
+    (candidates,) = module.rerank_found(
+        reader, [reader.query_tokenizer.ids_of(QUERIES[0])], [found], [reader.reranking[1]]
+    )
+    proposed = [one for one in candidates if one.is_proposed]
     assert proposed
     for one in proposed:
         assert one.answer.text == one.answer.context[one.answer.start : one.answer.end]
@@ -276,7 +291,7 @@ def test_one_reader_judges_and_reads(judging_kb: KnowledgeBase) -> None:
 
 
 def test_how_many_are_looked_at(judging_kb: KnowledgeBase) -> None:
-    assert judging_kb.searcher.reranking.n_reranked(SearchOptions()) == LOOKS == 10
+    assert judging_kb.searcher.reranking.n_reranked(SearchOptions()) == N_RERANKED == 10
     assert judging_kb.searcher.reranking.n_reranked(SearchOptions(rerank=3)) == 3
     assert judging_kb.searcher.reranking.n_reranked(SearchOptions(rerank=0)) == 0
     assert judging_kb.searcher.reranking.n_reranked(SearchOptions(backend="bm25")) == 0
@@ -313,8 +328,8 @@ def test_the_judge_is_stored_with_the_reader(judging_model: Path) -> None:
 def test_a_heavier_search_wins(judging_kb: KnowledgeBase) -> None:
     plain = judging_kb.query(QUERIES[1], 10, rerank=0)
     reader = judging_kb.searcher.reranking.reader
-    (looks,) = module.rerank(reader, [QUERIES[1]], [plain], 1e6)
-    found = [replace(one.answer, score=0.0) for one in looks if not one.is_proposed]
+    (candidates,) = module.rerank(reader, [QUERIES[1]], [plain], 1e6)
+    found = [replace(one.answer, score=0.0) for one in candidates if not one.is_proposed]
     assert found == [replace(one, score=0.0) for one in plain if replace(one, score=0.0) in found]
 
 
@@ -333,12 +348,12 @@ def test_a_gpu_judges_all_queries_together_and_each_as_if_it_were_alone(
     monkeypatch.setattr(type(judge), "forward", counting(type(judge).forward, calls))
     together = module.rerank_found(reader, ids, found, judges)
     assert set(calls) == {16}
-    for number, looks in enumerate(together):
+    for number, candidates in enumerate(together):
         part = slice(number, number + 1)
         (alone,) = module.rerank_found(reader, ids[part], found[part], judges[part])
-        assert alone == looks
-        assert [one.answer for one in looks] == [one.answer for one in expected[number]]
-        assert [one.judged for one in looks] == pytest.approx([one.judged for one in expected[number]], abs=0.05)
+        assert alone == candidates
+        assert [one.answer for one in candidates] == [one.answer for one in expected[number]]
+        assert [one.judged for one in candidates] == pytest.approx([one.judged for one in expected[number]], abs=0.05)
 
 
 def counting(forward: Callable[..., Any], calls: list[int]) -> Callable[..., Any]:

@@ -41,9 +41,8 @@ def compare(bits: int) -> None:
     """
     from kbq.answers import Answer
     from kbq.model import devices
-    from kbq.reading.phrase_windows import read_around
+    from kbq.reading.phrase_windows import odds, read_around
     from kbq.reading.reader import Reader
-    from kbq.reading.reranker import judged
 
     half = torch.bfloat16 if bits == 16 else torch.float32
     devices.fast_dtype = lambda device: half  # type: ignore[assignment]
@@ -64,7 +63,11 @@ def compare(bits: int) -> None:
 
     def read(numbers: range) -> list[list[Tensor]]:
         several = read_around(reader, [queries[number] for number in numbers], [found(number) for number in numbers])
-        return [[judged(judge, each), *(window.logits.flatten() for window in each)] for each in several]
+        return [
+            [odds(judge, torch.cat([one.edges for one in each]), torch.cat([one.tokens for one in each]))]
+            + [one.logits.flatten() for one in each]
+            for each in several
+        ]
 
     with torch.inference_mode():
         together = read(range(5))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq.answers import LOOKS, SearchOptions
+from kbq.answers import N_RERANKED, SearchOptions
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.tables.run import AnswerCache
@@ -19,7 +19,7 @@ def sample() -> KnowledgeBase:
 
 
 def test_answers_come_back_as_they_were_found(sample: KnowledgeBase, tmp_path: Path) -> None:
-    found = sample.searcher.search(QUERIES[:2], SearchOptions(LOOKS, "phrase"))
+    found = sample.searcher.search(QUERIES[:2], SearchOptions(N_RERANKED, "phrase"))
     with (tmp_path / "a.jsonl").open("a+b") as file:
         kept = AnswerCache(sample.searcher.shards, file)
         kept.add(QUERIES, [*found, []])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from bundle_reader import save_reader
 from mine_phrases import MinedQuery, as_line, read_mined
 from safetensors.torch import load_file
 from teach_second_look import (
@@ -34,7 +35,7 @@ from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.model_folder import read_config
 from kbq.reading.phrase_windows import ReadWindow, excerpts
-from kbq.reading.reader import Reader, open_reader, save_reader
+from kbq.reading.reader import Reader, open_reader
 from kbq.training.engine import StepReport
 from kbq.tuning.calibrate import Label, phrase_loss
 
