@@ -357,9 +357,9 @@ class Result:
 class SearchFacts:
     """All that decides the answers of a search besides its queries: runs that share them can resume one another."""
 
-    manifest: str  # digest of the knowledge base's manifest
+    contents: str  # digest of the knowledge base, without its indexes of vectors
     pages: str  # digest of the ids of the pages that answers come from; empty: all
-    index: IndexKind
+    index: str  # `exact`, or what decides the hits of another index
     query_encoder: str  # its fingerprint
     backend: Backend
     weights: tuple[float, float]  # of a point of BM25, and of SPARTA

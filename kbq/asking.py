@@ -18,7 +18,7 @@ import torch
 
 from kbq.answers import INDEX_KINDS, WORDS_ALONE, IndexKind, Result, SearchFacts, SearchOptions
 from kbq.dump.changes import refuse_unknown
-from kbq.dump.manifest import MANIFEST, read_manifest, refuse_other_model
+from kbq.dump.manifest import read_manifest, refuse_other_model
 from kbq.dump.page_directory import Pages, Titles
 from kbq.dump.page_encoder import WorkerPool, device_of
 from kbq.errors import KnowledgeBaseError, QueryError
@@ -30,7 +30,7 @@ from kbq.reading.probability import SearchPlan, best_answers, own_calibration
 from kbq.reading.reader import Reader
 from kbq.reading.reranker import Reranking
 from kbq.search.search import BATCH, SearchContext, Wanted, WordIndexes, raised, search_several
-from kbq.storage.files import as_path, file_digest
+from kbq.storage.files import as_path
 from kbq.storage.records import digest_of_bytes
 from kbq.text.letters import clean_text
 from kbq.text.markers import mention_in
@@ -148,9 +148,9 @@ class Searcher:
         """Return what decides the answers of a search besides its queries, so that runs can be compared."""
         plan, ids = self.plan(options), "\n".join(sorted(self.where.pages))
         return SearchFacts(
-            manifest=file_digest(self.folder / MANIFEST),
+            contents=self.manifest.contents,
             pages=digest_of_bytes(ids.encode("utf-8", "surrogatepass")) if ids else "",
-            index=self.index.kind,
+            index=self.index.facts,
             query_encoder=self.model.config.query_fingerprint,
             backend=plan.backend,
             weights=plan.weights,

@@ -598,6 +598,25 @@ def test_a_recall_that_was_not_reached_is_said(
     assert f"even all of its cells do not find 99.00%: {way_out}" in told.err
 
 
+def test_predictions_resume_after_an_index_came_along(
+    kb_folder: Path, tmp_path: Path, run: Run, write_json_lines: Any
+) -> None:
+    pytest.importorskip("faiss")
+    kb, inputs = tmp_path / "kb", write_json_lines("in.jsonl", *({"id": n, "input": "Paris"} for n in range(3)))
+    shutil.copytree(kb_folder, kb)
+    predict = ("predict", inputs, "--task", "nq", "--kb", kb, "--out", tmp_path / "out.jsonl", "--backend", "dense")
+    assert run(*predict).status == 0
+    begun = (tmp_path / "out.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "out.jsonl").write_text("".join(begun[:2]))
+    run("index", "vectors", kb, "--kind", "compact", "--recall", 0.5)
+    refused = run(*predict)  # its answers may be others
+    assert refused.status == 1
+    assert "out.jsonl was made by a run that differs in index (see" in refused.err
+    assert "--index resumes what another index has begun" in refused.err
+    assert run(*predict, "--index", "exact").out.endswith("3 predictions, 2 of them from an earlier run\n")
+    assert (tmp_path / "out.jsonl").read_text().splitlines(keepends=True) == begun
+
+
 def test_index_and_query_with_it(run: Run, kb_folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("faiss")
     kb = tmp_path / "kb"

@@ -22,6 +22,7 @@ from kbq.storage.records import (
     FileSeal,
     OtherFormatError,
     all_damage,
+    digest_of_record,
     first_damage,
     read_object,
     read_record,
@@ -105,6 +106,11 @@ class IndexEntry:
     )
 
     @property
+    def facts(self) -> str:
+        """What decides its hits, beside the shards: `exact`, or its kind with all that it was made for."""
+        return self.kind if self.kind == "exact" else f"{self.part}, {self.probes} cells"
+
+    @property
     def part(self) -> str:
         """The name of its folder within that of a shard; only disk indexes do not depend on queries.
 
@@ -142,6 +148,11 @@ class Manifest:
     def counts(self) -> Counts:
         """The total counts of all shards, without deleted pages."""
         return sum((shard.live for shard in self.shards), Counts())
+
+    @property
+    def contents(self) -> str:
+        """A digest of all but the indexes of vectors, which change nothing that exact search finds."""
+        return digest_of_record(dataclasses.replace(self, index=IndexEntry(), others=(), seals={}))
 
     @property
     def size(self) -> Counts:

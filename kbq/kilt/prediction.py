@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Records = str | Path | Iterable[Mapping[str, Any]]  # a KILT file, or records
 
-ADVICE = "choose another --out, or delete it"
+ADVICE = "choose another --out, or delete it; --index resumes what another index has begun"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +141,11 @@ def predict(
 
 
 def provenance(page: Answer) -> dict[str, Any]:
-    """Return a page that supports an answer as an item of a KILT provenance list."""
+    """Return a page that supports an answer as an item of a KILT provenance list; its score descends."""
     return {
         "wikipedia_id": page.page_id,
         "title": page.title,
+        "score": round(page.score, 4),
         "start_paragraph_id": page.paragraph,
         "end_paragraph_id": page.paragraph,
         "start_character": page.start,
@@ -212,7 +213,7 @@ def _description(
         "queries_sha256": hashlib.sha256(listing.encode("utf-8", "surrogatepass")).hexdigest()[:16],
         "reader": reader,
         "inputs": {"name": inputs.name, "sha256": file_digest(inputs)} if inputs else {"name": "records"},
-        "knowledge_base": {"name": kb.folder.name, "manifest_sha256": facts.manifest},
+        "knowledge_base": {"name": kb.folder.name, "contents": facts.contents},
         "pages": facts.pages,
         "index": facts.index,
         "query_encoder": facts.query_encoder,

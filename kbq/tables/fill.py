@@ -273,7 +273,7 @@ class Filling:
         """Return what decides the answers, by the words that name a difference."""
         facts = self._kb.facts(self._search)
         return {
-            "knowledge base": facts.manifest,
+            "knowledge base": facts.contents,
             "pages": facts.pages,
             "index": facts.index,
             "query encoder": facts.query_encoder,

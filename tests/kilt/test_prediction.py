@@ -66,9 +66,9 @@ class FakeBase:
     def facts(self, options: SearchOptions) -> SearchFacts:
         backend: Backend = "dense" if options.backend == "auto" else options.backend
         weights = options.bm25_weight or 8.0, 4.0
-        manifest = file_digest(self.folder / "manifest.json")
+        contents = file_digest(self.folder / "manifest.json")
         return SearchFacts(
-            manifest, self.pages_digest, self.index, self.query_encoder, backend, weights, reader=None, reranker=None
+            contents, self.pages_digest, self.index, self.query_encoder, backend, weights, reader=None, reranker=None
         )
 
     def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
@@ -158,7 +158,7 @@ def test_a_line_has_the_answer_and_distinct_pages_the_answers_page_first(tmp_pat
     write_inputs(tmp_path, {"id": " 7", "input": "who", "meta": {}, "output": [{"answer": "gold"}]})
     assert predict(top_pages=2) == PredictionOutcome(lines=1, kept=0, without_pages=0)
     place = {"start_paragraph_id": 4, "end_paragraph_id": 4, "start_character": 6, "end_character": 11}
-    pages = [{"wikipedia_id": str(page), "title": f"Page {page}", **place} for page in (1, 2)]
+    pages = [{"wikipedia_id": str(page), "title": f"Page {page}", "score": 1 / page, **place} for page in (1, 2)]
     assert lines(tmp_path) == [
         {"id": "7", "input": "who", "output": [{"answer": "who 1", "provenance": pages}]},
     ]
