@@ -16,7 +16,7 @@ from kbq.options import Option, check
 from kbq.text.encodings import check_encoding
 from kbq.text.letters import tidy
 
-CorpusFormat: TypeAlias = Literal["auto", "kilt", "jsonl", "squad", "dpr", "text", "table"]
+CorpusFormat: TypeAlias = Literal["auto", "kilt", "jsonl", "squad", "dpr", "msmarco", "text", "table"]
 TitleFrom: TypeAlias = Literal["auto", "heading", "metadata", "name"]
 BuiltKind = Literal["exact", "disk", "compact", "tiny"]
 IndexKind = Literal[BuiltKind, "official"]  # the last is imported

@@ -21,7 +21,12 @@ app = typer.Typer()
 SEARCH, KB = SearchOptions(), AskedKb()
 OF_THE_TASK = ("k", "unit")
 Guess = Annotated[Path, typer.Argument(metavar="FILE", help="KILT predictions, plain or compressed.")]
-Gold = Annotated[Path, typer.Argument(metavar="GOLD", help="The KILT file with the answers, plain or compressed.")]
+Gold = Annotated[
+    Path,
+    typer.Argument(
+        metavar="GOLD", help="The KILT file with the answers, or qrels of passages (.tsv, .qrels), plain or compressed."
+    ),
+]
 TaskName = Annotated[
     str | None, typer.Option("--task", help="trex, nq, aidayago2…, a family (slot_filling…), or a task file.")
 ]
@@ -34,7 +39,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="Page ids must be integer
 @takes(AskedKb)
 def predict(
     context: typer.Context,
-    inputs: Annotated[Path, typer.Argument(help="KILT records, plain or compressed.")],
+    inputs: Annotated[Path, typer.Argument(help="KILT records, or queries of BEIR or MS MARCO, plain or compressed.")],
     task: Annotated[str, typer.Option(help="trex, nq, aidayago2…, a family (slot_filling…), or a task file.")],
     out: Annotated[Path, typer.Option(callback=output_path, help="The prediction file.")],
     asked: AskedKb = KB,

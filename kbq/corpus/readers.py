@@ -3,9 +3,10 @@
 | format | a page is | its id | its paragraphs, numbered from 0 |
 |---|---|---|---|
 | kilt | a line of a KILT knowledge source | `wikipedia_id` | `text` without title line and headings |
-| jsonl | a line `{"id", "title", "text"}` | `id` | `text` split at blank lines; or a list `paragraphs` |
+| jsonl | a line `{"id", "title", "text"}` | `id`, of BEIR `_id` | `text` split at blank lines, or `paragraphs` |
 | squad | an article of a SQuAD file | `id`, else `title` | its `context`s |
 | dpr | consecutive rows with the same title | id of the first passage | passages, each numbered by its own id |
+| msmarco | a line of an id, a tab and a passage | the id | the passage |
 | text | a document, or a page of a PDF | path in the folder or zip | as its reader sees them |
 | table | a row of CSV, TSV or Parquet | `id` | `text` split at blank lines |
 
@@ -68,6 +69,7 @@ _FIRST_LINES: tuple[tuple[CorpusFormat, str], ...] = (
     ("kilt", r'\s*(\[\s*)?\{.*"wikipedia_id"\s*:'),
     ("jsonl", r'\s*(\[\s*)?\{.*"(text|paragraphs)"\s*:'),
     ("dpr", _DPR_HEADER + r"\s*$"),
+    ("msmarco", r"[0-9]+\t[^\t]*$"),
 )
 # `_id` repeats `wikipedia_id`; anchors and categories are Wikipedia's links, and longer than the text.
 _KILT_FIELDS = frozenset({"wikipedia_id", "wikipedia_title", "text", "_id", "anchors", "categories"})
@@ -198,6 +200,8 @@ def _pages(
         return _squad_pages(lines, name)
     if format == "dpr":
         return _dpr_pages(lines, name, on_bad_line)
+    if format == "msmarco":
+        return ((f"{name}:{number}", partial(_msmarco_page, line)) for number, line in lines if line.strip())
     read_page = _kilt_page if format == "kilt" else partial(_jsonl_page, columns)
     numbered = parse_json_lines(lines, source, CorpusError, on_bad_line)
     return ((f"{name}:{number}", partial(read_page, fields)) for number, fields in numbered)
@@ -257,10 +261,11 @@ def _jsonl_page(columns: CorpusColumns, fields: Fields) -> Page:
     has_paragraphs = "paragraphs" in fields
     if has_paragraphs and columns.text in fields:
         raise CorpusError(f"the page has both {columns.text} and paragraphs: keep one of them")
-    page_id = _page_id(fields.get(columns.id), columns.id)
+    id_field = columns.id if columns.id in fields or "_id" not in fields else "_id"
+    page_id = _page_id(fields.get(id_field), columns.id)
     title = _text(fields.get(columns.title), columns.title).strip()
     texts = _texts(fields, "paragraphs") if has_paragraphs else blocks(_text(fields.get(columns.text), columns.text))
-    known = frozenset({columns.id, columns.title, columns.text, "paragraphs"})
+    known = frozenset({id_field, columns.title, columns.text, "paragraphs"})
     return Page(page_id, title, _paragraphs(texts), metadata=_others(fields, known))
 
 
@@ -359,6 +364,13 @@ def _dpr_page(page: list[_Passage]) -> Page:
     paragraphs = tuple(passage.paragraph for passage in page if passage.paragraph.text.strip())
     # The title cannot be the id: if passages are shuffled or left out, it occurs more than once.
     return Page(str(numbers[0]), page[0].title, paragraphs)
+
+
+def _msmarco_page(line: str) -> Page:
+    page_id, tab, text = line.partition("\t")
+    if not tab:
+        raise CorpusError(f"{line!r:.60} is not a passage: write an id, a tab and the text")
+    return Page(_page_id(page_id, "id"), "", _paragraphs([clean_text(text)]))
 
 
 def _paragraphs(texts: Iterable[str]) -> tuple[Paragraph, ...]:

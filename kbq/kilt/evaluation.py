@@ -27,11 +27,12 @@ from kbq.kilt.records import (
     JsonObject,
     Problems,
     Source,
+    as_output,
+    gold_of,
     only_output,
     page_of,
     parse_records,
     provenance_items,
-    read_golds,
     refuse_missing,
     refuse_pipes,
     refuse_replacing,
@@ -108,12 +109,19 @@ def write_qrels(gold: Source, out_path: Path) -> int:
     Raises EvaluationError if a file cannot be read or written.
     """
     problems = Problems()
-    golds = list(read_golds(gold, problems))
+    golds = list(parse_records(gold, problems, _relevant))
     problems.raise_if_any(f"exporting {gold}")
-    pages = {record.id: dict.fromkeys(page for output in record.outputs for page in output.pages) for record in golds}
     return write_lines(
-        out_path, (f"{column(query)} 0 {column(page)} 1" for query, relevant in pages.items() for page in relevant)
+        out_path,
+        (f"{column(query)} 0 {column(page)} {grade}" for query, pages in golds for page, grade in pages.items()),
     )
+
+
+def _relevant(record_id: str, line: int, record: JsonObject) -> tuple[str, dict[str, object]]:
+    outputs = record.get("output")
+    objects = [as_output(output, ("provenance",)) for output in outputs] if isinstance(outputs, list) else []
+    items = [item for output in objects for item in provenance_items(output) if PAGE in item]
+    return record_id, {page_of(item): item.get("relevance", 1) for item in items}
 
 
 def column(text: str) -> str:
@@ -229,7 +237,7 @@ def evaluate(
 
     Args:
         predictions: a file of KILT lines, plain or compressed, or an iterable of such records as dicts.
-        gold: the same.
+        gold: the same, or qrels of passages; see `gold_of`.
         task: its columns are shown, the ranked one first.
         by: scores by group: relation, evidence-sets or meta.KEY.
         ci: 95 % confidence intervals, by bootstrap.
@@ -261,7 +269,7 @@ def evaluate(
     rules, chosen = Rules(missing, _depths(ks)), None if task is None else Task.load(task)
     if files.plots is not None:
         require_matplotlib()
-    predictions, gold = source_of(predictions, "predictions"), source_of(gold, "gold")
+    predictions, gold = source_of(predictions, "predictions"), gold_of(gold)
     others, group_of = _others(compare), grouping(by or "relation")
     refuse_missing(predictions, gold, *others)
     refuse_pipes(predictions, gold, *others)

@@ -16,9 +16,10 @@ import kbq
 from kbq.answers import Answer, SearchOptions, is_likely
 from kbq.dump.manifest import read_manifest
 from kbq.errors import KbqError, QueryError
+from kbq.kilt.records import RELEVANCE
 from kbq.kilt.task import Task
 from kbq.storage.files import as_path, file_digest, given, run_file
-from kbq.storage.lines import read_json_lines
+from kbq.storage.lines import read_json_lines, read_lines
 from kbq.storage.records import json_line, parsed_json, resumed
 from kbq.storage.writing import whole_lines
 
@@ -112,6 +113,11 @@ def numbered_records(
     records: Records, on_bad_line: Callable[[KbqError], None]
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield records with their numbers, from 1: of a file, or given."""
+    if isinstance(records, str | Path) and RELEVANCE.search(str(records)):  # queries of MS MARCO
+        for number, line in read_lines(str(records), QueryError, on_bad_line):
+            identity, _, text = line.partition("\t")
+            yield number, {"id": identity, "input": text}
+        return
     if isinstance(records, str | Path):
         yield from read_json_lines(str(as_path(records, "a KILT file")), QueryError, on_bad_line)
         return
@@ -164,7 +170,8 @@ def read_inputs(task: Task, records: Records, kb: Askable, options: SearchOption
     problems: list[str] = []
     lines: dict[str, int] = {}
     for number, record in numbered_records(records, lambda problem: problems.append(str(problem))):
-        text, identity = record.get("input"), "" if record.get("id") is None else str(record["id"]).strip()
+        text, given_id = (record.get(name, record.get(beir)) for name, beir in (("input", "text"), ("id", "_id")))
+        identity = "" if given_id is None else str(given_id).strip()
         if not isinstance(text, str) or not identity:
             problems.append(f"{path}:{number}: no {'id' if isinstance(text, str) else 'input'}: write KILT records")
             continue

@@ -3,6 +3,7 @@
 import codecs
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +21,7 @@ from kbq.storage.writing import make_folders, replacing, writing_to
 JsonObject = Mapping[str, object]
 Parsed = TypeVar("Parsed")
 
+RELEVANCE = re.compile(r"\.(?:tsv|qrels)(?:\.\w+)?$")  # ends the names of files of qrels, plain or compressed
 PAGE = "wikipedia_id"  # the key of an item that names its page
 
 
@@ -61,6 +63,26 @@ def source_of(given: AnyRecords, name: str) -> Source:
     if not records:
         raise EvaluationError(f"{name} is empty: give at least one KILT record")
     return RecordList(name, tuple(records))
+
+
+def gold_of(given: AnyRecords) -> Source:
+    """Return gold records as `source_of`; qrels of TREC, MS MARCO and BEIR (.tsv, .qrels) become such records.
+
+    Each relevant passage is an evidence set of its own, with its grade.
+    """
+    if not isinstance(given, str | PathLike) or not RELEVANCE.search(str(given)):
+        return source_of(given, "gold")
+    items: dict[str, list[JsonObject]] = {}
+    for number, line in read_lines(str(given), EvaluationError):
+        row = line.split()  # query, page, grade; of TREC, with a column between the first two
+        if not row or (number == 1 and not row[-1].isdigit()):
+            continue
+        if len(row) not in (3, 4) or not row[-1].lstrip("-").isdigit():
+            raise EvaluationError(f"{given}:{number}: {line!r:.60} does not name a query, a passage and its relevance")
+        if int(row[-1]) > 0:
+            items.setdefault(row[0], []).append({PAGE: row[-2], "relevance": int(row[-1])})
+    records = ({"id": query, "output": [{"provenance": [one]} for one in found]} for query, found in items.items())
+    return RecordList(str(given), tuple(records))
 
 
 # Problems

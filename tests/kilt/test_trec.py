@@ -1,5 +1,6 @@
 """TREC files, as other tools read them."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -7,6 +8,7 @@ from typing import TypeAlias
 import pytest
 
 from kbq.errors import EvaluationError
+from kbq.kb import KnowledgeBase
 from kbq.kilt import evaluation
 
 Write: TypeAlias = Callable[..., Path]
@@ -72,3 +74,35 @@ def test_ir_measures_reads_both_files(gold: Path, guess: Path, tmp_path: Path) -
 def test_predictions_without_a_ranking_are_refused(write: Write, tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match="has 0 outputs with provenance"):
         evaluation.write_run(write("guess", {"id": 1, "output": [{"answer": "x"}]}), tmp_path / "run")
+
+
+def test_beir_and_ms_marco_are_built_predicted_and_evaluated(tmp_path: Path, model_folder: Path) -> None:
+    texts = {"d1": "Emma is a novel by Jane Austen.", "d2": "Warsaw is the capital of Poland."}
+    beir, marco = tmp_path / "beir", tmp_path / "marco"
+    for folder in (beir / "qrels", marco):
+        folder.mkdir(parents=True)
+    passages = [{"_id": page, "title": "", "text": text, "metadata": {}} for page, text in texts.items()]
+    (beir / "corpus.jsonl").write_text("".join(json.dumps(one) + "\n" for one in passages))
+    (beir / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": "who wrote Emma", "metadata": {}}) + "\n")
+    (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\n")
+    (marco / "collection.tsv").write_text("".join(f"{page[1:]}\t{text}\n" for page, text in texts.items()))
+    (marco / "queries.dev.tsv").write_text("7\twho wrote Emma\n")
+    (marco / "qrels.dev.tsv").write_text("7\t0\t1\t1\n")
+    for corpus, queries, qrels, lines in (
+        (beir / "corpus.jsonl", beir / "queries.jsonl", beir / "qrels" / "test.tsv", ["q1 0 d1 2"]),
+        (marco / "collection.tsv", marco / "queries.dev.tsv", marco / "qrels.dev.tsv", ["7 0 1 1"]),
+    ):
+        kb = KnowledgeBase.build(corpus, corpus.with_suffix(".kb"), model_folder, device="cpu")
+        kb.predict(queries, "passages", tmp_path / f"{corpus.stem}.jsonl", backend="bm25")
+        files = evaluation.EvaluationFiles(trec_run=tmp_path / "run", trec_qrels=tmp_path / "qrels")
+        scores = evaluation.evaluate(tmp_path / f"{corpus.stem}.jsonl", qrels, "passages", files=files)
+        assert (scores["Rprec"], scores["recall@20"], scores["precision@20"]) == (1.0, 1.0, 0.05)
+        assert (tmp_path / "qrels").read_text().splitlines() == lines
+        query, _, page, _ = lines[0].split()
+        assert (tmp_path / "run").read_text().startswith(f"{query} Q0 {page} 1 ")
+
+
+def test_a_line_of_qrels_that_cannot_be_read_is_named(tmp_path: Path, guess: Path) -> None:
+    (tmp_path / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\n")
+    with pytest.raises(EvaluationError, match=r"test\.tsv:2: 'q1\\td1' does not name a query, a passage"):
+        evaluation.evaluate(guess, tmp_path / "test.tsv")
