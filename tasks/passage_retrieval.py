@@ -2,4 +2,13 @@
 
 from kbq.kilt.task import Task, question
 
-TASKS = (Task("passages", question, answer="none", metrics=("Rprec", "recall@5"), ranked="Rprec"),)
+TASKS = (
+    Task(
+        "passages",
+        question,
+        answer="none",
+        metrics=("Rprec", "recall@5"),
+        ranked="Rprec",
+        note="only pages are predicted: score them with TREC tools, too",
+    ),
+)
