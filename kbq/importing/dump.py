@@ -1,19 +1,19 @@
 """Dump: import a phrase dump of DensePhrases (HDF5), with its vectors unchanged. `kbq import dump`.
 
-The paragraphs of a document are one text, joined by ` [PAR] `; every token has its characters in it. Tokens repeat
-where windows overlapped, and the characters of neighbours may overlap: they are taken as they are.
+The paragraphs of a document are one text, joined by ` [PAR] `, in which every token has its characters. Tokens that
+repeat or overlap, where windows overlapped, are taken as they are.
 
 dump/phrase/NAME.hdf5   a group for each document, named by its number: context, title, offset and scale; start (the
                         int8 rows), f2o_start (the token of each row), word2char_start and word2char_end (of each token)
 dump/filter/NAME.hdf5   optional: filter_start and filter_end, the logits of each token
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from itertools import islice
+from importlib import import_module
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from kbq.errors import CorpusError, KbqError, ModelError
 from kbq.importing.checkpoint import AGAIN, OFFSET, STEP
 from kbq.model.model import Model
 from kbq.search.changing import publish_encoded
-from kbq.storage.files import Note, Report, as_path, reading_problem, silent, unheard
+from kbq.storage.files import Note, Report, as_path, reading_problem, refuse_large, silent, unheard
 from kbq.storage.writing import leads_within, refuse_strange_files
 
 SEPARATOR = " [PAR] "
@@ -38,8 +38,6 @@ SEPARATOR = " [PAR] "
 LIMIT = PhraseLimit(tokens=11, rows=10, repeats=True)
 NAMED = 20  # documents whose misfits are named
 
-LARGEST = 2**28  # bytes of a dataset: a document has far fewer
-MOST_COMPRESSED = 2000  # times: zlib reaches 1,032
 ROWS, KEPT, STARTS, ENDS = "start", "f2o_start", "word2char_start", "word2char_end"
 
 LONGEST, FEWEST, TRIED = 200, 4, 100  # tokens and rows of a paragraph, and paragraphs that are tried
@@ -125,17 +123,17 @@ class Misfits:
     def see(self, page: DocumentPage) -> None:
         """Count the misfits of a page."""
         count = int(page.misfits.sum())
-        if count:
-            self.tokens += count
-            self.documents += 1
-            if len(self.named) < NAMED:
-                first = int(page.misfits.argmax())
-                starts, ends = page.document.starts, page.document.ends
-                self.named.append(
-                    f"document {page.id}: {count:,} of {len(starts):,} tokens are not in a paragraph of its text, the "
-                    f"first is token {first:,} at characters {starts[first]:,}-{ends[first]:,} of "
-                    f"{len(page.document.text):,}"
-                )
+        if not count:
+            return
+        self.tokens += count
+        self.documents += 1
+        if len(self.named) < NAMED:
+            first, document = int(page.misfits.argmax()), page.document
+            self.named.append(
+                f"document {page.id}: {count:,} of {len(document.starts):,} tokens are not in a paragraph of its text, "
+                f"the first is token {first:,} at characters {document.starts[first]:,}-{document.ends[first]:,} of "
+                f"{len(document.text):,}"
+            )
 
 
 def pages_of(documents: Iterator[OfficialDocument], misfits: Misfits) -> Iterator[DocumentPage]:
@@ -149,14 +147,13 @@ def pages_of(documents: Iterator[OfficialDocument], misfits: Misfits) -> Iterato
         yield page
 
 
-def load_h5py() -> Any:
-    """Import h5py on demand. Raises KbqError if it is not installed."""
+def load(library: str) -> Any:
+    """Import a library of the extra `official` on demand. Raises KbqError if it is not installed."""
     try:
-        import h5py
+        return import_module(library)
     except ImportError:
-        advice = "install it with pip install h5py"
-        raise KbqError(f"the dumps and indexes of DensePhrases are read with h5py: {advice}") from None
-    return h5py
+        name = library.partition(".")[0]
+        raise KbqError(f"files of DensePhrases are read with {name}: install it with pip install {name}") from None
 
 
 def dump_files(dump: Path) -> list[Path]:
@@ -170,8 +167,8 @@ def dump_files(dump: Path) -> list[Path]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """Open an HDF5 file, and name it in the CorpusError for whatever goes wrong while it is read."""
-    h5py = load_h5py()
+    """Open an HDF5 file, and turn whatever goes wrong while it is read into a CorpusError that names it."""
+    h5py = load("h5py")
     try:
         if path.exists() and not path.is_file():
             raise ValueError("it is not a file")
@@ -191,40 +188,34 @@ def group(file: Any, name: str) -> Any:
 
     Raises ValueError if it is elsewhere, or no group.
     """
-    h5py = load_h5py()
+    h5py = load("h5py")
     found = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
     if not isinstance(found, h5py.Group):
         raise ValueError(f"{name[:40]!r} is not a group in this file")
     return found
 
 
-def values(dataset: Any) -> Any:
-    """Read all values of a dataset, which a file may say are more than it has.
-
-    Raises ValueError if they are far more than a document has, or than are stored.
-    """
-    stored = dataset.id.get_storage_size()
-    if dataset.nbytes > min(LARGEST, MOST_COMPRESSED * stored):
-        raise ValueError(f"{dataset.name} says that it has {dataset.nbytes:,} bytes, of which {stored:,} are stored")
-    return dataset[:]
-
-
 def dataset(group: Any, name: str, kind: type[np.generic] | str, dimensions: int = 1) -> Any:
-    """Return a dataset that lies in its file, of this kind of numbers.
+    """Return a dataset that lies in its file and holds this kind of numbers.
 
     Raises ValueError if it is missing, elsewhere, or of another type.
     """
-    h5py = load_h5py()
-    link = group.get(name, getlink=True) if name in group else None
-    found = group[name] if isinstance(link, h5py.HardLink) else None
+    h5py = load("h5py")
+    place = f"{name} of document {group.name.strip('/')}"
+    found = group[name] if isinstance(group.get(name, getlink=True), h5py.HardLink) else None
     if not isinstance(found, h5py.Dataset) or found.is_virtual or found.external:
-        where = "is not in this file" if link is not None else "is missing"
-        raise ValueError(f"{name} of document {group.name.strip('/')} {where}")
+        raise ValueError(f"{place} {'is not in this file' if name in group else 'is missing'}")
     if not np.issubdtype(found.dtype, kind) or found.ndim != dimensions:
-        raise ValueError(f"{name} of document {group.name.strip('/')} holds {found.dtype} {found.shape}")
-    if (piece := math.prod(found.chunks or ()) * found.dtype.itemsize) > LARGEST:  # one is read whole
-        raise ValueError(f"{name} of document {group.name.strip('/')} is stored in pieces of {piece:,} bytes")
+        raise ValueError(f"{place} holds {found.dtype} {found.shape}")
     return found
+
+
+def values(group: Any, name: str, kind: type[np.generic] | str, dimensions: int = 1) -> Any:
+    """Read a dataset as a whole. Raises ValueError as `dataset`, and CorpusError if it is too large."""
+    found = dataset(group, name, kind, dimensions)
+    piece = math.prod(found.chunks or ()) * found.dtype.itemsize  # as large a part is read at once
+    refuse_large(f"{found.file.filename}{found.name}", max(found.nbytes, piece), CorpusError)
+    return found[:]
 
 
 def documents(dump: Path, dim: int) -> Iterator[OfficialDocument]:
@@ -250,7 +241,7 @@ def _document(group: Any, path: Path, dim: int) -> OfficialDocument:
         found = float(group.attrs.get(attribute, expected))
         if found != expected:
             raise ValueError(f"document {name} has the {attribute} {found:g}, only {expected:g} is read")
-    kept, starts, ends = (values(dataset(group, part, np.integer)).astype(np.int64) for part in (KEPT, STARTS, ENDS))
+    kept, starts, ends = (values(group, part, np.integer).astype(np.int64) for part in (KEPT, STARTS, ENDS))
     rows = dataset(group, ROWS, np.int8, 2)
     if rows.shape[1] != dim:
         raise CorpusError(
@@ -270,11 +261,11 @@ def encoded(pages: Sequence[DocumentPage]) -> EncodedParagraphs:
     Raises CorpusError if a file is damaged.
     """
     parts: list[EncodedParagraphs] = []
-    for path, of_file in itertools.groupby(pages, key=lambda page: page.document.source):
+    for path, of_file in groupby(pages, key=lambda page: page.document.source):
         filters = path.parents[1] / "filter" / path.name
         with opened(path) as file, opened(filters) if filters.is_file() else nullcontext() as logits:
             for page in of_file:
-                rows = values(dataset(group(file, page.id), ROWS, np.int8, 2))
+                rows = values(group(file, page.id), ROWS, np.int8, 2)
                 parts.append(page.encoded(rows, _logits(logits, page)))
     return EncodedParagraphs.joined(parts)
 
@@ -285,7 +276,7 @@ def _logits(file: Any, page: DocumentPage) -> Floats:
     if file is None or page.id not in file:
         return np.zeros(len(kept), np.float32)
     of_page = group(file, page.id)
-    start, end = (values(dataset(of_page, f"filter_{side}", np.floating)) for side in ("start", "end"))
+    start, end = (values(of_page, f"filter_{side}", np.floating) for side in ("start", "end"))
     if len(start) != tokens or len(end) != tokens:
         raise ValueError(f"document {page.id} has {tokens:,} tokens, and logits for {len(start):,}")
     logits: Floats = np.maximum(start, end)[kept].astype(np.float32)
@@ -343,7 +334,7 @@ def import_dump(
     source, out = as_path(dump, "a phrase dump"), as_path(folder, "the folder of a knowledge base")
     refuse_strange_files(source, "a dump", CorpusError, leads_within(source))
     dump_files(source)
-    load_h5py()
+    load("h5py")
     opened = opened_model(model, device)
     misfits = Misfits()
     manifest = publish_encoded(

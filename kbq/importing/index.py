@@ -34,7 +34,7 @@ from kbq.importing.dump import (
     OfficialDocument,
     dataset,
     is_number,
-    load_h5py,
+    load,
     opened,
     opened_model,
     pages_of,
@@ -327,7 +327,7 @@ def import_index(
         KnowledgeBaseError: faiss is not installed.
     """
     source, out = as_path(dump, "a dump"), as_path(folder, "the folder of a knowledge base")
-    load_h5py(), load_faiss()
+    load("h5py"), load("numcodecs"), load_faiss()
     refuse_strange_files(source, "a dump", CorpusError, leads_within(source))
     path = source / name / LINK
     with reading_from(path, CorpusError, f"{AGAIN}, or name another index with --name"):

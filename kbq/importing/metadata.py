@@ -1,32 +1,25 @@
 """Metadata: read `meta_compressed.pkl` as documents, one at a time, without running code from the pickle.
 
 It is a pickled dict {number: {word2char_start, word2char_end, f2o_start, context: compressed bytes; title: text;
-dtypes: NumPy's types of the first three}}. Bytes are compressed as a chunk of C-Blosc 1:
+dtypes: NumPy's types of the first three}}. Bytes are chunks of C-Blosc 1, compressed with zlib.
 
-header   version 2, codec version 1, flags, typesize; then n, block size and chunk size as u32
-flags    bit 0 shuffled, bit 1 stored raw, bit 4 blocks not split, bits 5-7 codec (3: zlib)
-starts   i32 [blocks]  where each block begins
-block    `typesize` streams, or one if blocks are not split or it is the last, shorter one
-stream   i32 length, then zlib data, or raw bytes if that is the length of the stream itself
-
-A pickle is a program: it may name any function and call it. Here the few operations that build texts, numbers, tuples,
-dicts and NumPy's types are carried out, one at a time, and every other one is refused. So the file is never in memory
-as a whole, and there is nothing in it that could run.
+A pickle is a program: it may name any function and call it. Only the few operations that build texts, numbers, tuples,
+dicts and NumPy's types are carried out here, one at a time; every other is refused. So nothing in the file can run, and
+it is never in memory as a whole.
 """
 
 import pickletools
 import struct
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import numpy as np
 
 from kbq.array_types import Rows
 from kbq.errors import CorpusError
 from kbq.importing.checkpoint import AGAIN
-from kbq.importing.dump import ENDS, KEPT, STARTS, OfficialDocument, is_number
+from kbq.importing.dump import ENDS, KEPT, STARTS, OfficialDocument, is_number, load
 from kbq.storage.files import reading_from
 
 CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
@@ -37,13 +30,12 @@ VALUES = {
 IGNORED = {"PROTO", "FRAME"}
 TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 DTYPE = "numpy dtype"  # the only thing that may be named
-INTEGERS = "i4", "i8"  # what it may be called with
+INTEGERS = "i4", "i8"  # the only arguments that it may be called with
 MARK, DTYPE_NAME = object(), object()  # where a tuple or items begin; the name of the type, which is only to be called
 ROOM, DICT = 2**28, 500  # bytes to keep of what may be mentioned again, and what a dict counts as
 
 METADATA = "meta_compressed.pkl"
-HEADER = struct.Struct("<BBBBIII")
-SHUFFLED, RAW, WHOLE, ZLIB = 1, 2, 16, 3
+HEADER = struct.Struct("<BBBBIII")  # versions, flags, size of an item; bytes unpacked, of a block, and packed
 LARGEST = 2**26  # bytes of a chunk: a document has far fewer, and 64 kB of zlib may hold as many
 
 
@@ -51,36 +43,21 @@ class UnsafePickleError(ValueError):
     """A pickle that asks for more than plain values."""
 
 
-class _Bounded:
-    """A file that is read to its end at most: a pickle may say that a text has exabytes."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._left = file.seek(0, 2)
-        file.seek(0)
-        self.readline = file.readline
-        self._file = file
-
-    def read(self, size: int) -> bytes:
-        """Read the next bytes. Raises ValueError if there are fewer."""
-        if size > self._left:
-            raise ValueError(f"the pickle says that a value has {size:,} bytes, more than the file")
-        return self._file.read(size)
-
-
 def pickled_items(file: IO[bytes]) -> Iterator[tuple[Any, Any]]:
     """Yield the items of the pickled dict in a file, in order.
 
     Raises UnsafePickleError if it names or calls something else, ValueError if it is damaged, or holds no dict.
     """
-    machine, bounded = _Machine(), cast(IO[bytes], _Bounded(file))
+    machine = _Machine()
     try:
-        for operation, argument, _ in pickletools.genops(bounded):
+        for operation, argument, _ in pickletools.genops(file):
             if operation.name == "STOP":
                 if len(machine.stack) == 1 and machine.stack[0] is machine.outer:
                     return
                 break
             yield from machine.carry_out(operation.name, argument)
-    except (IndexError, KeyError, TypeError, AttributeError, Warning) as error:  # warnings may be errors
+    # A value may say that it has exabytes, and warnings may be errors.
+    except (IndexError, KeyError, TypeError, AttributeError, MemoryError, OverflowError, Warning) as error:
         raise ValueError(f"the pickle is damaged: {error!r}") from None
     raise ValueError("it does not hold a pickled dict")
 
@@ -209,68 +186,16 @@ def _numbers(facts: dict[str, Any], name: str) -> Rows:
 
 
 def decompressed(chunk: bytes) -> bytes:
-    """Return the bytes that a chunk holds; no size in it is believed before it is compared with the others.
+    """Return the bytes that a chunk holds.
 
-    Raises ValueError if it is not such a chunk, or is damaged.
-
-    >>> decompressed(HEADER.pack(2, 1, RAW, 1, 3, 3, 19) + b"abc")
-    b'abc'
+    Raises ValueError if it is not such a chunk, is damaged, or says that it holds more than LARGEST.
     """
     if len(chunk) < HEADER.size:
         raise ValueError(f"a compressed chunk has {len(chunk)} bytes")
-    version, _, flags, typesize, size, block, length = HEADER.unpack_from(chunk)
-    if version != 2 or length != len(chunk) or size > LARGEST or (size and not 0 < block <= max(size, LARGEST)):
+    *_, size, _, length = HEADER.unpack_from(chunk)
+    if length != len(chunk) or size > LARGEST:
         raise ValueError(f"a compressed chunk of {len(chunk):,} bytes says that it has {length:,} and holds {size:,}")
-    if flags & RAW:
-        if HEADER.size + size != length:
-            raise ValueError(f"a chunk of {length:,} bytes says that it holds {size:,} uncompressed ones")
-        return chunk[HEADER.size :]
-    if flags >> 5 != ZLIB or typesize < 1:
-        raise ValueError(f"a chunk is compressed with codec {flags >> 5}, only {ZLIB} (zlib) is read")
-    blocks = -(-size // block) if size else 0
-    if HEADER.size + 4 * blocks > length:
-        raise ValueError(f"a compressed chunk of {length:,} bytes says that it has {blocks:,} blocks")
-    starts = struct.unpack_from(f"<{blocks}i", chunk, HEADER.size)
-    parts = []
-    for number, start in enumerate(starts):
-        raw = min(block, size - number * block)
-        streams = typesize if not flags & WHOLE and raw == block else 1
-        plain = _streams(chunk, start, raw, streams)
-        parts.append(_unshuffled(plain, typesize) if flags & SHUFFLED and typesize > 1 else plain)
-    return b"".join(parts)
-
-
-def _streams(chunk: bytes, place: int, raw: int, count: int) -> bytes:
-    """Return the streams of one block, `raw` bytes together."""
-    each, parts = raw // count, []
-    if each * count != raw:
-        raise ValueError(f"a block of {raw:,} bytes cannot be split into {count}")
-    for _ in range(count):
-        if not HEADER.size <= place <= len(chunk) - 4:
-            raise ValueError(f"a block begins at byte {place:,} of {len(chunk):,}")
-        (length,) = struct.unpack_from("<i", chunk, place)
-        place += 4
-        if not 0 <= length <= len(chunk) - place:
-            raise ValueError(f"a stream has {length:,} bytes, {len(chunk) - place:,} are left")
-        data = chunk[place : place + length]
-        place += length
-        parts.append(data if length == each else _inflated(data, each))
-    return b"".join(parts)
-
-
-def _inflated(data: bytes, size: int) -> bytes:
-    """Return what zlib compressed to `data`, but unpack at most a byte more than `size`."""
     try:
-        plain = zlib.decompressobj().decompress(data, size + 1)
-    except zlib.error as error:
-        raise ValueError(f"a compressed stream is damaged: {error}") from None
-    if len(plain) != size:
-        raise ValueError(f"a compressed stream holds {len(plain):,} bytes, not {size:,}")
-    return plain
-
-
-def _unshuffled(data: bytes, typesize: int) -> bytes:
-    """Put bytes in the order of their items; shuffled, the first bytes of all items come first, then the second."""
-    whole = len(data) // typesize * typesize
-    matrix = np.frombuffer(data, np.uint8, whole).reshape(typesize, -1)
-    return matrix.T.tobytes() + data[whole:]
+        return bytes(load("numcodecs.blosc").decompress(chunk)) if size else b""
+    except RuntimeError as error:
+        raise ValueError(f"a compressed chunk is damaged: {error}") from None

@@ -6,8 +6,6 @@ float64: nothing here is computed by what is tested.
 
 import json
 import pickle
-import struct
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,24 +117,12 @@ class Official:
         return taken
 
 
-def blosc(data: bytes, typesize: int, block: int = 2**20) -> bytes:
-    """A C-Blosc 1 chunk as the official code writes them: zlib, shuffled, full blocks split into streams."""
-    blocks = [data[begin : begin + block] for begin in range(0, len(data), block)]
-    written = []
-    for part in blocks:
-        whole = len(part) // typesize * typesize
-        if typesize > 1:
-            part = np.frombuffer(part[:whole], np.uint8).reshape(-1, typesize).T.tobytes() + part[whole:]
-        streams = typesize if len(part) == block and block % typesize == 0 else 1
-        size = len(part) // streams
-        pieces = [part[begin : begin + size] for begin in range(0, len(part), size)]
-        packed = [min(piece, zlib.compress(piece), key=len) for piece in pieces]
-        written.append(b"".join(struct.pack("<i", len(piece)) + piece for piece in packed))
-    begin = 16 + 4 * len(written)
-    starts = [begin + sum(map(len, written[:number])) for number in range(len(written))]
-    body = struct.pack(f"<{len(starts)}i", *starts) + b"".join(written)
-    whole_flag = 0 if len(data) >= block else 16
-    return struct.pack("<BBBBIII", 2, 1, 1 | 3 << 5 | whole_flag, typesize, len(data), block, 16 + len(body)) + body
+def blosc(data: bytes, typesize: int = 1) -> bytes:
+    """A C-Blosc 1 chunk as the official code writes them: zlib, shuffled."""
+    from numcodecs.blosc import compress
+
+    items = np.frombuffer(data, f"i{typesize}" if len(data) % typesize == 0 else "i1")
+    return bytes(compress(items, b"zlib", 5, 1))
 
 
 def pieces_of(word: str, numbers: dict[str, int]) -> list[tuple[str, int, int]]:
@@ -264,8 +250,8 @@ class Maker:
                     file[f"{text.number}/filter_start"], file[f"{text.number}/filter_end"] = text.logits.T
             for text in sorted(texts, key=lambda text: text.number):
                 arrays = {"word2char_start": text.starts, "word2char_end": text.ends, "f2o_start": text.kept}
-                metadata[text.number] = {key: blosc(array.tobytes(), 1) for key, array in arrays.items()} | {
-                    "context": blosc(text.context.encode(), 8, 64), "title": text.title,
+                metadata[text.number] = {key: blosc(array.tobytes()) for key, array in arrays.items()} | {
+                    "context": blosc(text.context.encode()), "title": text.title,
                     "dtypes": {key: array.dtype for key, array in arrays.items()},
                 }  # fmt: skip
         (self.folder / "dump" / "meta_compressed.pkl").write_bytes(pickle.dumps(metadata, protocol=3))

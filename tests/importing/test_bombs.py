@@ -5,7 +5,6 @@ import os
 import pickle
 import struct
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from kbq.importing.checkpoint import import_checkpoint
 from kbq.importing.codes import Codes
 from kbq.importing.dump import import_dump
 from kbq.importing.index import import_index
-from kbq.importing.metadata import HEADER, UnsafePickleError, decompressed, pickled_items
+from kbq.importing.metadata import UnsafePickleError, decompressed, pickled_items
 from kbq.model import weights as pickled_weights
 from kbq.model.weights import refuse_bombs
 
@@ -42,11 +41,11 @@ def test_keys_are_texts() -> None:
             list(pickled_items(io.BytesIO(content)))
 
 
-def test_zlib_is_unpacked_as_far_as_a_document_goes() -> None:
-    data = zlib.compress(bytes(2**27), 1)
-    chunk = HEADER.pack(2, 1, 3 << 5 | 16, 1, 2**27, 2**27, HEADER.size + 8 + len(data))
+def test_no_chunk_is_unpacked_beyond_what_a_document_has() -> None:
+    from numcodecs.blosc import compress
+
     with pytest.raises(ValueError, match="holds 134,217,728"):
-        decompressed(chunk + struct.pack("<ii", HEADER.size + 4, len(data)) + data)
+        decompressed(bytes(compress(bytes(2**27), b"zlib", 1, 1)))
 
 
 def archive(pickled: bytes, compression: int = zipfile.ZIP_STORED, more: bytes = b"") -> bytes:
@@ -135,13 +134,6 @@ def enormous(file: Any, folder: Path) -> None:
     file["0"].create_dataset("f2o_start", (2**31,), np.int32, chunks=(2**20,))
 
 
-def wide(file: Any, folder: Path) -> None:
-    del file["0/start"]
-    file["0"].create_dataset("start", (len(file["0/f2o_start"]), 16), np.int8, chunks=(1, 16))
-    del file["0/word2char_end"]
-    file["0"].create_dataset("word2char_end", (2**24,), np.int32, chunks=(2**20,), compression="gzip")
-
-
 def in_large_pieces(file: Any, folder: Path) -> None:
     del file["0/f2o_start"]
     file["0"].create_dataset("f2o_start", (8,), np.int32, maxshape=(None,), chunks=(2**29,), compression="gzip")
@@ -151,7 +143,7 @@ def many_digits(file: Any, folder: Path) -> None:
     file["1" * 5000] = file["0"]
 
 
-@pytest.mark.parametrize("change", [elsewhere, enormous, wide, in_large_pieces, many_digits])
+@pytest.mark.parametrize("change", [elsewhere, enormous, in_large_pieces, many_digits])
 def test_dumps(change: Callable[[Any, Path], None], copied: Any, tmp_path: Path) -> None:
     import h5py
 
@@ -159,8 +151,8 @@ def test_dumps(change: Callable[[Any, Path], None], copied: Any, tmp_path: Path)
         change(file, copied.dump)
     with pytest.raises(
         CorpusError,
-        match=r"0-1.hdf5 is damaged \(('0' is not a group in this file|.*says that it has|.*pieces of 2,147,483,648 |"
-        r"the gr)|is a device or",
+        match=r"0-1.hdf5 is damaged \(('0' is not a group in this file|the gr)|"
+        r"0-1.hdf5/0/f2o_start has (8,589,934,592|2,147,483,648) bytes, 268,435,456 at most are read|is a device or",
     ):
         import_dump(copied.dump, tmp_path / "kb", copied.checkpoint, device="cpu")
 

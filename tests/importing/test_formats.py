@@ -4,9 +4,9 @@ import io
 import os
 import pickle
 import struct
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from kbq.errors import CorpusError
-from kbq.importing.metadata import HEADER, RAW, UnsafePickleError, decompressed, metadata_documents, pickled_items
+from kbq.importing.metadata import UnsafePickleError, decompressed, metadata_documents, pickled_items
 
 
 def items(content: bytes) -> dict[Any, Any]:
@@ -83,9 +83,10 @@ def test_a_call_of_a_type_with_something_else() -> None:
 
 
 @pytest.mark.parametrize("start", [struct.pack("<BQ", 0x8E, 2**62), struct.pack("<cI", b"B", 2**31)])
-def test_a_size_beyond_the_file(start: bytes) -> None:
-    with pytest.raises(ValueError, match=r"says that a value has .* bytes, more than the file"):
-        items(b"\x80\x04}(" + start + b"abc")
+def test_a_size_beyond_the_file(start: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"\x80\x04}(" + start + b"abc")
+    with (tmp_path / "file").open("rb") as file, pytest.raises(ValueError, match=r"is damaged: Mem|only 3 remain"):
+        list(pickled_items(file))
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x03", b"\x80\x03}", b"\x80\x03).", b"no pickle", b"\x80\x03}q\x00(X"])
@@ -106,10 +107,9 @@ def test_damage_is_a_value_error(noise: bytes, place: int) -> None:
 
 
 @pytest.mark.parametrize("typesize", [1, 4, 8])
-@pytest.mark.parametrize("size", [0, 1, 7, 63, 64, 65, 200, 20_000])
+@pytest.mark.parametrize("size", [0, 1, 7, 63, 64, 65, 200, 20_000, 2_000_000])
 def test_chunks(typesize: int, size: int, chunk: Callable[..., bytes]) -> None:
     data = np.random.default_rng(size).integers(0, 5, size, np.uint8).tobytes()
-    assert decompressed(chunk(data, typesize, 64)) == data
     assert decompressed(chunk(data, typesize)) == data
 
 
@@ -119,12 +119,9 @@ def test_chunks(typesize: int, size: int, chunk: Callable[..., bytes]) -> None:
         (lambda chunk: chunk[:10], r"a compressed chunk has 10 bytes"),
         (lambda chunk: chunk[:-1], r"chunk of \d+ bytes says that it has \d+ and holds 300"),
         (lambda chunk: chunk[:4] + struct.pack("<I", 2**31) + chunk[8:], r"and holds 2,147,483,648"),
-        (lambda chunk: chunk[:8] + struct.pack("<I", 0) + chunk[12:], r"a compressed chunk of"),
-        (lambda chunk: chunk[:8] + struct.pack("<I", 1) + chunk[12:], r"says that it has 300 blocks"),
-        (lambda chunk: chunk[:2] + bytes([1]) + chunk[3:], r"is compressed with codec 0, only 3 \(zlib\) is read"),
-        (lambda chunk: chunk[:16] + struct.pack("<i", -5) + chunk[20:], r"a block begins at byte -5 of \d+"),
-        (lambda chunk: chunk[:-4] + b"xxxx", r"a compressed stream (is damaged|holds)"),
-        (lambda chunk: HEADER.pack(2, 1, RAW, 1, 9, 9, 16 + 5) + b"abcde", r"says that it holds 9 uncompressed ones"),
+        (lambda chunk: chunk[:8] + struct.pack("<I", 0) + chunk[12:], r"a compressed chunk is damaged"),
+        (lambda chunk: chunk[:16] + struct.pack("<i", -5) + chunk[20:], r"a compressed chunk is damaged"),
+        (lambda chunk: chunk[:-4] + b"xxxx", r"a compressed chunk is damaged"),
     ],
 )
 def test_chunks_that_are_damaged(change: Callable[[bytes], bytes], message: str, chunk: Callable[..., bytes]) -> None:
@@ -132,21 +129,20 @@ def test_chunks_that_are_damaged(change: Callable[[bytes], bytes], message: str,
         decompressed(change(chunk(b"abc" * 100, 1)))
 
 
-def test_a_stream_that_would_fill_the_memory(chunk: Callable[..., bytes]) -> None:
-    """It says that it holds 10 bytes, and holds 10 million: no more than one of the others is unpacked."""
-    bomb = zlib.compress(bytes(10**7))
-    body = struct.pack("<ii", 20, len(bomb)) + bomb
-    with pytest.raises(ValueError, match="a compressed stream holds 11 bytes, not 10"):
-        decompressed(HEADER.pack(2, 1, 3 << 5 | 16, 1, 10, 10, 16 + len(body)) + body)
+@hypothesis.given(st.binary(max_size=9), st.integers(0, 40))
+def test_damage_in_a_chunk_is_a_value_error(noise: bytes, place: int) -> None:
+    from numcodecs.blosc import compress
+
+    whole = bytes(compress(b"abc" * 100, b"zlib", 5, 1))
+    with suppress(ValueError):
+        decompressed(whole[:place] + noise + whole[place + len(noise) :])
 
 
 def document(chunk: Callable[..., bytes], **changes: object) -> dict[str, object]:
     arrays = {"word2char_start": [0, 4], "word2char_end": [3, 9], "f2o_start": [0, 1]}
     types = {"word2char_start": "<i4", "word2char_end": "<i4", "f2o_start": "<i8"}
-    facts: dict[str, object] = {
-        name: chunk(np.array(values, types[name]).tobytes(), 1) for name, values in arrays.items()
-    }
-    facts |= {"context": chunk(b"the river", 8), "title": "River"}
+    facts: dict[str, object] = {name: chunk(np.array(values, types[name]).tobytes()) for name, values in arrays.items()}
+    facts |= {"context": chunk(b"the river"), "title": "River"}
     facts |= {"dtypes": {name: np.dtype(kind) for name, kind in types.items()}}
     return facts | changes
 

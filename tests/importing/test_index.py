@@ -296,7 +296,7 @@ def test_metadata_of_another_dump_that_happens_to_fit_is_noted(
     documents = pickle.loads(path.read_bytes())
     *before, last = copied.texts[1].context.split(" [PAR] ")
     other = " [PAR] ".join([*before, " ".join(reversed(last.split(" ")))])
-    documents["10"]["context"] = chunk(other.encode(), 8)
+    documents["10"]["context"] = chunk(other.encode())
     path.write_bytes(pickle.dumps(documents, 3))
     import_index(copied.dump, tmp_path / "wrong", copied.checkpoint, WHOLE, device="cpu", note=notes.append)
     (note,) = notes
