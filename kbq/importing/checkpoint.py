@@ -57,11 +57,7 @@ class OfficialCheckpoint:
     folder: Path
     shape: BertConfig
     weights: NamedTensors
-
-    @property
-    def has_phrases(self) -> bool:
-        """Whether it has a phrase encoder, or can only encode queries."""
-        return any(name.startswith("phrases.") for name in self.weights)
+    has_phrases: bool  # or it can only encode queries
 
     def config(self) -> ModelConfig:
         """Return the configuration of a model that gives the same vectors as the official code."""
@@ -83,8 +79,7 @@ class OfficialCheckpoint:
 def read_checkpoint(folder: Path) -> OfficialCheckpoint:
     """Read an official checkpoint, with or without a phrase encoder.
 
-    Raises:
-        ModelError: a file is missing or damaged, or holds more than tensors, or weights are missing or of other shapes.
+    Raises ModelError if a file is missing or damaged, or weights are missing or of other shapes.
     """
     stored = _current_names(_read_tensors(folder / WEIGHTS))
     table = stored.get(START + TABLE)
@@ -106,20 +101,14 @@ def read_checkpoint(folder: Path) -> OfficialCheckpoint:
                     "keeps them equal: kbq shares one table and cannot use this checkpoint"
                 )
         weights["scale"] = torch.full((shape.hidden_size,), STEP)
-    return OfficialCheckpoint(folder, shape, weights)
+    return OfficialCheckpoint(folder, shape, weights, has_phrases)
 
 
 def read_vocabulary(folder: Path, size: int) -> FastTokenizer:
     """Read the tokenizer of a folder that has `vocab.txt`, or the tokenizer of a model.
 
-    A vocabulary without a word on its case is cased if it has a capital letter: the tokenizer's own default would read
-    a cased one in lower case, and no error would tell.
-
-    Args:
-        size: of the table of word embeddings.
-
-    Raises:
-        ModelError: there is none, it is damaged, or of another size.
+    A vocabulary that does not say its case is cased if it has a capital letter: the tokenizer's own default would read
+    it in lower case, without an error. Raises ModelError if there is none, or it is damaged or not of `size` pieces.
     """
     with explained(folder / VOCABULARY, AGAIN):
         tokenizer = _from_pieces(folder) if (folder / VOCABULARY).is_file() else FastTokenizer.read(folder)
@@ -184,13 +173,13 @@ def _own_name(name: str) -> str:
 def _shape(folder: Path, stored: Mapping[str, Tensor]) -> BertConfig:
     """Return the shape of the encoders: the sizes of the weights, and what the configuration says of the rest."""
     names = [name.removeprefix(START) for name in stored if name.startswith(START)]
-    layers = {int(name.split(".")[2]) for name in names if name.startswith("encoder.layer.")}
+    layers = {name.split(".")[2] for name in names if name.startswith("encoder.layer.")}
     tables = [stored.get(START + f"embeddings.{kind}_embeddings.weight") for kind in ("word", "position", "token_type")]
     inner = stored.get(START + "encoder.layer.0.intermediate.dense.bias")
-    if inner is None or any(table is None or table.ndim != 2 for table in tables):
+    shapes = [tuple(table.shape) for table in tables if table is not None and table.ndim == 2]
+    if inner is None or len(shapes) < len(tables):
         raise ModelError(f"{folder / WEIGHTS} lacks the embeddings or the first layer of {START}*: {AGAIN}")
-    words, places, kinds = (len(table) for table in tables if table is not None)
-    hidden = tables[0].shape[1] if tables[0] is not None else 0
+    (words, hidden), (places, _), (kinds, _) = shapes
     sizes = {
         "vocab_size": words, "max_position_embeddings": places, "type_vocab_size": kinds, "hidden_size": hidden,
         "intermediate_size": len(inner), "num_hidden_layers": len(layers),
@@ -228,8 +217,7 @@ def _refuse_misfits(folder: Path, stored: Mapping[str, Tensor], shape: BertConfi
 
 def _from_pieces(folder: Path) -> FastTokenizer:
     """Read the tokenizer that `vocab.txt` describes. Raises OSError or ValueError."""
-    lines = (folder / VOCABULARY).read_text("utf-8").split("\n")
-    pieces = lines[:-1] if lines[-1] == "" else lines
+    pieces = (folder / VOCABULARY).read_text("utf-8").removesuffix("\n").split("\n")
     numbers = {piece.rstrip("\r"): number for number, piece in enumerate(pieces)}
     if len(numbers) < len(pieces):
         raise ValueError("a piece occurs twice")
@@ -247,9 +235,9 @@ def _from_pieces(folder: Path) -> FastTokenizer:
     return FastTokenizer(inner, {"tokenizer_class": "BertTokenizer"} | BERT)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class ImportedModel:
-    """A model that was imported. `base`: the model with its phrase encoder; empty: it has its own."""
+    """An imported model; `base` is the model with its phrase encoder, or empty if it has its own."""
 
     folder: Path
     dim: int

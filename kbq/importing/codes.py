@@ -7,10 +7,9 @@
     shard-00000/official/  places.npy        i64 [rows]      first byte of the code of each row
 
 A vector is (mean of its list + centroids of its code) · rotation. A score needs no vector: the rotated query is
-multiplied with all centroids once, and what the code names is added up. Source: arXiv 1401.4082 and the code of faiss.
-
-faiss finds the best codes in the lists that are probed, for the start and for the end of a phrase. Each is paired with
-the best end, or the best start, within reach in its paragraph, scored from the same codes.
+multiplied with all centroids once, and the products that a code names are added up. faiss finds the best codes in the
+lists that are probed, for the start and for the end of a phrase; each is paired with the best end, or the best start,
+within reach in its paragraph. Source: arXiv 1401.4082 and the code of faiss.
 """
 
 import math
@@ -99,7 +98,7 @@ class Codes:
         return floats
 
     def _tables_of(self, query: bytes) -> tuple[Doubles, Doubles]:
-        """Rotate a query, and multiply it with all centroids. Shapes: (dim,), (code bytes × CENTROIDS,)."""
+        """Return a rotated query, and its products with all centroids. Shapes: (dim,), (code bytes × CENTROIDS,)."""
         vector = np.frombuffer(query, np.float64) / self.layout.step
         rotated = self._rotation @ vector
         table: Doubles = (self.centroids * rotated.reshape(self.layout.code_bytes, 1, -1)).sum(axis=2)
@@ -148,21 +147,22 @@ class Codes:
 
     def rows_of(self, ids: Rows) -> Rows:
         """Return the row of each id of the index, counted over all shards. Shape: (ids,)."""
-        run = np.searchsorted(self.runs[:, 0], ids, side="right") - 1
-        rows: Rows = self.runs[run, 1] + ids - self.runs[run, 0]
-        return rows
+        return in_runs(ids, self.runs)
 
-    def ids_of(self, rows: Rows) -> Rows:
-        """Return the id in the index of each row, counted over all shards. Shape: (rows,)."""
-        by_row = self.runs[self._by_row]
-        run = np.searchsorted(by_row[:, 1], rows, side="right") - 1
-        ids: Rows = by_row[run, 0] + rows - by_row[run, 1]
-        return ids
+    def shown_ids(self, shown: Bools) -> Bools:
+        """Return whether the vector of each id may be found. Shapes: (rows of all shards,), (ids,)."""
+        by_row = self.runs[np.argsort(self.runs[:, 1], kind="stable")][:, ::-1]
+        ids = in_runs(np.flatnonzero(shown), by_row)
+        bits = np.zeros(int(ids.max(initial=-1)) + 1, bool)
+        bits[ids] = True
+        return bits
 
-    @cached_property
-    def _by_row(self) -> Rows:
-        order: Rows = np.argsort(self.runs[:, 1], kind="stable")
-        return order
+
+def in_runs(numbers: Rows, runs: Rows) -> Rows:
+    """Return the number that corresponds to each one, by runs: first numbers, in order, and what these become."""
+    run = np.searchsorted(runs[:, 0], numbers, side="right") - 1
+    found: Rows = runs[run, 1] + numbers - runs[run, 0]
+    return found
 
 
 class CodedShard(Shard):
@@ -210,8 +210,7 @@ def codes_instead_of_vectors(folder: Path) -> str:
 def open_official(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
     """Open the codes of all shards of a knowledge base.
 
-    Raises:
-        KnowledgeBaseError: faiss is not installed, or the means of the lists do not fit in memory.
+    Raises KnowledgeBaseError if faiss is not installed, or the means of the lists do not fit in memory.
     """
     codes = next(shard.codes for shard in shards if isinstance(shard, CodedShard))
     need, free = codes.means.nbytes, available_memory()
@@ -222,7 +221,7 @@ def open_official(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
         )
     shown = None
     if any(shard.shown is not None for shard in shards):
-        shown = _shown_ids(codes, np.concatenate([shard.shown_rows() for shard in shards]))
+        shown = codes.shown_ids(np.concatenate([shard.shown_rows() for shard in shards]))
     stay = stays_in_memory(codes.layout.bytes)
     return OfficialIndex(shards, codes, Cells(_faiss_index(codes), entry.probes, codes.rotation.T, stay, shown))
 
@@ -261,14 +260,6 @@ class OfficialIndex(CellIndex):
         ending = np.sort(last)
         before = ranges(np.maximum(ending - self._shards[number].limit.rows + 1, 0), ending + 1)
         return np.unique(np.concatenate([first, before]))
-
-
-def _shown_ids(codes: Codes, shown: Bools) -> Bools:
-    """Return whether the vector of each id may be found. Shapes: (rows of all shards,), (ids,)."""
-    ids = codes.ids_of(np.flatnonzero(shown))
-    bits = np.zeros(int(ids.max(initial=-1)) + 1, bool)
-    bits[ids] = True
-    return bits
 
 
 def _faiss_index(codes: Codes) -> Any:

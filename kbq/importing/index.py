@@ -1,13 +1,15 @@
 """Index: import an index of DensePhrases and the metadata of its dump. `kbq import index`.
 
+`index.faiss` has these parts; faiss itself would believe their sizes, and hold the direct map in memory, 16 bytes a
+vector:
+
     IxPT    a transform before an index: LTra, a rotation without a bias
     IwPQ    inverted lists of product codes, for inner products: IxFI, the means of lists; a direct map, which is
             skipped; whether codes are of residuals; the centroids; ilar, sizes and contents of the lists
 
-faiss itself would believe the sizes, and hold the direct map, of 16 bytes a vector, in memory.
-
-A group for each part of the index, named by the id of its first vector: `doc`, the number of the document, and `word`,
-the row among the kept tokens of that document. An index may leave rows out, so a row is never the neighbour of an id.
+`idx2id.hdf5` has a group for each part of the index, named by the id of its first vector: `doc`, the number of the
+document, and `word`, the row among the kept tokens of that document. An index may leave rows out, so neighbouring ids
+need not be neighbouring tokens.
 """
 
 import struct
@@ -91,17 +93,21 @@ class _Reader:
         """Read the whole file, from its first byte to its last."""
         self._expect(b"IxPT")
         dim, vectors = self._header()
-        (transforms,) = self._numbers("<i")
-        if transforms != 1:
-            raise ValueError(f"it has {transforms} transforms before its codes, an official index has one")
-        rotation = self._rotation(dim)
+        self._same("numbers of transforms", self._numbers("<i"), (1,))
+        self._expect(b"LTra")
+        has_bias = self._numbers("<?")
+        rotation = self._array(4, dim * dim)
+        self._same("biases and dimensions", (*has_bias, *self._numbers("<Qii?")[:3]), (False, 0, dim, dim))
         self._expect(b"IwPQ")
         self._same("dimensions or vectors", self._header(), (dim, vectors))
         lists, _ = self._numbers("<QQ")  # and how many are probed
         self._expect(b"IxFI")
         self._same("dimensions or lists", self._header(), (dim, lists))
         means = self._array(4, lists * dim)
-        self._direct_map(vectors)
+        kind, listed = self._numbers("<bQ")  # of the direct map
+        self._skip(ID_BYTES * listed)
+        if kind == HASH_TABLE:
+            self._array(2 * ID_BYTES, vectors)
         is_residual, code_bytes, pq_dim, parts, bits = self._numbers("<?QQQQ")
         self._same("code bytes, bits or dimensions", (is_residual, pq_dim, parts, bits), (True, dim, code_bytes, 8))
         if not code_bytes or dim % code_bytes:
@@ -120,22 +126,6 @@ class _Reader:
             raise ValueError(f"it says that it has {vectors} vectors of {dim} dimensions")
         return dim, vectors
 
-    def _rotation(self, dim: int) -> int:
-        self._expect(b"LTra")
-        (has_bias,) = self._numbers("<?")
-        rotation = self._array(4, dim * dim)
-        (biases,) = self._numbers("<Q")
-        if has_bias or biases:
-            raise ValueError("its rotation has a bias, that of an official index has none")
-        self._same("dimensions", self._numbers("<ii?")[:2], (dim, dim))
-        return rotation
-
-    def _direct_map(self, vectors: int) -> None:
-        kind, listed = self._numbers("<bQ")
-        self._skip(ID_BYTES * listed)
-        if kind == HASH_TABLE:
-            self._array(2 * ID_BYTES, vectors)
-
     def _lists(self, lists: int, code_bytes: int, vectors: int) -> tuple[Rows, int]:
         """Return first byte and number of codes of each list, and where the first one begins."""
         self._expect(b"ilar")
@@ -144,11 +134,9 @@ class _Reader:
         if kind not in (b"full", b"sprs"):
             raise ValueError("the sizes of its lists are not in it")
         self._same("sizes of lists", (kind == b"sprs" or count == lists, count <= 2 * lists), (True, True))
-        written = np.frombuffer(self._read(8 * count), np.int64)
-        sizes = np.zeros(lists, np.int64)
-        if kind == b"full":
-            sizes[:] = written
-        else:
+        sizes = written = np.frombuffer(self._read(8 * count), np.int64)
+        if kind == b"sprs":  # pairs of a list and its size
+            sizes = np.zeros(lists, np.int64)
             if count % 2 or (count and not 0 <= written[::2].min() <= written[::2].max() < lists):
                 raise ValueError("it gives sizes of lists that it does not have")
             sizes[written[::2]] = written[1::2]
@@ -176,18 +164,18 @@ class _Reader:
 
     def _array(self, item: int, expected: int) -> int:
         """Skip an array of this many items; return where the first one is."""
-        (count,) = self._numbers("<Q")
-        self._same("sizes of arrays", (count,), (expected,))
+        self._same("sizes of arrays", self._numbers("<Q"), (expected,))
         begin = self._file.tell()
-        self._skip(item * count)
+        self._skip(item * expected)
         return begin
 
     def _numbers(self, form: str) -> tuple[int, ...]:
         return struct.unpack(form, self._read(struct.calcsize(form)))
 
     def _read(self, count: int) -> bytes:
-        if self._file.tell() + count > self._size:
-            raise ValueError(f"it ends after {self._size:,} bytes, in the middle of a part")
+        begin = self._file.tell()
+        self._skip(count)
+        self._file.seek(begin)
         return self._file.read(count)
 
     def _skip(self, count: int) -> None:
@@ -217,12 +205,12 @@ class IndexedRows:
                 raise CorpusError(f"{path} names {total:,} vectors, the index has {vectors:,}: {OTHER}, or {AGAIN}")
             runs = [_runs_of(part) for part in parts]
             self._groups = names
-        documents, firsts, places, counts = (np.concatenate(column) for column in zip(*runs, strict=True))
-        order = np.argsort(documents, kind="stable")
-        self._documents, self._order = documents[order], order
+        columns = (np.concatenate(column) for column in zip(*runs, strict=True))
+        documents, self._firsts, self._places, self._counts = columns
+        self._order = np.argsort(documents, kind="stable")
+        self._documents = documents[self._order]
         if (twice := np.flatnonzero(np.diff(self._documents) == 0)).size:
             raise CorpusError(f"{path} has document {self._documents[twice[0]]} in two places: {AGAIN}")
-        self._firsts, self._places, self._counts = firsts, places, counts
         self._group_of = np.repeat(np.arange(len(runs)), [len(run[0]) for run in runs])
         self._rows = np.full(len(documents), -1, np.int64)  # the first row of each run, counted over all shards
 
@@ -235,9 +223,10 @@ class IndexedRows:
         with opened(self._path) as file:
             words = _Words(file, self._groups)
             for document in documents:
-                run = self._run_of(document.number)
+                place = int(np.searchsorted(self._documents, int(document.number)))
                 kept = document.kept[:0]
-                if run is not None:
+                if place < len(self._documents) and self._documents[place] == int(document.number):
+                    run = int(self._order[place])
                     numbers = words.read(int(self._group_of[run]), int(self._places[run]), int(self._counts[run]))
                     if numbers[-1] >= len(document.kept):
                         raise CorpusError(
@@ -257,11 +246,6 @@ class IndexedRows:
     def runs(self) -> Rows:
         """Return first id and first row of each run, in the order of ids. Shape: (runs, 2)."""
         return np.stack([self._firsts, self._rows], axis=1)
-
-    def _run_of(self, number: str) -> int | None:
-        place = int(np.searchsorted(self._documents, int(number)))
-        is_here = place < len(self._documents) and self._documents[place] == int(number)
-        return int(self._order[place]) if is_here else None
 
 
 def _runs_of(group: object) -> tuple[Rows, Rows, Rows, Rows]:
@@ -315,9 +299,7 @@ def import_index(
     report_stage: Report = silent,
     note: Note = unheard,
 ) -> Imported:
-    """Make a knowledge base of an index without its phrase dump; a run that was killed resumes.
-
-    The codes stay where they are: the knowledge base has a link to them.
+    """Make a knowledge base of an index without its phrase dump, with a link to its codes; a killed run resumes.
 
     Args: as `import_dump`, and
         dump: the folder that has `meta_compressed.pkl`.
@@ -374,15 +356,21 @@ def _with_codes(folder: Path, manifest: Manifest, path: Path, index: FaissFile, 
     save_array(codes / RUNS, runs)
     seal_folder(codes)
     _write_places(folder, manifest, path, index, runs, Stage(report, "codes found", index.layout.vectors))
-    return replace(
-        manifest, index=IndexEntry("official", probes=min(PROBES, index.layout.lists), target=0.0, recall=0.0)
-    )
+    entry = IndexEntry("official", probes=min(PROBES, index.layout.lists), target=0.0, recall=0.0)
+    return replace(manifest, index=entry)
 
 
 def _write_places(folder: Path, manifest: Manifest, path: Path, index: FaissFile, runs: Rows, stage: Stage) -> None:
     """Write, for each shard, where the code of each row is."""
     begins = np.cumsum([0, *(shard.size.rows for shard in manifest.shards)])
-    places = [_empty_places(folder / shard.name / IMPORTED, shard.size.rows) for shard in manifest.shards]
+    places: list[Rows] = []
+    for shard in manifest.shards:
+        if shard.size.rows:
+            new_folder(folder / shard.name / IMPORTED)
+            places.append(new_array(folder / shard.name / IMPORTED / PLACES, np.int64, shard.size.rows))
+            places[-1][:] = -1  # not known yet
+        else:
+            places.append(np.empty(0, np.int64))
     for ids, begun in _listed(path, index):
         run = np.searchsorted(runs[:, 0], ids, side="right") - 1
         rows = runs[run, 1] + ids - runs[run, 0]
@@ -397,22 +385,12 @@ def _write_places(folder: Path, manifest: Manifest, path: Path, index: FaissFile
             places[number][rows[here] - begins[number]] = begun[here]
         stage.add(len(ids))
     for shard, written in zip(manifest.shards, places, strict=True):
-        if len(written) and int(written.min()) < 0:
-            raise CorpusError(f"{path} has an id twice, and lacks others that {path.with_name(IDS)} names: {AGAIN}")
         if len(written):
+            if int(written.min()) < 0:
+                raise CorpusError(f"{path} has an id twice, and lacks others that {path.with_name(IDS)} names: {AGAIN}")
             written.flush()  # type: ignore[attr-defined]
             sync(folder / shard.name / IMPORTED / PLACES)
             seal_folder(folder / shard.name / IMPORTED, of=shard.seal)
-
-
-def _empty_places(folder: Path, rows: int) -> Rows:
-    """Make a file for the places of so many rows, none of which is known. Shape: (rows,)."""
-    if not rows:
-        return np.empty(0, np.int64)
-    new_folder(folder)
-    places: Rows = new_array(folder / PLACES, np.int64, rows)
-    places[:] = -1
-    return places
 
 
 def _listed(path: Path, index: FaissFile) -> Iterator[tuple[Rows, Rows]]:

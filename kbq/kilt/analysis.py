@@ -1,6 +1,6 @@
-"""Analysis: confidence intervals, groups, comparisons of systems, and where points are lost, as tables.
+"""Analysis: show scores as tables, with confidence intervals, by group, and compared between systems.
 
-Intervals are percentile bootstraps, comparisons paired permutation tests with Holm's correction.
+Intervals are percentile bootstraps; comparisons are paired permutation tests with Holm's correction.
 """
 
 import csv
@@ -18,9 +18,9 @@ from kbq.kilt.scores import Kind, Scores
 from kbq.text import visible as html
 from kbq.text.visible import visible
 
-LATEX = re.compile(r"[&%$#_{}]")  # characters that LaTeX obeys
-Cell = str | int | float | None  # None: an empty cell
-Form = Literal["text", "count", "percent", "decimals"]  # how Markdown shows a cell; percent: of a share from 0 to 1
+LATEX = re.compile(r"[&%$#_{}]")  # characters with a meaning of their own
+Cell = str | int | float | None  # None is an empty cell
+Form = Literal["text", "count", "percent", "decimals"]  # how a cell is shown; percent is of a share from 0 to 1
 
 BLOCK = 2_000_000  # random numbers drawn at a time
 RESAMPLES = 10_000
@@ -30,7 +30,7 @@ LOW_END = f"{round(CONFIDENCE * 100)} % from"  # the column of its lower end, be
 
 @dataclass(frozen=True, slots=True)
 class ScoreTable:
-    """A table; `columns` has the form of each column's cells by heading, a row a cell for each column."""
+    """A table; `columns` has the form of the cells under each heading."""
 
     title: str
     columns: Mapping[str, Form]
@@ -59,7 +59,7 @@ class ScoreTable:
         return html.table(self.columns, rows, self.title)
 
     def csv(self) -> str:
-        """Return comma-separated values with a heading line, unrounded; every row is one line."""
+        """Return comma-separated values, unrounded, with a heading; every row is one line."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
@@ -68,7 +68,7 @@ class ScoreTable:
 
 
 class Analysis(NamedTuple):
-    """An analysis of scores as JSON and as tables, with notes for whoever reads the numbers."""
+    """An analysis of scores as JSON and as tables, with notes for their reader."""
 
     document: Any
     tables: Sequence[ScoreTable] = ()
@@ -104,10 +104,9 @@ class Interval:
 def bootstrap_interval(
     values: Doubles, resamples: int = RESAMPLES, seed: int = 0, confidence: float = CONFIDENCE
 ) -> Interval:
-    """Return the percentile interval of the mean when items are drawn with replacement; 0 without items.
+    """Return the percentile interval of the mean when items are drawn with replacement. Shape: (items,).
 
-    Items of equal value are drawn together, from the multinomial distribution: the same law, much faster.
-    Shape: (items,).
+    Items of equal value are drawn together, from a multinomial distribution: the same law, much faster.
     """
     if len(values) == 0:
         return Interval(0.0, 0.0, 0.0)
@@ -123,9 +122,9 @@ def bootstrap_interval(
 
 
 def permutation_p(differences: Doubles, resamples: int = RESAMPLES, seed: int = 0) -> float:
-    """Return the two-sided p value of a mean difference when the sign of every pair's difference is a coin toss.
+    """Return the two-sided p value of a mean difference, second system minus first, if every sign is a coin toss.
 
-    `differences`: second system minus first, paired by query. Shape: (items,).
+    Shape: (items,).
     """
     sizes, counts = np.unique(np.abs(differences[differences != 0]), return_counts=True)
     if len(sizes) == 0:
@@ -141,13 +140,13 @@ def permutation_p(differences: Doubles, resamples: int = RESAMPLES, seed: int = 
 
 
 def block_sizes(resamples: int, width: int) -> list[int]:
-    """Divide the resamples into blocks that draw a bounded amount of numbers each."""
+    """Divide resamples into blocks that each draw a bounded number of values."""
     block = max(1, BLOCK // width)
     return [min(block, resamples - start) for start in range(0, resamples, block)]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p values adjusted for testing several things at once, in the order given.
+    """Adjust p values for several tests at once.
 
     >>> holm([0.25, 0.125, 0.5])
     [0.5, 0.375, 0.5]
@@ -164,7 +163,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def score_table(
     selected: Iterable[tuple[Scores, Sequence[str]]], intervals: Mapping[Kind, Mapping[str, Interval]]
 ) -> ScoreTable:
-    """Return the named means of one or two evaluations of the same records, with their intervals if there are any."""
+    """Return the named means of one or two evaluations of the same records, with their intervals if given."""
     columns: dict[str, Form] = {"evaluation": "text", "score": "text", "mean": "percent"}
     columns |= {LOW_END: "percent", "to": "percent"} if intervals else {}
     rows: list[tuple[Cell, ...]] = []
@@ -190,7 +189,7 @@ class GroupScores:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """Groups, the largest first; `micro` has the means over queries, `macro` those over groups."""
+    """Groups, the largest first, with the means over queries (micro) and over groups (macro)."""
 
     names: tuple[str, ...]
     groups: tuple[GroupScores, ...]
@@ -198,7 +197,7 @@ class Breakdown:
     macro: tuple[float, ...]
 
     def table(self, grouping: str) -> ScoreTable:
-        """Return one row for each group, then the means over queries and over groups."""
+        """Return a row for each group, then the means over queries and over groups."""
         columns: dict[str, Form] = {"group": "text", "n": "count"}
         columns |= dict.fromkeys((*self.names, f"{self.names[0]} from", "to"), "percent")
         total = sum(row.count for row in self.groups)
@@ -217,7 +216,7 @@ def broken_down(scores: Scores, names: Sequence[str], grouping: str) -> Analysis
 
 
 def break_down(scores: Scores, names: Sequence[str]) -> Breakdown:
-    """Return the named scores by group; at least one name and one query."""
+    """Average the named scores by group."""
     columns = np.stack([scores.column(name) for name in names], axis=1)  # (items, names)
     groups, members = np.unique(np.array(scores.groups, dtype=str), return_inverse=True)
     rows = []
@@ -247,7 +246,7 @@ class Difference:
 
 
 def compared(first: Scores, others: Mapping[str, Scores], names: Sequence[str], by_group: bool) -> Analysis:
-    """Compare a system with others; see `compare`."""
+    """Compare a system with others, as JSON and as a table; see `compare`."""
     differences = compare(first, others, names, by_group)
     score = {"score": names[0]} if by_group else {}
     notes = [note for other in others.values() for note in other.notes]
@@ -258,13 +257,18 @@ def compared(first: Scores, others: Mapping[str, Scores], names: Sequence[str], 
 def compare(
     first: Scores, others: Mapping[str, Scores], names: Sequence[str], by_group: bool = False
 ) -> list[Difference]:
-    """Compare a system with others, by their names: by all these scores, or by the first of them in each group.
+    """Compare a system with others by each of the named scores or, by group, by the first of them.
 
-    Raises EvaluationError if they were not scored on the same queries, or lack one of the scores.
+    Raises EvaluationError if the systems were not scored on the same queries, or lack a score.
     """
     pairs: list[tuple[str, str, Doubles, Doubles]] = []  # system, name, and the two columns of scores
     for system, second in others.items():
-        _refuse_other_queries(first.ids, second.ids)
+        if first.ids != second.ids:
+            alone = len(set(first.ids) ^ set(second.ids))
+            raise EvaluationError(
+                f"the systems were scored on {len(first.ids):,} and {len(second.ids):,} queries, {alone:,} of them in "
+                "one only: a query that one of them lacks counts 0 with --missing=zero"
+            )
         if by_group:
             groups, one, other = np.array(first.groups, object), first.column(names[0]), second.column(names[0])
             pairs += [(system, name, one[groups == name], other[groups == name]) for name in sorted(set(first.groups))]
@@ -278,16 +282,8 @@ def compare(
     return found
 
 
-def _refuse_other_queries(first: Sequence[str], second: Sequence[str]) -> None:
-    if first != second:
-        raise EvaluationError(
-            f"the systems were scored on {len(first):,} and {len(second):,} queries, {len(set(first) ^ set(second)):,} "
-            "of them in one only: a query that one of them lacks counts 0 with --missing=zero"
-        )
-
-
 def comparison_table(differences: Sequence[Difference], by_group: str = "") -> ScoreTable:
-    """Return one row for each score, or for each group by the score of this name; of each system, if several."""
+    """Return a row for each score or, with the name of a score, for each group; of each system, if several."""
     is_one = len({row.system for row in differences}) == 1
     columns: dict[str, Form] = {} if is_one else {"system": "text"}
     columns |= {"group" if by_group else "score": "text", "n": "count"}

@@ -1,10 +1,10 @@
 """Confidence: measure how well the probabilities of answers tell right from wrong, in scores, tables and plots.
 
-`confidences` has the probability of each answer, from 0 to 1, and `right` whether it is right. Shapes: (items,). A
-score is None where it does not exist, since there are no answers, or all are right, or all wrong.
+`confidences` has the probability of each answer, and `right` whether it is right. Shapes: (items,). A score is None
+where it does not exist because there are no answers, or all are right, or all wrong.
 
-A prediction has its probability in `output[0].meta.probability`. An empty answer was withheld: whether the best guess
-was right is not known, so it counts as a query without an answer and is in no other score.
+A prediction has its probability in `output[0].meta.probability`. An empty answer was withheld, and nobody knows whether
+the best guess was right: it counts as a query without an answer, and takes part in no other score.
 """
 
 import importlib
@@ -12,7 +12,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,10 @@ from kbq.kilt.scores import Scores
 from kbq.storage.writing import make_folders, replacing, writing_to
 
 BINS = 15  # of equal mass; more would mostly show chance
-RESAMPLES = 1_000  # fewer than for a mean: here every answer is drawn by itself
+RESAMPLES = 1_000  # fewer than for a mean, since every answer is drawn by itself
 
 PRECISIONS = (0.9, 0.95)
-FEW = 30  # answers: with fewer, 90 % cannot be promised even if all are right
+FEW = 30  # with fewer answers, 90 % cannot be promised even if all are right
 POINTS = 200  # of a risk-coverage curve in JSON, at most
 MISSING = "has an answer without a probability (output[0].meta.probability)"
 
@@ -52,25 +52,25 @@ class RiskCoverage:
     """Answers accepted from the most confident downward, equal confidences together. Shape of each: (steps,)."""
 
     thresholds: Doubles  # the distinct confidences, descending
-    accepted: Rows  # how many answers have at least that confidence
-    right: Rows  # how many of these are right
+    accepted: Rows  # number of answers with at least that confidence
+    right: Rows  # number of these that are right
     queries: int  # answered or not
 
     @property
     def coverage(self) -> Doubles:
-        """Share of the queries whose answer is accepted. Shape: (steps,)."""
+        """The share of the queries whose answer is accepted. Shape: (steps,)."""
         return self.accepted / self.queries
 
     @property
     def risk(self) -> Doubles:
-        """Share of the accepted answers that are wrong. Shape: (steps,)."""
+        """The share of the accepted answers that are wrong. Shape: (steps,)."""
         return 1 - self.right / self.accepted
 
 
 def risk_coverage(confidences: Doubles, right: Bools, queries: int | None = None) -> RiskCoverage:
     """Count the answers that each threshold would accept. Source: El-Yaniv and Wiener, JMLR 11 (2010).
 
-    `queries`: how many there are, with those that got no answer; None: all got one.
+    `queries`: the number of queries, if some got no answer.
 
     >>> curve = risk_coverage(np.array([0.9, 0.5, 0.5, 0.1]), np.array([True, True, False, False]))
     >>> curve.thresholds.tolist(), curve.accepted.tolist(), curve.right.tolist()
@@ -115,7 +115,7 @@ def coverage_at(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Coverage:
-    """Accept as many answers as possible while this share is right. It knows what is right: see `promised_threshold`.
+    """Accept as many answers as possible while this share is right. For unseen answers, see `promised_threshold`.
 
     >>> coverage_at(np.array([0.9, 0.8, 0.7, 0.6]), np.array([True, True, False, True]), 0.75).share
     1.0
@@ -139,7 +139,7 @@ def coverage_at(
 
 
 def _most_accepted(accepted: Rows, right: Rows, precision: float) -> Rows:
-    """Return the most answers that a threshold accepts at this precision, 0 if none does. Shapes: (…, steps) → (…)."""
+    """Return the most answers that a threshold accepts at this precision, or 0. Shapes: (…, steps) → (…)."""
     is_precise = right / np.maximum(accepted, 1) >= precision
     most: Rows = np.max(accepted * is_precise, axis=-1, initial=0)
     return most
@@ -164,27 +164,27 @@ class ReliabilityBin:
     count: int
     confidence: float  # mean
     right: float  # share
-    low: float  # to `high`: the share right of 95 % of calibrated models by chance
+    low: float  # 95 % of calibrated models have a share from `low` to `high`
     high: float
 
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """The expected calibration error, and its noise floor: what a perfectly calibrated model would show by chance."""
+    """The expected calibration error, and its noise floor: the error of perfectly calibrated models by chance."""
 
     bins: tuple[ReliabilityBin, ...]  # the least confident first
     ece: float  # mean distance of confidence and share right, over answers
-    floor: float  # the mean over calibrated models
+    floor: float  # mean of calibrated models
     floor_high: float  # 95 % of them are below
 
 
 def reliability(
     confidences: Doubles, right: Bools, bins: int = BINS, resamples: int = RESAMPLES, seed: int = 0
 ) -> Reliability | None:
-    """Compare confidence and share right, bin by bin, with what parametric bootstrap draws from the confidences.
+    """Compare confidence and share right in bins, and with calibrated models, drawn by parametric bootstrap.
 
-    Bins have equally many answers (as in arXiv 1904.01685), except that equal confidences are never parted. Sources:
-    arXiv 2012.08668 (the bias of the error), Bröcker and Smith 2007 (consistency intervals).
+    Bins have equally many answers (arXiv 1904.01685), except that equal confidences share one. Sources: arXiv
+    2012.08668 (the bias of the error), Bröcker and Smith 2007 (consistency intervals).
 
     >>> found = reliability(np.array([0.25, 0.25, 0.75, 0.75]), np.array([False, False, True, False]), bins=2)
     >>> [(one.count, one.confidence, one.right) for one in found.bins], found.ece
@@ -209,7 +209,7 @@ def reliability(
 
 
 def _equal_mass(confidences: Doubles, bins: int) -> Doubles:
-    """Put each answer into a bin, by its rank; equal confidences share one. Shape: (items, bins not empty), 0 or 1."""
+    """Put each answer into a bin, by its rank. Returns 0 or 1. Shape: (items, bins that are not empty)."""
     _, places, counts = np.unique(confidences, return_inverse=True, return_counts=True)
     middle_ranks = counts.cumsum() - counts / 2
     used, numbers = np.unique((middle_ranks * bins // len(confidences)).astype(int)[places], return_inverse=True)
@@ -217,7 +217,7 @@ def _equal_mass(confidences: Doubles, bins: int) -> Doubles:
 
 
 def _calibrated_shares(confidences: Doubles, members: Doubles, resamples: int, seed: int) -> Doubles:
-    """Draw shares right by bin, were every answer right with its probability. Shape: (resamples, bins)."""
+    """Draw the shares right by bin of models whose probabilities are true. Shape: (resamples, bins)."""
     generator = np.random.default_rng(seed)
     drawn = [
         (generator.random((size, len(confidences))) < confidences) @ members / members.sum(axis=0)
@@ -230,17 +230,17 @@ def _calibrated_shares(confidences: Doubles, members: Doubles, resamples: int, s
 
 
 def promised_threshold(confidences: Doubles, right: Bools, precision: float, certainty: float = 0.95) -> float | None:
-    """Return the lowest threshold for which a precision can be promised, None if there is none.
+    """Return the lowest threshold for which a precision can be promised, or None.
 
     The promise: of all answers to queries like these that reach the threshold, at least the share `precision` is right.
-    Made again and again for other samples of answers, it is kept at least with the frequency `certainty`. Confidences
-    must not have been fitted to these answers.
+    Made for many samples of answers, it is kept with a frequency of `certainty` or more. Confidences must not have been
+    fitted to these answers.
 
-    Taking the lowest of all thresholds that pass a test would promise too much: of many tests, some pass by luck. So
-    thresholds are tested in an order that is fixed without looking at what is right, downward until the first that
-    fails. Then no correction is needed: to promise too much, the first threshold that is in truth too low would have
-    to pass, and that has a chance of at most 1 - `certainty`. The order begins where one wrong answer, and one more for
-    each thousand answers, do not fail the test; beginning earlier would stop at the first slips among the top answers.
+    The lowest of all thresholds that pass a test would promise too much, since of many tests some pass by luck. So the
+    order of the tests is fixed without looking at what is right: downward, until the first fails. Then no correction
+    is needed: to promise too much, the first threshold that is truly too low would have to pass, with a chance of at
+    most 1 - `certainty`. The order begins where one wrong answer, and one more for each thousand answers, do not fail
+    the test; an earlier beginning would stop at the first slips among the top answers.
 
     Sources: arXiv 1705.08500 (thresholds by the exact bound of Clopper and Pearson), arXiv 2506.20178 (for question
     answering), arXiv 2110.01052 (fixed sequences).
@@ -271,7 +271,7 @@ def promised_threshold(confidences: Doubles, right: Bools, precision: float, cer
 
 
 def _log_tail(right: int, accepted: int, precision: float) -> float:
-    """Return ln of the chance that at least `right` of the accepted answers are right."""
+    """Return the logarithm of the chance that at least `right` of the accepted answers are right."""
     wrong = np.arange(accepted - right + 1)
     choices = np.log((accepted - wrong[1:] + 1) / wrong[1:]).cumsum()
     terms = np.append(0, choices) + wrong * math.log1p(-precision) + (accepted - wrong) * math.log(precision)
@@ -280,9 +280,9 @@ def _log_tail(right: int, accepted: int, precision: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Confidence:
-    """The scores of kbq.kilt.confidence over the answers; None where a score does not exist."""
+    """All scores of the probabilities of some answers."""
 
-    right_by: str  # the score that says which answers are right
+    right_by: str  # the score that tells which answers are right
     queries: int  # answered or not
     answers: int
     answered: float  # share of the queries
@@ -294,7 +294,7 @@ class Confidence:
     curve: RiskCoverage
 
     def to_dict(self) -> dict[str, object]:
-        """Return everything as JSON; the curve has at most POINTS points."""
+        """Return the scores as JSON, with at most POINTS points of the curve."""
         curve = self.curve
         steps = len(curve.thresholds)
         shown = np.unique(np.linspace(0, steps - 1, min(steps, POINTS)).round().astype(int))
@@ -302,7 +302,7 @@ class Confidence:
         return asdict(self) | {"curve": {name: row[shown].tolist() for name, row in rows.items()}}
 
     def notes(self) -> list[str]:
-        """Return sentences that a reader of the numbers should know."""
+        """Return what a reader of the scores should know, in sentences."""
         found = {
             f"only {self.answers:,} answers: of fewer than {FEW} hardly anything can be promised": self.answers < FEW,
             f"by {self.right_by}, no answer is right: AUROC does not exist": self.right == 0,
@@ -311,7 +311,7 @@ class Confidence:
         return [note for note, applies in found.items() if applies]
 
     def rows(self) -> list[tuple[Cell, ...]]:
-        """Return name, n and value of each score, with the ends of its interval if it has one."""
+        """Return name, n and value of each score, with the ends of its interval, if any."""
         n, errors = self.answers, self.reliability
         floor = (errors.floor, None, errors.floor_high) if errors else (None, None, None)
         return [
@@ -328,23 +328,12 @@ class Confidence:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCalibration:
-    """Some of these scores for one group of queries."""
-
-    group: str
-    answers: int
-    right: float | None
-    auroc: float | None
-    coverage: float  # at the first of the precisions
-
-
 def calibrated(
     predictions: Source, scores: Scores | None, answer_metric: str, by: str, plots: str | PathLike[str] | None
 ) -> Analysis:
-    """Score the probabilities of predictions by answers, by answers and pages and, with `by`, by group.
+    """Score the probabilities of predictions by answers, by answers with their pages and, with `by`, by group.
 
-    `scores`: of their downstream evaluation. `answer_metric`: accuracy or em. `plots`: a folder for pictures.
+    `scores`: their downstream evaluation. `answer_metric`: accuracy or em. `plots`: a folder for pictures.
     """
     if scores is None:
         return Analysis(None, notes=["there is no calibration: it needs the downstream evaluation"])
@@ -357,11 +346,17 @@ def calibrated(
     tables = [ScoreTable("calibration", columns, [(one.right_by, *row) for one in found for row in one.rows()])]
     document: dict[str, object] = {"scores": [one.to_dict() for one in found]}
     if by:
-        groups = calibrate_groups(probabilities, right[answer_metric], scores.groups)
-        document["groups"] = [asdict(group) for group in groups]
+        names_of, rows = np.array(scores.groups, dtype=object), list[tuple[Any, ...]]()
+        for group in set(scores.groups):
+            inside = names_of == group
+            one = confidence_in(probabilities[inside], right[answer_metric][inside], "")
+            rows.append((group, one.answers, one.right, one.auroc, one.coverages[0].share))
+        rows.sort(key=lambda row: (-row[1], row[0]))
+        fields = ("group", "answers", "right", "auroc", "coverage")
+        document["groups"] = [dict(zip(fields, row, strict=True)) for row in rows]
         columns = {"group": "text", "n": "count", answer_metric: "percent", "AUROC": "decimals"}
         columns |= {f"coverage at {round(PRECISIONS[0] * 100)} % precision": "percent"}
-        tables.append(ScoreTable(f"calibration by {by}", columns, [astuple(one) for one in groups]))
+        tables.append(ScoreTable(f"calibration by {by}", columns, rows))
     if plots is not None:
         _draw_reliability(found[0], Path(plots) / "reliability.png")
         _draw_risk_coverage(found[0], Path(plots) / "risk-coverage.png")
@@ -369,7 +364,7 @@ def calibrated(
 
 
 def confidence_in(probabilities: Doubles, right: Bools, right_by: str) -> Confidence:
-    """Compute all scores; a probability is NaN where no answer was given. Shape of each: (queries,)."""
+    """Compute all scores; a probability is NaN if no answer was given. Shape of each: (queries,)."""
     is_answered = ~np.isnan(probabilities)
     queries, answers = len(probabilities), int(is_answered.sum())
     given, right = probabilities[is_answered], right[is_answered]
@@ -387,20 +382,10 @@ def confidence_in(probabilities: Doubles, right: Bools, right_by: str) -> Confid
     )
 
 
-def calibrate_groups(probabilities: Doubles, right: Bools, groups: Sequence[str]) -> tuple[GroupCalibration, ...]:
-    """Compute the main scores by group, the largest first; all three are by query. Shape of each: (queries,)."""
-    names = np.array(groups, dtype=object)
-    found = []
-    for group in set(groups):
-        one = confidence_in(probabilities[names == group], right[names == group], "")
-        found.append(GroupCalibration(group, one.answers, one.right, one.auroc, one.coverages[0].share))
-    return tuple(sorted(found, key=lambda one: (-one.answers, one.group)))
-
-
 def read_probabilities(predictions: Source, ids: Sequence[str]) -> Doubles:
-    """Return the probability of the answer to each query, NaN where there is no answer. Shape: (ids,).
+    """Return the probability of the answer to each query, or NaN without an answer. Shape: (ids,).
 
-    Raises EvaluationError if an answer has no probability, or one is not a number from 0 to 1; it carries all problems.
+    Raises an EvaluationError that carries all problems if an answer has no probability between 0 and 1.
     """
     wanted = set(ids)
     problems = Problems()
@@ -437,7 +422,7 @@ def require_matplotlib() -> None:
 
 
 def _draw_reliability(calibration: Confidence, path: Path) -> None:
-    """Draw the share right of each bin over its confidence; bars show where it lies for 95 % of calibrated models."""
+    """Draw the share right of each bin over its confidence, with bars for 95 % of calibrated models."""
     bins = calibration.reliability.bins if calibration.reliability else ()
     confidences = np.array([one.confidence for one in bins])
     ends = np.array([(one.low, one.high) for one in bins]).reshape(-1, 2)
@@ -449,7 +434,7 @@ def _draw_reliability(calibration: Confidence, path: Path) -> None:
 
 
 def _draw_risk_coverage(calibration: Confidence, path: Path) -> None:
-    """Draw the share of wrong answers over the share of queries answered, beside that of the best order of answers."""
+    """Draw the share of wrong answers over the share of queries answered, beside the best order of these answers."""
     curve = calibration.curve
     coverage = np.arange(1, calibration.answers + 1) / calibration.queries
     right = calibration.answered * (calibration.right or 0)
@@ -464,7 +449,7 @@ def _draw_risk_coverage(calibration: Confidence, path: Path) -> None:
 
 @contextmanager
 def _picture(path: Path) -> Iterator[Any]:
-    """Yield axes to draw in; on leaving, write the picture."""
+    """Yield axes to draw in, and write the picture at the end."""
     figure: Any = importlib.import_module("matplotlib.figure").Figure(figsize=(6.4, 4.8))  # without pyplot: no window
     axes = figure.subplots()
     yield axes

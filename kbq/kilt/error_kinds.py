@@ -1,4 +1,4 @@
-"""Error kinds: why a prediction scores no KILT point, with samples and their evidence."""
+"""Error kinds: find out why a prediction scores no KILT point, and check predictions without gold."""
 
 import random
 import re
@@ -13,18 +13,19 @@ from typing import Literal, get_args
 from kbq.errors import EvaluationError
 from kbq.kilt.analysis import ScoreTable
 from kbq.kilt.records import (
+    PAGE,
     EvidencePlace,
     Finding,
     Gold,
     Guess,
     JsonObject,
     Problems,
-    Severity,
+    check_paths,
+    page_of,
     parse_answer,
     read_golds,
     read_guesses,
     read_records,
-    refuse_pipes,
     score_of,
     shown,
 )
@@ -52,7 +53,7 @@ CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # Unicode's category Cc
 
 @dataclass(frozen=True, slots=True)
 class ErrorCase:
-    """A prediction with its kind of error and what explains it."""
+    """A prediction with its kind of error and its explanation."""
 
     id: str
     kind: ErrorKind
@@ -69,7 +70,7 @@ class ErrorCase:
 
 @dataclass(frozen=True, slots=True)
 class ErrorSurvey:
-    """Counts by kind, and sampled cases, in the order of the kinds."""
+    """The counts of all kinds, and sampled cases in the order of the kinds."""
 
     counts: Counter[ErrorKind]
     cases: tuple[ErrorCase, ...]
@@ -97,8 +98,8 @@ def find_errors(
     """Count all predictions by kind of error, and sample some, always the same ones.
 
     Args:
-        task: decides how a right answer is recognised: by EM where it ranks by that, else letter by letter.
-        kind: the only kind to sample; None: every kind that is an error.
+        task: a task that ranks by EM compares answers by EM, any other letter by letter.
+        kind: the only kind to sample, instead of every kind of error.
         sample: cases of each kind.
 
     Raises:
@@ -135,7 +136,7 @@ def find_errors(
 
 
 def explain(gold: Gold, made: Guess | None, answer_metric: str = "accuracy") -> ErrorCase:
-    """Find the kind of error of a prediction, or of a missing one."""
+    """Explain a prediction, or a missing one."""
     guess = made or Guess(gold.id, line=0)
     positions = rank_evidence(guess.pages, evidence_sets(gold.outputs)).positions
     has_pages = r_precision(guess.pages, gold.outputs) == 1
@@ -154,7 +155,7 @@ def explain(gold: Gold, made: Guess | None, answer_metric: str = "accuracy") -> 
 
 
 def kind_of(answer: str, gold_answers: frozenset[str], has_pages: bool, answer_metric: str = "accuracy") -> ErrorKind:
-    """Find the kind of error of a predicted answer, which may be long, and its pages."""
+    """Return the kind of error of a predicted answer and its pages."""
     is_right = answer in gold_answers
     if answer_metric == "em":
         is_right = bool(answer) and normalise(answer) in map(normalise, gold_answers)
@@ -166,7 +167,7 @@ def kind_of(answer: str, gold_answers: frozenset[str], has_pages: bool, answer_m
 
 
 def bare(text: str) -> str:
-    """Return the text as normalised for EM, and without accents and Unicode variants."""
+    """Normalise a text as for EM, and drop accents and Unicode variants."""
     decomposed = normal_form("NFKD", text.casefold())
     marks = [character for character in set(decomposed) if unicodedata.combining(character)]
     return normalise(decomposed.translate(dict.fromkeys(map(ord, marks))) if marks else decomposed)
@@ -174,12 +175,12 @@ def bare(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """The checks beyond those of every prediction file; None: not checked."""
+    """The checks beyond those of every prediction file; what is None or empty is not checked."""
 
-    lines: tuple[int, ...] = ()  # of the official input files, any of these; (): not checked
+    lines: tuple[int, ...] = ()  # any of these, of the official input files
     is_known_page: Callable[[str], bool] | None = None  # whether the knowledge source has a page id
-    has_integer_pages: bool | None = None  # as KILT's own knowledge source has; None: a warning where not
-    wants_answers: bool = True  # off for a task that gives pages only
+    has_integer_pages: bool | None = None  # as KILT's own knowledge source has; if None, others are a warning
+    wants_answers: bool = True  # off for a task that predicts pages alone
     max_answer_words: int | None = None  # of the longest plausible answer
     answers_are_titles: bool = False  # entity linking: the answer is the title of the first page
     max_same_answers: float | None = 0.5  # share of the records that may plausibly have one answer
@@ -194,16 +195,12 @@ def expect(
     is_strict: bool = False,
     is_known_page: Callable[[str], bool] | None = None,
 ) -> Expectations:
-    """Return the checks for a task and its input file.
+    """Return the checks for a task and its input file, from whose gold pages it is told whether ids are integers.
 
-    Page ids must be integers with `is_strict`, or if those of the inputs' gold are; if the gold has others, they may be
-    anything; without gold, others are a warning.
-
-    Raises EvaluationError if the inputs cannot be read, or are a pipe.
+    Raises EvaluationError if the inputs cannot be read, or only once.
     """
-    refuse_pipes(inputs_path)
-    of_gold = None if inputs_path is None else has_integer_pages(inputs_path)
-    integers = True if is_strict else of_gold
+    check_paths([inputs_path])
+    integers = True if is_strict else None if inputs_path is None else _has_integer_pages(inputs_path)
     if task is None:
         return Expectations(is_known_page=is_known_page, has_integer_pages=integers)
     return Expectations(
@@ -217,25 +214,17 @@ def expect(
     )
 
 
-def has_integer_pages(inputs_path: Path) -> bool | None:
-    """Whether all gold pages of a KILT file are numbers; None where it has no gold.
-
-    Raises EvaluationError if the file cannot be read.
-    """
-    problems = Problems()
-    pages = [page for _, _, record in read_records(inputs_path, problems) for page in gold_pages(record)]
+def _has_integer_pages(inputs_path: Path) -> bool | None:
+    """Whether all gold pages of a KILT file are numbers; None if it has no gold."""
+    problems, pages = Problems(), list[str]()
+    for _, _, record in read_records(inputs_path, problems):
+        outputs = record.get("output")
+        for output in outputs if isinstance(outputs, list) else []:
+            items = output.get("provenance") if isinstance(output, dict) else None
+            items = items if isinstance(items, list) else []
+            pages += [page_of(item) for item in items if isinstance(item, dict) and PAGE in item]
     problems.raise_if_any(f"reading {inputs_path}")
     return all(map(is_integer, pages)) if pages else None
-
-
-def gold_pages(record: JsonObject) -> Iterator[str]:
-    """Yield the page ids of a record's provenance, if it has any."""
-    outputs = record.get("output")
-    for output in outputs if isinstance(outputs, list) else []:
-        items = output.get("provenance") if isinstance(output, dict) else None
-        for item in items if isinstance(items, list) else []:
-            if isinstance(item, dict) and "wikipedia_id" in item:
-                yield str(item["wikipedia_id"]).strip()
 
 
 def is_integer(page: str) -> bool:
@@ -244,32 +233,28 @@ def is_integer(page: str) -> bool:
 
 
 def error(kind: str, detail: str = "") -> Finding:
-    """Make a finding about a line that the leaderboard would refuse, or score as something else."""
+    """Return a finding about a line that the leaderboard would refuse, or score as something else."""
     return Finding("error", "", kind, detail)
 
 
 def warning(kind: str, detail: str = "") -> Finding:
-    """Make a finding about a line that is allowed, but seldom meant."""
+    """Return a finding about a line that is allowed, but seldom meant."""
     return Finding("warning", "", kind, detail)
 
 
 def check_record(record: JsonObject, expected: Expectations) -> Iterator[Finding]:
-    """Yield everything wrong or doubtful about a predicted line, apart from its id."""
+    """Yield all findings about a predicted line, apart from its id."""
     outputs = record.get("output")
     if not isinstance(outputs, list) or len(outputs) != 1:
-        count = len(outputs) if isinstance(outputs, list) else 0
-        yield error("not exactly one output", f"{count} outputs")
-        return
-    output = outputs[0]
-    if not isinstance(output, dict):
-        yield error("output is not an object", shown(output))
-        return
-    yield from check_answer(output, expected)
-    yield from check_provenance(output, expected)
+        yield error("not exactly one output", f"{len(outputs) if isinstance(outputs, list) else 0} outputs")
+    elif not isinstance(outputs[0], dict):
+        yield error("output is not an object", shown(outputs[0]))
+    else:
+        yield from _check_answer(outputs[0], expected)
+        yield from _check_provenance(outputs[0], expected)
 
 
-def check_answer(output: JsonObject, expected: Expectations) -> Iterator[Finding]:
-    """Check the answer of an output; accuracy compares its characters one by one."""
+def _check_answer(output: JsonObject, expected: Expectations) -> Iterator[Finding]:
     answer = output.get("answer")
     if "answer" not in output:
         yield (error if expected.wants_answers else warning)("no answer", "the leaderboard wants one")
@@ -281,6 +266,7 @@ def check_answer(output: JsonObject, expected: Expectations) -> Iterator[Finding
     if not stripped:
         yield warning("empty answer", "scores 0")
         return
+    # Accuracy compares the characters one by one.
     if not is_normal("NFC", answer):
         yield warning("answer is not NFC", f"{shown(answer)} scores 0 against NFC gold")
     if CONTROL.search(answer):
@@ -292,8 +278,7 @@ def check_answer(output: JsonObject, expected: Expectations) -> Iterator[Finding
         yield warning("long answer", f"{words} words")
 
 
-def check_provenance(output: JsonObject, expected: Expectations) -> Iterator[Finding]:
-    """Check the ranked pages of an output."""
+def _check_provenance(output: JsonObject, expected: Expectations) -> Iterator[Finding]:
     items = output.get("provenance", [])
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         yield error("provenance is not a list of objects", shown(items))
@@ -302,30 +287,37 @@ def check_provenance(output: JsonObject, expected: Expectations) -> Iterator[Fin
         yield warning("no provenance", "page scores are 0")
         return
     for item in items:
-        yield from check_page(item, expected)
-    yield from check_ranking(items)
-    yield from check_extras(output, items, expected)
+        yield from _check_page(item, expected)
+    yield from _check_ranking(items)
+    if any("wikipedia_title" in item and "title" not in item for item in items):
+        yield warning("wikipedia_title instead of title")
+    if any("text" in item for item in items):
+        yield warning("provenance has texts", "not scored, and the file grows")
+    if len({type(item[PAGE]) for item in items if PAGE in item}) > 1:
+        yield warning("page ids of several types")
+    answer, title = output.get("answer"), items[0].get("title")
+    if expected.answers_are_titles and title is not None and answer != title:
+        yield warning("answer is not the title of the first page", f"{shown(answer)}, {shown(title)}")
 
 
-def check_page(item: JsonObject, expected: Expectations) -> Iterator[Finding]:
-    """Check the page id of a provenance item."""
-    if "wikipedia_id" not in item:
+def _check_page(item: JsonObject, expected: Expectations) -> Iterator[Finding]:
+    if PAGE not in item:
         yield error("no wikipedia_id")
         return
-    page = str(item["wikipedia_id"]).strip()
+    page = page_of(item)
     if page in ("", "None"):
-        yield error("empty wikipedia_id", shown(item["wikipedia_id"]))
+        yield error("empty wikipedia_id", shown(item[PAGE]))
         return
     if expected.has_integer_pages is not False and not is_integer(page):
-        severity: Severity = "error" if expected.has_integer_pages else "warning"
-        yield Finding(severity, "", "wikipedia_id is not an integer", shown(item["wikipedia_id"]))
+        found = error if expected.has_integer_pages else warning
+        yield found("wikipedia_id is not an integer", shown(item[PAGE]))
     if expected.is_known_page and not expected.is_known_page(page):
         yield error("page is not in the knowledge source", page)
 
 
-def check_ranking(items: Sequence[JsonObject]) -> Iterator[Finding]:
-    """Check the order of the pages: the list is the ranking, scores are not read."""
-    pages = [str(item["wikipedia_id"]).strip() for item in items if "wikipedia_id" in item]
+def _check_ranking(items: Sequence[JsonObject]) -> Iterator[Finding]:
+    """Check the order of the pages: the list is the ranking, and scores are not read."""
+    pages = [page_of(item) for item in items if PAGE in item]
     distinct = len(set(pages))
     if distinct < len(pages):
         yield warning("repeated pages", f"{len(pages)} pages, {distinct} of them distinct")
@@ -339,19 +331,6 @@ def check_ranking(items: Sequence[JsonObject]) -> Iterator[Finding]:
 
 
 def ranking_scores(items: Sequence[JsonObject]) -> list[float]:
-    """Return the scores in list order, [] unless every item has a number."""
+    """Return the scores in list order, or none unless every item has a number."""
     scores = [score for score in map(score_of, items) if score is not None]
     return scores if len(scores) == len(items) else []
-
-
-def check_extras(output: JsonObject, items: Sequence[JsonObject], expected: Expectations) -> Iterator[Finding]:
-    """Check what is given beside the page ids."""
-    if any("wikipedia_title" in item and "title" not in item for item in items):
-        yield warning("wikipedia_title instead of title")
-    if any("text" in item for item in items):
-        yield warning("provenance has texts", "not scored, and the file grows")
-    if len({type(item["wikipedia_id"]) for item in items if "wikipedia_id" in item}) > 1:
-        yield warning("page ids of several types")
-    answer, title = output.get("answer"), items[0].get("title")
-    if expected.answers_are_titles and title is not None and answer != title:
-        yield warning("answer is not the title of the first page", f"{shown(answer)}, {shown(title)}")

@@ -1,9 +1,7 @@
 """Evaluation: compute the official KILT scores, to the last digit, and write TREC files.
 
-Records that the official evaluation rejects are refused, all problems at once. Source: arXiv 2009.02252 and the
-official evaluation.
-
-They know one set of relevant pages for each query: evidence sets and bundles are united.
+Records that the official evaluation rejects are refused, with all problems at once. TREC files have one set of relevant
+pages for each query, so that evidence sets are united there. Source: arXiv 2009.02252 and the official evaluation.
 """
 
 import json
@@ -28,14 +26,12 @@ from kbq.kilt.records import (
     Problems,
     Source,
     as_output,
+    check_paths,
     gold_of,
     only_output,
     page_of,
     parse_records,
     provenance_items,
-    refuse_missing,
-    refuse_pipes,
-    refuse_replacing,
     score_of,
     source_of,
     write_lines,
@@ -61,9 +57,9 @@ AnyPath = str | PathLike[str]
 
 
 def write_run(predictions: Source, out_path: Path) -> int:
-    """Write a TREC run file, and return how many lines it has: the distinct pages of every prediction.
+    """Write the distinct pages of every prediction as a TREC run, and return the number of lines.
 
-    Raises EvaluationError if a file cannot be read or written, or a prediction has not exactly one ranking.
+    Raises EvaluationError if a file cannot be read or written, or a prediction does not have one ranking.
     """
     problems = Problems()
     rankings = list(parse_records(predictions, problems, _ranked))
@@ -87,9 +83,9 @@ def _ranked(record_id: str, line: int, record: JsonObject) -> tuple[str, dict[st
 
 
 def descending(found: Mapping[str, float | None]) -> dict[str, float]:
-    """Return scores by which tools find the order of the list again: those given or, if they do not fit it, 1/rank.
+    """Return scores that keep the order of the list: those given or, if they do not descend, 1/rank.
 
-    Tools sort by score, read as 32 bits, and break ties by page id: an equal score is lowered by the least step.
+    Tools sort by score, in 32 bits, and break ties by page id, so an equal score is lowered by the least step.
 
     >>> descending({"7": 2.5, "9": 0.5}), descending({"7": 2.5, "9": None})
     ({'7': 2.5, '9': 0.5}, {'7': 1.0, '9': 0.5})
@@ -104,7 +100,7 @@ def descending(found: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def write_qrels(gold: Source, out_path: Path) -> int:
-    """Write a TREC qrels file, and return how many lines it has: the distinct pages of all outputs of every record.
+    """Write the distinct gold pages of every record as TREC qrels, and return the number of lines.
 
     Raises EvaluationError if a file cannot be read or written.
     """
@@ -125,7 +121,7 @@ def _relevant(record_id: str, line: int, record: JsonObject) -> tuple[str, dict[
 
 
 def column(text: str) -> str:
-    """Return an id without blanks, which separate TREC columns: they become %20 and the like.
+    """Escape the blanks of an id, which separate TREC columns.
 
     >>> column("enwiki-New York 5%")
     'enwiki-New%20York%205%25'
@@ -135,18 +131,17 @@ def column(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Evaluation(Mapping[str, float]):
-    """The scores by name, such as `evaluation["KILT-accuracy"]`: means from 0 to 1, unrounded.
+    """The unrounded mean scores, from 0 to 1, by name, such as `evaluation["KILT-accuracy"]`; `print` shows the tables.
 
-    `Rprec` and `recall@5`, which both kinds have, are those of the leaderboard if it could be scored. `print` shows the
-    tables.
+    `Rprec` and `recall@5`, which both kinds have, are the leaderboard's if it could be scored.
     """
 
     rules: Rules
-    scores: Mapping[Kind, Scores]  # of the kinds that were possible
+    scores: Mapping[Kind, Scores]  # of the possible kinds
     refusals: Mapping[Kind, EvaluationError]  # why another kind was not possible
-    additions: Mapping[str, object]  # analyses that were asked for, under their keys in `to_dict`
+    additions: Mapping[str, object]  # further analyses, under their keys in `to_dict`
     tables: tuple[ScoreTable, ...]
-    notes: tuple[str, ...]  # for a reader of the numbers
+    notes: tuple[str, ...]  # what a reader of the scores should know
 
     def __getitem__(self, name: str) -> float:
         for scores in self.scores.values():
@@ -164,10 +159,7 @@ class Evaluation(Mapping[str, float]):
         return visible.element("p", visible.text(self.semantics)) + "".join(table.html() for table in self.tables)
 
     def to_pandas(self) -> Any:
-        """Return the first table, of the scores, as a data frame, unrounded.
-
-        Raises EvaluationError if pandas is not installed.
-        """
+        """Return the table of scores as a data frame, unrounded. Raises EvaluationError without pandas."""
         try:
             import pandas
         except ImportError:
@@ -182,11 +174,11 @@ class Evaluation(Mapping[str, float]):
 
     @property
     def semantics(self) -> str:
-        """Return one line on the rules."""
+        """The rules, in one line."""
         return f"semantics: {SEMANTICS}; deviations: {', '.join(self.rules.deviations()) or 'none'}"
 
     def to_dict(self) -> dict[str, object]:
-        """Return the official layouts, unrounded, None for a kind that was not possible; then `additions`."""
+        """Return the official layouts, unrounded, or None for a kind that was not possible; then `additions`."""
         document: dict[str, object] = {
             "semantics": SEMANTICS,
             "deviations": self.rules.deviations(),
@@ -197,7 +189,7 @@ class Evaluation(Mapping[str, float]):
 
 
 class PartlyScoredError(EvaluationError):
-    """Predictions or gold that spoil an evaluation; `evaluation` has the kind that was possible, if any."""
+    """Some records spoil an evaluation; `evaluation` has the kind that was possible, if any."""
 
     def __init__(self, evaluation: Evaluation) -> None:
         first, *rest = evaluation.refusals.values()
@@ -209,9 +201,9 @@ class PartlyScoredError(EvaluationError):
 
 @dataclass(frozen=True, slots=True)
 class EvaluationFiles:
-    """The files that an evaluation writes beside its tables."""
+    """Files for an evaluation to write."""
 
-    per_item: AnyPath | None = None  # every query's scores, as JSON lines
+    per_item: AnyPath | None = None  # the scores of every query, as JSON lines
     trec_run: AnyPath | None = None  # the predicted pages
     trec_qrels: AnyPath | None = None  # the gold pages
     plots: AnyPath | None = None  # a folder for reliability.png and risk-coverage.png of the calibration
@@ -233,19 +225,19 @@ def evaluate(
     missing: Missing = "error",
     files: EvaluationFiles = NO_FILES,
 ) -> Evaluation:
-    """Score KILT predictions exactly as the leaderboard does, by each kind of evaluation that the records allow.
+    """Score KILT predictions exactly as the leaderboard does, in each way that the records allow.
 
     Args:
         predictions: a file of KILT lines, plain or compressed, or an iterable of such records as dicts.
-        gold: the same, or qrels of passages; see `gold_of`.
-        task: its columns are shown, the ranked one first.
-        by: scores by group: relation, evidence-sets or meta.KEY.
-        ci: 95 % confidence intervals, by bootstrap.
-        compare: predictions of a second system, tested in pairs; or the files of several systems.
-        calibration: how well the probabilities of the predictions tell right from wrong answers.
+        gold: the same, or qrels of passages (.tsv, .qrels).
+        task: the task whose columns to show, its ranked one first.
+        by: a grouping for further scores: relation, evidence-sets or meta.KEY.
+        ci: add 95 % confidence intervals, by bootstrap.
+        compare: predictions of a second system for a paired test, or the files of several.
+        calibration: tell how well probabilities separate right from wrong answers.
         ks: depths of the retrieval scores.
-        missing: a query without prediction is an error (official), or scores zero.
-        files: what to write beside.
+        missing: how a query without prediction counts; the official evaluation stops.
+        files: files to write.
 
     Raises:
         PartlyScoredError: the official evaluation rejects some records; it carries all problems, and other scores.
@@ -271,10 +263,8 @@ def evaluate(
         require_matplotlib()
     predictions, gold = source_of(predictions, "predictions"), gold_of(gold)
     others, group_of = _others(compare), grouping(by or "relation")
-    refuse_missing(predictions, gold, *others)
-    refuse_pipes(predictions, gold, *others)
     outputs = [None if path is None else Path(path) for path in (files.per_item, files.trec_run, files.trec_qrels)]
-    refuse_replacing(outputs, [predictions, gold, *others])
+    check_paths([predictions, gold, *others], outputs)
     scores, refusals = score_kinds(predictions, gold, rules, group_of)
     if not scores:
         raise PartlyScoredError(Evaluation(rules, scores, refusals, {}, (), ()))
@@ -285,7 +275,10 @@ def evaluate(
         raise EvaluationError(f"--by {by}: no query of {gold} has that")
 
     names, analyses = shown_names(main, chosen), dict[str, Analysis]()
-    intervals = _intervals(scores.values()) if ci else {}
+    kinds = scores if ci else ()
+    intervals = {
+        kind: {name: bootstrap_interval(scores[kind].column(name)) for name in scores[kind].names} for kind in kinds
+    }
     if by:
         analyses["by"] = broken_down(main, names, by)
     if others:
@@ -298,12 +291,8 @@ def evaluate(
     return _evaluation(chosen, rules, scores, refusals, intervals, analyses)
 
 
-def _intervals(kinds: Iterable[Scores]) -> dict[Kind, dict[str, Interval]]:
-    return {each.kind: {name: bootstrap_interval(each.column(name)) for name in each.names} for each in kinds}
-
-
 def _scored_alike(system: Source, gold: Source, main: Scores, group_of: GroupOf) -> Scores:
-    """Score a second system as the first. Raises EvaluationError if that is not possible."""
+    """Score a second system as the first, or raise EvaluationError."""
     found, refusals = score_kinds(system, gold, main.rules, group_of)
     if main.kind not in found:
         raise refusals[main.kind]
@@ -328,7 +317,7 @@ def _evaluation(
     analyses: Mapping[str, Analysis],
 ) -> Evaluation:
     """Put an evaluation together. Raises PartlyScoredError with it if some of the records are at fault."""
-    # Predictions that all lack answers are scored by their pages; where only some do, these are at fault.
+    # Predictions that all lack answers are scored by their pages; if only some do, these are at fault.
     predicted = max(each.predictions for each in scores.values())
     is_refused = any(0 < len(refusal.problems) < predicted for refusal in refusals.values())
     notes = [note for each in scores.values() for note in each.notes]
@@ -347,10 +336,7 @@ def _evaluation(
 
 
 def shown_names(scores: Scores, task: Task | None) -> tuple[str, ...]:
-    """Return the scores to show: the leaderboard's columns of a task, its ranked one first, else all official ones.
-
-    Scores of texts are left out where no text holds an answer or a title, most often as there are no texts.
-    """
+    """Return the scores to show: the leaderboard's columns of a task, or all; those of texts only if one is not 0."""
     if scores.kind == "retrieval":
         return tuple(name for name in scores.names if "_in_" not in name or scores.mean(name) > 0)
     return scores.names if task is None else tuple(dict.fromkeys((*task.columns, *PAGE_NAMES)))
@@ -363,7 +349,7 @@ def _depths(ks: Iterable[int]) -> tuple[int, ...]:
 
 
 def _others(compare: AnyRecords | Sequence[AnyPath] | None) -> list[Source]:
-    """Return the systems to compare with: none, one, or several files."""
+    """Return the systems to compare with."""
     if compare is None:
         return []
     if isinstance(compare, list | tuple) and compare and all(isinstance(path, str | PathLike) for path in compare):

@@ -1,7 +1,7 @@
-"""Passages: score retrieved texts by whether they hold an answer, and export them for readers.
+"""Passages: score retrieved texts by whether they contain an answer, and export them for readers.
 
-Source: arXiv 2109.08133 (top-k accuracy, MRR@20, P@20); containment as in DPR, arXiv 2004.04906, and the export is
-the JSON that DPR and Fusion-in-Decoder read.
+Source: arXiv 2109.08133 (top-k accuracy, MRR@20, P@20) and arXiv 2004.04906 (containment, and the exported JSON, which
+DPR and Fusion-in-Decoder read).
 """
 
 import re
@@ -18,13 +18,12 @@ from kbq.kilt.analysis import Cell, ScoreTable
 from kbq.kilt.records import (
     JsonObject,
     Problems,
+    check_paths,
     only_output,
     page_of,
     parse_records,
     provenance_items,
     read_golds,
-    refuse_missing,
-    refuse_replacing,
     score_of,
     write_lines,
 )
@@ -36,18 +35,18 @@ DEPTH = 20  # of MRR and of precision
 
 @dataclass(frozen=True, slots=True)
 class RetrievedPassage:
-    """A retrieved text, with the fields that readers know."""
+    """A retrieved text, in the fields of readers."""
 
     id: str
     title: str
     text: str
-    score: float  # 1/rank where the prediction file has none, so that the order survives
+    score: float  # or 1/rank, if the prediction has none
     has_answer: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question with its gold answers and the passages retrieved for it, best first; also in the readers' fields."""
+    """A question with its gold answers and the retrieved passages, best first, in the fields of readers."""
 
     id: str
     question: str
@@ -60,12 +59,12 @@ class PassageScores:
     """Means over all questions, from 0 to 1."""
 
     count: int
-    accuracy: tuple[tuple[int, float], ...]  # k and the share of questions with an answer in the top k
-    mrr_at_20: float  # of the first passage with an answer; 0 if none of the 20 has one
+    accuracy: tuple[tuple[int, float], ...]  # k, and the share of questions with an answer in the top k
+    mrr_at_20: float  # 1 / rank of the first passage with an answer, or 0
     precision_at_20: float  # passages with an answer among the first 20, divided by 20
 
     def table(self) -> ScoreTable:
-        """Return one row for each score."""
+        """Return a row for each score."""
         rows: list[tuple[Cell, ...]] = [(f"top-{k} accuracy", share) for k, share in self.accuracy]
         rows += [("MRR@20", self.mrr_at_20), ("P@20", self.precision_at_20)]
         return ScoreTable(f"passages, {self.count:,} questions", {"score": "text", "mean": "percent"}, rows)
@@ -82,8 +81,7 @@ def evaluate_passages(
 
     Raises EvaluationError if the files cannot be read or written, or no prediction has a text.
     """
-    refuse_missing(predictions, gold)
-    refuse_replacing([export], [predictions, gold])
+    check_paths([predictions, gold], [export], is_read_twice=False)
     questions = read_questions(gold, predictions)
     if not questions:
         raise EvaluationError(f"{gold} holds no record: is it the file you mean?")
@@ -95,7 +93,7 @@ def evaluate_passages(
 
 
 def score_passages(questions: Sequence[Question], ks: Sequence[int] = (1, 5, 20, 100)) -> PassageScores:
-    """Score retrieved passages by the answers they hold; without questions every score is 0."""
+    """Score retrieved passages by the answers that they contain."""
     hits = dict.fromkeys(sorted(ks), 0)
     reciprocal_ranks = precisions = 0.0
     for question in questions:
@@ -111,9 +109,9 @@ def score_passages(questions: Sequence[Question], ks: Sequence[int] = (1, 5, 20,
 
 
 def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
-    """Read questions in gold order with the texts of their predicted provenance; items without text are empty.
+    """Read questions in gold order with the passages of their predictions.
 
-    Raises EvaluationError if the files cannot be read, a prediction is missing or cannot be scored.
+    Raises EvaluationError if a file cannot be read, or a prediction is missing or cannot be scored.
     """
     problems = Problems()
 
@@ -125,7 +123,7 @@ def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
     for gold in read_golds(gold_path, problems):
         if gold.id in rankings:
             answers = tuple(sorted(gold.answers))
-            passages = (passage_of(item, rank, answers) for rank, item in enumerate(rankings[gold.id], 1))
+            passages = (_passage(item, rank, answers) for rank, item in enumerate(rankings[gold.id], 1))
             questions.append(Question(gold.id, gold.input or "", answers, tuple(passages)))
         else:
             problems.add(gold_path, gold.line, gold.id, f"has no prediction in {guess_path}")
@@ -133,8 +131,7 @@ def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
     return questions
 
 
-def passage_of(item: JsonObject, rank: int, answers: Iterable[str]) -> RetrievedPassage:
-    """Return a provenance item as a passage; a title or text that is missing or not a string is ""."""
+def _passage(item: JsonObject, rank: int, answers: Iterable[str]) -> RetrievedPassage:
     title, text = (value if isinstance(value := item.get(key), str) else "" for key in ("title", "text"))
     score = score_of(item)
     return RetrievedPassage(
@@ -143,38 +140,31 @@ def passage_of(item: JsonObject, rank: int, answers: Iterable[str]) -> Retrieved
 
 
 def export_for_readers(questions: Iterable[Question], path: Path) -> int:
-    """Write the JSON array that DPR and Fusion-in-Decoder read, and return how many questions it has."""
+    """Write the JSON array that DPR and Fusion-in-Decoder read, and return the number of questions."""
     entries = (json_line(asdict(question)) for question in questions)
     lines = ("," * bool(number) + entry for number, entry in enumerate(entries))
     return write_lines(path, chain("[", lines, "]")) - 2
 
 
 def word_string(text: str) -> str:
-    """Return lower-case words and single symbols between blanks, so that containment is a substring test.
-
-    Text is decomposed (NFD) first; a word is a run of letters, digits and combining marks.
+    """Put blanks around words and symbols, in lower case and NFD, so that containment is a substring test.
 
     >>> word_string("New York's 2nd_album")
     " new york ' s 2nd _ album "
     """
-    words: list[str] = word_pattern().findall(decomposed(text))
+    words: list[str] = _word_pattern().findall(normal_form("NFD", text).lower())
     return f" {' '.join(words)} "
 
 
-def decomposed(text: str) -> str:
-    """Return the text in NFD and lower case."""
-    return normal_form("NFD", text).lower()
-
-
 def contains_answer(text: str, answers: Iterable[str]) -> bool:
-    """Whether the text contains any of the answers, word by word; it never contains an answer without words.
+    """Whether the text contains any of the answers, word by word; an answer without words is never contained.
 
     >>> contains_answer("He was born in New York City.", ["new york"])
     True
     >>> contains_answer("Yorkshire", ["York"])
     False
     """
-    plain = decomposed(text)
+    plain = normal_form("NFD", text).lower()
     wanted = [words for words in map(word_string, answers) if words.strip()]
     likely = [words for words in wanted if all(word in plain for word in words.split())]
     if not likely:  # spares most passages the splitting into words
@@ -184,7 +174,7 @@ def contains_answer(text: str, answers: Iterable[str]) -> bool:
 
 
 @cache
-def word_pattern() -> re.Pattern[str]:
+def _word_pattern() -> re.Pattern[str]:
     """Match a run of letters, digits and marks, or one other character that is neither blank nor control."""
     categories = {chr(code): unicodedata.category(chr(code)) for code in range(sys.maxunicode + 1)}
     marks = "".join(character for character, kind in categories.items() if kind[0] == "M")

@@ -1,7 +1,7 @@
 """Prediction: answer KILT inputs as prediction lines, in order; a killed run resumes.
 
-Beside OUT lies OUT.run.json: the task, the knowledge base, the options and the versions that made it. A run resumes
-only where they are the same.
+OUT.run.json records the task, the knowledge base, the options and the versions that made OUT. A run resumes only if
+they are the same.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ADVICE = "choose another --out, or delete it; --index resumes what another index
 
 @dataclass(frozen=True, slots=True)
 class AdaptedQuery:
-    """A record's id and own input, and the text that the query encoder reads instead."""
+    """A record's id and input, and the text that is asked instead."""
 
     id: str
     input: str
@@ -49,7 +49,7 @@ class PredictionOutcome:
     lines: int
     kept: int  # written by an earlier run
     without_pages: int  # of the others
-    untuned_relations: tuple[str, ...] = ()  # asked for, but not among those the query encoder was tuned on
+    untuned_relations: tuple[str, ...] = ()  # that the query encoder was not tuned on
 
 
 def predict_all(
@@ -61,7 +61,7 @@ def predict_all(
     with_text: bool,
     report: Callable[[int, int], None],
 ) -> PredictionOutcome | list[dict[str, Any]]:
-    """Predict every record: into a file, or without `out` as records; see `predict_file`."""
+    """Predict every record, into a file or, without `out`, as records; see `predict_file`."""
     kb.check(options)
     chosen = Task.load(task)
     if options.min_probability and chosen.answer == "none":
@@ -86,10 +86,9 @@ def predict_file(
     with_text: bool,
     report: Callable[[int, int], None],
 ) -> PredictionOutcome:
-    """Predict every record of a KILT file; with a reader, answers are what it reads in the paragraphs found.
+    """Predict every record of a KILT file; the `k` of the options is the number of pages in each provenance.
 
-    `options`: for pages; `k` of them are the provenance of each prediction. Raises KbqError if inputs are not KILT
-    records (all problems at once), if `out` is of another run, or if another process writes it.
+    Raises KbqError if inputs are not KILT records, with all problems, or if `out` is of another run, or in use.
     """
     queries = read_inputs(task, records, kb, options)
     description = _description(task, records, queries, kb, options, with_text)
@@ -112,7 +111,7 @@ def predict_file(
 def numbered_records(
     records: Records, on_bad_line: Callable[[KbqError], None]
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield records with their numbers, from 1: of a file, or given."""
+    """Yield the records of a file, or those given, with their numbers from 1."""
     if isinstance(records, str | Path) and RELEVANCE.search(str(records)):  # queries of MS MARCO
         for number, line in read_lines(str(records), QueryError, on_bad_line):
             identity, _, text = line.partition("\t")
@@ -162,7 +161,7 @@ def provenance(page: Answer) -> dict[str, Any]:
 def read_inputs(task: Task, records: Records, kb: Askable, options: SearchOptions) -> list[AdaptedQuery]:
     """Adapt the query of each record to the networks that will read it.
 
-    Raises a QueryError that names all records without id or input, or whose query cannot be asked.
+    Raises a QueryError that names all records that have no id or input, or cannot be asked.
     """
     query_tokenizers = kb.query_tokenizers(options)
     path = str(records) if isinstance(records, str | Path) else "records"
@@ -235,7 +234,7 @@ def _description(
 
 
 def _finished_lines(out: Path, file: BinaryIO, ids: Sequence[str]) -> int:
-    """Count the predictions in `out`; an unfinished last line, left by a killed run, is cut off.
+    """Count the predictions in `out`, and cut off an unfinished last line, left by a killed run.
 
     Raises KbqError if a line is not the prediction of the record in its place.
     """

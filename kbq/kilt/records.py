@@ -1,4 +1,4 @@
-"""Records: read KILT files as gold records and predictions, as the official evaluation does, and write them."""
+"""Records: read KILT files as gold records and predictions, exactly as the official evaluation does, and write them."""
 
 import codecs
 import json
@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from kbq.errors import EvaluationError, KbqError
 from kbq.storage.files import pipe_name
@@ -43,12 +43,12 @@ AnyRecords = str | PathLike[str] | RecordList | Iterable[Mapping[str, Any]]
 def source_of(given: AnyRecords, name: str) -> Source:
     """Return a path, or a copy of the records as a file would hold them.
 
-    Raises EvaluationError if neither a path nor an iterable of dicts, no record, or a record that is not JSON.
+    Raises EvaluationError if these are neither a path nor an iterable of dicts that JSON can hold, or if it is empty.
     """
-    if isinstance(given, RecordList):
-        return given
     if isinstance(given, str | PathLike):
         return Path(given)
+    if isinstance(given, RecordList):
+        return given
     if isinstance(given, Mapping | bytes) or not isinstance(given, Iterable):
         kind = type(given).__name__
         raise EvaluationError(f"{name} is of type {kind}: give the path of a KILT file, or a list of KILT records")
@@ -96,7 +96,7 @@ Severity = Literal["error", "warning"]
 HAS_MARK = "starts with a byte order mark: save the file as UTF-8 without it"
 IS_ARRAY = "is an array, which the official evaluation does not read: write one object per line"
 IS_BLANK = "is blank"
-HARMLESS = (HAS_MARK, IS_ARRAY, IS_BLANK)  # refused by the official evaluation, but a repair loses no content
+HARMLESS = (HAS_MARK, IS_ARRAY, IS_BLANK)  # the official evaluation refuses them, but their content can be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ class Finding:
 
 
 def place_name(source: Source, line: int | None = None, record_id: str | None = None) -> str:
-    """Return a place as `file:line:id`; line and id are left out where unknown."""
-    return ":".join([str(source), *([str(line)] if line else []), *([record_id] if record_id else [])])
+    """Return the known parts of `file:line:id`."""
+    return ":".join(str(part) for part in (source, line, record_id) if part)
 
 
 class Problems:
@@ -126,6 +126,10 @@ class Problems:
     def add(self, source: Source, line: int | None, record_id: str | None, what: str, detail: str = "") -> None:
         """Note an error."""
         self.found.append(Finding("error", place_name(source, line, record_id), what, detail))
+
+    def note(self, bad: KbqError) -> None:
+        """Note an error that names its place."""
+        self.found.append(Finding("error", "", str(bad)))
 
     def raise_if_any(self, purpose: str, ignoring: Iterable[str] = ()) -> None:
         """Raise an EvaluationError that carries all errors, except those of the kinds to ignore."""
@@ -141,7 +145,7 @@ class Problems:
 def parse_records(
     source: Source, problems: Problems, parse: Callable[[str, int, JsonObject], Parsed]
 ) -> Iterator[Parsed]:
-    """Yield what `parse` makes of the id, the line number and the object of each record; an unfit one is a problem."""
+    """Yield each record as `parse` returns it from id, line number and object; an unfit one is a problem."""
     for record_id, line, record in read_records(source, problems):
         try:
             yield parse(record_id, line, record)
@@ -150,7 +154,7 @@ def parse_records(
 
 
 def read_records(source: Source, problems: Problems) -> Iterator[tuple[str, int, JsonObject]]:
-    """Yield ids, line numbers and objects; a missing id, or the id of an earlier line, is a problem."""
+    """Yield ids, line numbers and objects; a missing or repeated id is a problem."""
     lines: dict[str, int] = {}
     for line, record in read_objects(source, problems):
         record_id = identity(record)
@@ -168,8 +172,10 @@ def read_objects(source: Source, problems: Problems) -> Iterator[tuple[int, Json
     if isinstance(source, RecordList):
         yield from enumerate(source.records, 1)
         return
-    if _starts_with_mark(source):
-        problems.add(source, 1, None, HAS_MARK)
+    if source.is_file():
+        with source.open("rb") as stream:
+            if stream.read(3) == codecs.BOM_UTF8:  # `read_lines` drops it
+                problems.add(source, 1, None, HAS_MARK)
     lines = _every_line(source, problems)
     try:
         for number, line in lines:
@@ -191,28 +197,16 @@ def read_objects(source: Source, problems: Problems) -> Iterator[tuple[int, Json
             else:
                 problems.add(source, number, None, "is not an object", shown(record))
     except EvaluationError as error:  # nothing more can be read
-        problems.found.append(Finding("error", "", str(error)))
+        problems.note(error)
 
 
 def _every_line(path: Path, problems: Problems) -> Iterator[Line]:
     """Yield numbered lines; a lone carriage return ends a line, too, as in the official evaluation."""
-
-    def note(bad: KbqError) -> None:
-        problems.found.append(Finding("error", "", str(bad)))
-
     returns = 0
-    for number, line in read_lines(str(path), EvaluationError, note):
+    for number, line in read_lines(str(path), EvaluationError, problems.note):
         pieces = line.split("\r")
         yield from enumerate(pieces, number + returns)
         returns += len(pieces) - 1
-
-
-def _starts_with_mark(path: Path) -> bool:
-    """Whether a plain file starts with a byte order mark (`read_lines` drops it)."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as stream:
-        return stream.read(3) == codecs.BOM_UTF8
 
 
 def shown(value: object) -> str:
@@ -222,39 +216,32 @@ def shown(value: object) -> str:
 
 
 def identity(record: JsonObject) -> str | None:
-    """Return the id as text without outer blanks, None without one: 7, "7" and " 7" are the same record."""
+    """Return the id as text without outer blanks, or None: 7, "7" and " 7" are the same record."""
     return str(record["id"]).strip() if "id" in record else None
 
 
-# Files that a command cannot use, and writing
+# Files
 
 
-def refuse_missing(*sources: Source) -> None:
-    """Raise EvaluationError if a path is not a file, before every record of another one misses its partner."""
-    for path in sources:
-        if not isinstance(path, Path) or str(path) == "-":
+def check_paths(
+    inputs: Iterable[Source | None], outputs: Iterable[Path | None] = (), is_read_twice: bool = True
+) -> None:
+    """Raise EvaluationError if an input cannot be read as often as needed, or an output would replace another file."""
+    taken: dict[Path, str] = {}
+    for path in inputs:
+        if not isinstance(path, Path):
             continue
         try:
-            why = "a folder" if path.is_dir() else "" if path.exists() else "no such file"
+            pipe = pipe_name(path)
+            why = "" if pipe else "a folder" if path.is_dir() else "" if path.exists() else "no such file"
         except OSError as error:  # records as text, say, given for a path
-            why = error.strerror or "no such file"
+            pipe, why = "", error.strerror or "no such file"
         if why:
             raise EvaluationError(f"{path} cannot be read ({why})")
-
-
-def refuse_pipes(*sources: Source | None) -> None:
-    """Raise EvaluationError for standard input and other pipes: read several times, they are empty from the second."""
-    for path in sources:
-        if isinstance(path, Path) and (pipe := pipe_name(path)):
+        if pipe and is_read_twice:
             raise EvaluationError(f"{pipe} can be read only once, and is needed several times: give the name of a file")
-
-
-def refuse_replacing(outputs: Iterable[Path | None], inputs: Iterable[Source | None]) -> None:
-    """Raise EvaluationError if an output is one of the inputs, another output, or a folder."""
-    taken = {path.resolve(): "one of the inputs" for path in inputs if isinstance(path, Path)}
-    for path in outputs:
-        if path is None:
-            continue
+        taken[path.resolve()] = "one of the inputs"
+    for path in filter(None, outputs):
         if path.is_dir():
             raise EvaluationError(f"{path} is a folder: give the name of a file")
         if path.resolve() in taken:
@@ -267,8 +254,6 @@ def write_lines(path: Path, lines: Iterable[str]) -> int:
 
     Raises EvaluationError if the file cannot be written.
     """
-    if path.is_dir():
-        raise EvaluationError(f"{path}: cannot be written (a folder): give the name of a file")
     count = 0
     with writing_to(path, EvaluationError, "check the folder and its rights"):
         make_folders(path.parent)
@@ -288,7 +273,7 @@ class EvidencePlace:
     """The place that a provenance item points to."""
 
     page_id: str
-    title: str  # without outer blanks; "" where it is missing
+    title: str  # without outer blanks, or ""
     paragraph: int | None
 
 
@@ -296,9 +281,9 @@ class EvidencePlace:
 class GoldOutput:
     """One gold output: an answer, an evidence set, or both."""
 
-    answer: str  # without outer blanks; "" where it is missing, null or blank
+    answer: str  # without outer blanks, or ""
     pages: tuple[str, ...]  # distinct pages of the items that name one
-    evidence: frozenset[str] | None  # pages of all items, "" of one that names none; None: no provenance
+    evidence: frozenset[str] | None  # pages of all items, "" of one that names none; None without provenance
     places: tuple[EvidencePlace, ...]
 
 
@@ -339,34 +324,20 @@ def parse_gold(record_id: str, line: int, record: JsonObject) -> Gold:
     outputs = record.get("output")
     if not isinstance(outputs, list | dict | str) or not outputs:
         raise UnfitError("has no gold output: is this the test file without answers?")
-    objects = [as_output(output, ("answer", "provenance")) for output in outputs]
+    parsed = tuple(_gold_output(as_output(output, ("answer", "provenance"))) for output in outputs)
     meta = record.get("meta")
-    return Gold(
-        id=record_id,
-        line=line,
-        input=text if isinstance(text, str) else None,
-        meta=meta if isinstance(meta, dict) else {},
-        outputs=tuple(parse_gold_output(output) for output in objects),
-    )
+    return Gold(record_id, line, cast(str | None, text), meta if isinstance(meta, dict) else {}, parsed)
 
 
-def parse_gold_output(output: JsonObject) -> GoldOutput:
-    """Parse a gold output. Raises UnfitError as `parse_gold`."""
+def _gold_output(output: JsonObject) -> GoldOutput:
     items = provenance_items(output)
-    evidence = frozenset(page_of(item) for item in items)
-    return GoldOutput(
-        answer=text_or_nothing(output, "answer"),
-        pages=distinct_pages(items),
-        evidence=evidence if "provenance" in output else None,
-        places=tuple(place_of(item, text_or_nothing(item, "title")) for item in items),
-    )
+    evidence = frozenset(map(page_of, items)) if "provenance" in output else None
+    places = tuple(place_of(item, _gold_text(item, "title")) for item in items)
+    return GoldOutput(_gold_text(output, "answer"), distinct_pages(items), evidence, places)
 
 
-def text_or_nothing(holder: JsonObject, key: str) -> str:
-    """Return the text under a key without outer blanks, "" for an empty value. Raises UnfitError if it is not text."""
-    value = holder.get(key)
-    if not value:
-        return ""
+def _gold_text(holder: JsonObject, key: str) -> str:
+    value = holder.get(key) or ""
     if not isinstance(value, str):
         raise UnfitError(f"has the gold {key} {shown(value)}, must be text")
     return value.strip()
@@ -384,15 +355,15 @@ class Guess:
     answer: str = ""  # without outer blanks; "" scores 0
     pages: tuple[str, ...] = ()  # distinct, best first
     top: EvidencePlace | None = None  # the first item
-    texts: Mapping[int, str | None] = field(default_factory=dict)  # by position from 1; None: given, but not text
-    problem: str | None = None  # why it cannot be scored; counts only if the gold file has its id
+    texts: Mapping[int, str | None] = field(default_factory=dict)  # by position from 1; None for one that is not text
+    problem: str | None = None  # why it cannot be scored, if the gold file has its id
 
 
 GuessParser = Callable[[str, int, JsonObject], Guess]
 
 
 def read_guesses(source: Source, parse: GuessParser, problems: Problems) -> Iterator[Guess]:
-    """Yield the predictions in order; a problem inside one is kept with it, as its id may not count."""
+    """Yield the predictions in order; each carries its own problem, since the gold file may lack its id."""
     for record_id, line, record in read_records(source, problems):
         try:
             guess = parse(record_id, line, record)
@@ -402,13 +373,14 @@ def read_guesses(source: Source, parse: GuessParser, problems: Problems) -> Iter
 
 
 def parse_answer(record_id: str, line: int, record: JsonObject) -> Guess:
-    """Parse a predicted line for the downstream evaluation: one output, with an answer and perhaps pages.
-
-    Raises UnfitError if there are several outputs, or no answer.
-    """
+    """Parse a predicted line for the downstream evaluation: one output, with an answer and perhaps pages."""
     outputs = record.get("output")
     if not isinstance(outputs, list) or len(outputs) != 1:
-        raise UnfitError(f"{counted(outputs)}, must have exactly one")
+        if isinstance(outputs, list):
+            found = f"has {len(outputs)} outputs" + " (is this a gold file?)" * (len(outputs) > 1)
+        else:
+            found = "has no output" if outputs is None else f"has the output {shown(outputs)}"
+        raise UnfitError(f"{found}, must have exactly one")
     if not isinstance(outputs[0], dict) or "answer" not in outputs[0]:
         raise UnfitError("has no answer in its output")
     items = provenance_items(outputs[0])
@@ -420,37 +392,22 @@ def parse_answer(record_id: str, line: int, record: JsonObject) -> Guess:
 
 
 def parse_ranking(record_id: str, line: int, record: JsonObject, depth: int) -> Guess:
-    """Parse a predicted line for the retrieval evaluation; texts after `depth`, the largest k, are not read.
-
-    Raises UnfitError if not exactly one output has provenance.
-    """
+    """Parse a predicted line for the retrieval evaluation; `depth`: the largest k, up to which texts are read."""
     items = provenance_items(only_output(record, "provenance"))
     return Guess(record_id, line, pages=distinct_pages(items), texts=texts_of(items, depth))
 
 
 def texts_of(items: Sequence[JsonObject], depth: int) -> dict[int, str | None]:
-    """Return the texts among the first `depth` items, by position from 1; None for one that is not text."""
-    given = [(position, item["text"]) for position, item in enumerate(items[:depth], 1) if "text" in item]
-    return {position: text if isinstance(text, str) else None for position, text in given}
-
-
-def counted(outputs: object) -> str:
-    """Say how many outputs there are, for a message."""
-    if outputs is None:
-        return "has no output"
-    if not isinstance(outputs, list):
-        return f"has the output {shown(outputs)}"
-    return f"has {len(outputs)} outputs" + (" (is this a gold file?)" if len(outputs) > 1 else "")
+    """Return the texts among the first `depth` items, by position from 1, and None for one that is not text."""
+    given = {position: item["text"] for position, item in enumerate(items[:depth], 1) if "text" in item}
+    return {position: text if isinstance(text, str) else None for position, text in given.items()}
 
 
 # Parts of either
 
 
 def as_output(value: object, keys: Sequence[str]) -> JsonObject:
-    """Return an output; text or a list without the words of the keys counts as an output without keys.
-
-    Raises UnfitError if the official evaluation fails on such a value.
-    """
+    """Return an output; as in the official evaluation, a text or list without the keys' words is an empty one."""
     if isinstance(value, dict):
         return value
     if isinstance(value, str | list) and not any(key in value for key in keys):
@@ -459,7 +416,7 @@ def as_output(value: object, keys: Sequence[str]) -> JsonObject:
 
 
 def only_output(record: JsonObject, key: str) -> JsonObject:
-    """Return the one output that has the key; others may be beside it. Raises UnfitError if none or several have it."""
+    """Return the one output that has the key. Raises UnfitError if none has it, or several have."""
     outputs = record.get("output")
     objects = [as_output(output, (key,)) for output in outputs] if isinstance(outputs, list) else []
     with_key = [output for output in objects if key in output]
@@ -469,7 +426,7 @@ def only_output(record: JsonObject, key: str) -> JsonObject:
 
 
 def provenance_items(output: JsonObject) -> Sequence[JsonObject]:
-    """Return the provenance of an output, () if it has none. Raises UnfitError if it is not a list of objects."""
+    """Return the provenance of an output, perhaps none. Raises UnfitError if it is not a list of objects."""
     items = output.get("provenance", [])
     if items in ({}, ""):  # the official evaluation only loops over it
         return ()
@@ -482,7 +439,7 @@ def provenance_items(output: JsonObject) -> Sequence[JsonObject]:
 
 
 def page_of(item: JsonObject) -> str:
-    """Return the page of a provenance item, "" if it names none: strings and numbers agree, null is 'None'."""
+    """Return the page of a provenance item, or "": strings and numbers agree, and null is the text None."""
     return str(item.get(PAGE, "")).strip()
 
 
@@ -498,7 +455,7 @@ def place_of(item: JsonObject, title: str) -> EvidencePlace:
 
 
 def score_of(item: JsonObject) -> float | None:
-    """Return the score of a provenance item; None where it is missing or not a finite number."""
+    """Return the score of a provenance item, or None if it has no finite number."""
     score = item.get("score")
     if not isinstance(score, int | float) or isinstance(score, bool):
         return None
@@ -510,10 +467,7 @@ def score_of(item: JsonObject) -> float | None:
 
 
 def probability_of(output: JsonObject) -> float | None:
-    """Return the probability that the answer of an output is right, None where it has none.
-
-    Raises UnfitError if the value under meta.probability is not a number from 0 to 1.
-    """
+    """Return the probability under meta.probability, or None. Raises UnfitError if it is not between 0 and 1."""
     meta = output.get("meta")
     if not isinstance(meta, dict) or "probability" not in meta:
         return None

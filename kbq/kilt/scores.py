@@ -1,6 +1,7 @@
-"""Scores: a table with one row of scores for each query, by the official rules, and its means."""
+"""Scores: score every query by the official rules, and add up the means in the official order."""
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,7 +41,7 @@ GroupOf = Callable[[Gold], str]
 class Rules:
     """The rules of scoring; by default the official ones."""
 
-    missing: Missing = "error"  # a gold record without prediction is an error, or scores zero
+    missing: Missing = "error"  # how a gold record without prediction counts
     ks: tuple[int, ...] = (1, 5, 10, 20, 100)  # depths of the retrieval scores
 
     def __post_init__(self) -> None:
@@ -52,7 +53,7 @@ class Rules:
             raise EvaluationError(f"ks are {self.ks}, a k twice would be counted twice: give each once", is_usage=True)
 
     def deviations(self) -> list[str]:
-        """Return what differs from the official evaluation, as `name=value`; other ks are not a deviation."""
+        """Return the differences from the official evaluation, as `name=value`; other ks are none."""
         return [] if self.missing == OFFICIAL.missing else [f"missing={self.missing}"]
 
 
@@ -74,18 +75,15 @@ class EvidenceRank:
 
     def precision(self, k: int) -> float:
         """Return complete sets among the first k positions, per position."""
-        return self._complete(k) / k
+        return bisect_right(self.positions, k) / k
 
     def recall(self, k: int) -> float:
         """Return complete sets among the first k positions, per evidence set."""
-        return self._complete(k) / self.sets if self.sets else 0.0
+        return bisect_right(self.positions, k) / self.sets if self.sets else 0.0
 
     def success(self, k: int) -> float:
         """Return 1 if any set is complete among the first k positions, else 0."""
-        return float(self._complete(k) > 0)
-
-    def _complete(self, k: int) -> int:
-        return sum(1 for position in self.positions if position <= k)
+        return float(bisect_right(self.positions, k) > 0)
 
 
 def r_precision(pages: Sequence[str], outputs: Iterable[GoldOutput]) -> float:
@@ -105,16 +103,16 @@ def share_found(pages: Sequence[str], gold_pages: Sequence[str]) -> float:
 
 
 def evidence_sets(outputs: Iterable[GoldOutput]) -> list[frozenset[str]]:
-    """Return the distinct evidence sets in order; an empty provenance list is one, too."""
+    """Return the distinct evidence sets in order; an empty provenance list counts as one."""
     return list(dict.fromkeys(output.evidence for output in outputs if output.evidence is not None))
 
 
 def rank_evidence(pages: Sequence[str], sets: Sequence[frozenset[str]]) -> EvidenceRank:
     """Rank evidence sets instead of pages: a set has the position of its last page.
 
-    Each page takes a position for every set that it belongs to, or one if it belongs to none. A set's earlier
-    positions are freed when another of its pages comes. So a page in two sets takes two positions, and a set
-    whose pages come 1st and 6th is complete at the 5th: the official behaviour, against the paper's text.
+    A page takes one position for every set that it belongs to, or one if it belongs to none, and another page of a set
+    frees the set's earlier position. So a page in two sets takes two positions, and a set whose pages come 1st and 6th
+    is complete at the 5th: the official behaviour, against the paper's text.
     """
     if not pages:
         return EvidenceRank((), 0)
@@ -136,10 +134,9 @@ NEVER = 2**62  # a position after every k
 
 
 def find_in_contexts(gold: Gold, guess: Guess, depth: int) -> tuple[int, int, int]:
-    """Look through the first `depth` items, as written, for normalised answers and titles as substrings.
+    """Find the first of `depth` texts with an answer, with a title, and with both, as normalised substrings.
 
-    Returns the positions, from 1, of the first text with an answer, with a title, and with both; NEVER where there is
-    none. Raises UnfitError if a text that the official evaluation reads is not a string.
+    Returns positions from 1, or NEVER. Raises UnfitError if a text that the official evaluation reads is not a string.
     """
     answers = [normalise(answer) for answer in gold.answers]
     titles = [normalise(title) for title in gold.titles]
@@ -160,11 +157,9 @@ def find_in_contexts(gold: Gold, guess: Guess, depth: int) -> tuple[int, int, in
 
 
 def is_entity_in_input(gold: Gold) -> bool:
-    """Whether the normalised input holds the title of a gold page; False without an input."""
-    if gold.input is None:
-        return False
-    text = normalise(gold.input)
-    return any(normalise(title) in text for title in gold.titles)
+    """Whether the normalised input holds the title of a gold page."""
+    text = normalise(gold.input or "")
+    return gold.input is not None and any(normalise(title) in text for title in gold.titles)
 
 
 # Rows
@@ -183,24 +178,17 @@ def downstream_row(gold: Gold, guess: Guess) -> tuple[float, ...]:
     """
     if None in guess.texts.values():
         find_in_contexts(gold, guess, depth=5)  # the official evaluation reads these texts, too
-    answer = answer_scores(gold, guess)
+    if guess.answer and not gold.answers:
+        raise UnfitError(f"has an answer, but its gold record on line {gold.line} has none to compare it with")
+    answer = score_answer(guess.answer, gold.answers) if guess.answer else AnswerScores()
     gate = r_precision(guess.pages, gold.outputs)
     kilt = answer if gate == 1 else AnswerScores()
     recall = rank_evidence(guess.pages, evidence_sets(gold.outputs)).recall(5)
     return (*kilt, *answer, gate, recall)
 
 
-def answer_scores(gold: Gold, guess: Guess) -> AnswerScores:
-    """Score the predicted answer, an empty one with 0. Raises UnfitError if there is no gold answer to compare with."""
-    if not guess.answer:
-        return AnswerScores()
-    if not gold.answers:
-        raise UnfitError(f"has an answer, but its gold record on line {gold.line} has none to compare it with")
-    return score_answer(guess.answer, gold.answers)
-
-
 def retrieval_names(ks: Iterable[int]) -> tuple[str, ...]:
-    """Return score names in the official order; recall@1 and success_rate@1 are officially left out."""
+    """Return score names in the official order; recall@1 and success_rate@1 are not among them."""
     names = ["Rprec", "entity_in_input"]
     for k in sorted(ks):
         ranks = ["precision", "answer_in_context", "answer_and_ent_in_context", "entity_in_context"]
@@ -211,10 +199,7 @@ def retrieval_names(ks: Iterable[int]) -> tuple[str, ...]:
 
 
 def retrieval_row(gold: Gold, guess: Guess, ks: Sequence[int]) -> tuple[float, ...]:
-    """Score pages at every k, and the texts of the predicted items, in the order of `retrieval_names`.
-
-    Raises UnfitError if the official evaluation fails on this pair.
-    """
+    """Score pages and texts at every k, in the order of `retrieval_names`. Raises UnfitError as `downstream_row`."""
     rank = rank_evidence(guess.pages, evidence_sets(gold.outputs))
     answer, title, both = find_in_contexts(gold, guess, depth=max(ks, default=0))
     values = [r_precision(guess.pages, gold.outputs), float(is_entity_in_input(gold))]
@@ -232,10 +217,7 @@ def relation_of(gold: Gold) -> str:
 
 
 def grouping(name: str) -> GroupOf:
-    """Return the grouping called `relation`, `evidence-sets` or `meta.KEY`.
-
-    Raises EvaluationError if the name is unknown.
-    """
+    """Return the grouping called `relation`, `evidence-sets` or `meta.KEY`, or raise EvaluationError."""
     if name == "relation":
         return relation_of
     if name == "evidence-sets":
@@ -248,7 +230,7 @@ def grouping(name: str) -> GroupOf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scores:
-    """The result of one kind of evaluation. Every number lies between 0 and 1, higher is better."""
+    """The result of one kind of evaluation. Every score is between 0 and 1; higher is better."""
 
     kind: Kind
     rules: Rules
@@ -262,11 +244,11 @@ class Scores:
     with_gold_pages: int  # queries
 
     def column(self, name: str) -> Doubles:
-        """Return the score of that name for every item. Shape: (items,). Raises EvaluationError if there is none."""
+        """Return a score of every item. Shape: (items,). Raises EvaluationError if there is no such score."""
         return self.values[:, self._index(name)]
 
     def mean(self, name: str) -> float:
-        """Return the mean over all items. Raises EvaluationError if there is no such score."""
+        """Return the mean of a score. Raises EvaluationError if there is no such score."""
         return self.means[self._index(name)]
 
     def layout(self) -> dict[str, Any]:
@@ -292,7 +274,7 @@ def score(
     rules: Rules = OFFICIAL,
     group_of: GroupOf = relation_of,
 ) -> Scores:
-    """Score every record: downstream, answers with their pages, as on the leaderboard; retrieval, rankings of pages.
+    """Score every record: its answer with its pages, as on the leaderboard (downstream), or its ranking (retrieval).
 
     Raises an EvaluationError that carries all problems if the official evaluation rejects these records.
     """
@@ -354,7 +336,7 @@ def score(
 def score_kinds(
     predictions: Source, gold: Source, rules: Rules, group_of: GroupOf
 ) -> tuple[dict[Kind, Scores], dict[Kind, EvaluationError]]:
-    """Return the scores of each kind of evaluation that is possible, and why another is not."""
+    """Return the scores of each possible kind of evaluation, and why another is not possible."""
     scores: dict[Kind, Scores] = {}
     refusals: dict[Kind, EvaluationError] = {}
     for kind in get_args(Kind):
@@ -366,7 +348,7 @@ def score_kinds(
 
 
 def item_records(scores: Mapping[Kind, Scores]) -> Iterator[dict[str, object]]:
-    """Yield for each query, in gold order: its id, its group, and every score of the official layouts, unrounded."""
+    """Yield id, group and all unrounded scores of each query, in gold order."""
     kinds = list(scores.values())
     columns_of = {each.kind: {name: each.column(name) for name in each.names} for each in kinds}
     for number, (record_id, group) in enumerate(zip(kinds[0].ids, kinds[0].groups, strict=True)):
@@ -377,9 +359,9 @@ def item_records(scores: Mapping[Kind, Scores]) -> Iterator[dict[str, object]]:
 
 
 class Pairs:
-    """Each gold record with its prediction, None where there is none; afterwards, how well the files fit together.
+    """Each gold record with its prediction or None and, afterwards, how well the two files fit together.
 
-    Predictions wait in memory only while the two files differ in order.
+    Predictions wait in memory only while the order of the files differs.
     """
 
     def __init__(self, golds: Iterator[Gold], guesses: Iterator[Guess]) -> None:
@@ -406,13 +388,13 @@ class Pairs:
         self.unknown = len(waiting) + sum(1 for _ in self._guesses)
 
     def hint(self) -> str:
-        """Return the likely reason for many problems, "" if there is none."""
+        """Return the likely reason for many problems, or an empty string."""
         if self.golds and self.unknown and not self.matched:
             return f" (no id of its {self.unknown:,} predictions is in the gold file: for another file?)"
         return ""
 
     def mismatches(self) -> tuple[str, ...]:
-        """Return a sentence for each way in which the two files do not fit together."""
+        """Return how the two files do not fit together, in sentences."""
         guesses = self.matched + self.unknown
         found = {
             "the gold file holds no record, so that every score is 0: is it the file you mean?": not self.golds,
@@ -422,7 +404,7 @@ class Pairs:
         return tuple(note for note, applies in found.items() if applies)
 
     def notes(self) -> tuple[str, ...]:
-        """Return a sentence for each thing worth knowing."""
+        """Return what a reader of the scores should know, in sentences."""
         found = {
             f"{self.without_input:,} gold records have no input: entity_in_input is left out": self.without_input,
             f"{self.with_empty_evidence:,} gold records have empty provenance lists, which lower recall@k as "

@@ -1,4 +1,4 @@
-"""Submission: check prediction files and make upload-ready files with a manifest; nothing is sent anywhere."""
+"""Submission: check and clean prediction files, and package them for upload; nothing is sent anywhere."""
 
 import hashlib
 import json
@@ -17,6 +17,7 @@ from kbq.kilt.records import (
     Problems,
     UnfitError,
     identity,
+    parse_answer,
     parse_records,
     place_name,
     provenance_items,
@@ -54,7 +55,7 @@ a phase is still open shows only there.
 
 @dataclass(slots=True)
 class Validation:
-    """All findings about one file: those about lines, unreadable lines, then those about the whole file."""
+    """The findings about one file: about its lines, what cannot be read, and the file as a whole."""
 
     path: Path
     records: int = 0
@@ -62,39 +63,39 @@ class Validation:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """Findings that the leaderboard would refuse, or score as something else."""
+        """The findings that the leaderboard would refuse, or score as something else."""
         return tuple(finding for finding in self.findings if finding.severity == "error")
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """Findings that are allowed, but seldom meant."""
+        """The findings that are allowed, but seldom meant."""
         return tuple(finding for finding in self.findings if finding.severity == "warning")
 
-    def counts(self) -> Counter[str]:
-        """Count the findings of each kind."""
-        return Counter(finding.kind for finding in self.findings)
-
     def first_warnings(self) -> list[tuple[Finding, int]]:
-        """Return the first warning of each kind, and how often the kind was found."""
+        """Return the first warning of each kind, and the number of that kind."""
         firsts = {finding.kind: finding for finding in reversed(self.warnings)}
         counts = Counter(finding.kind for finding in self.warnings)
         return [(firsts[kind], count) for kind, count in counts.items()]
 
     def to_dict(self) -> dict[str, object]:
         """Return all findings as JSON."""
-        listed = {"errors": self.errors, "warnings": self.warnings}
-        findings = {severity: [asdict(finding) for finding in found] for severity, found in listed.items()}
-        return {"file": str(self.path), "records": self.records, "counts": self.counts()} | findings
+        return {
+            "file": str(self.path),
+            "records": self.records,
+            "counts": Counter(finding.kind for finding in self.findings),
+            "errors": [asdict(finding) for finding in self.errors],
+            "warnings": [asdict(finding) for finding in self.warnings],
+        }
 
     def add(self, finding: Finding, line: int | None = None, record_id: str | None = None) -> None:
-        """Note a finding about a line, or about the whole file."""
+        """Note a finding about a line or, without one, about the file."""
         self.findings.append(replace(finding, place=place_name(self.path, line, record_id)))
 
 
 def validate(guess_path: Path, inputs_path: Path | None = None, expected: Expectations = USUAL) -> Validation:
     """Check a prediction file. Raises EvaluationError if the inputs cannot be read.
 
-    `inputs_path`: the KILT file that the predictions are for, with or without answers; None: any ids will do.
+    `inputs_path`: the KILT file that the predictions are for; without one, any ids will do.
     """
     validation, reading = Validation(guess_path), Problems()
     lines: dict[str, int] = {}
@@ -112,7 +113,7 @@ def validate(guess_path: Path, inputs_path: Path | None = None, expected: Expect
         types.add(type(record.get("id")).__name__)
         for finding in check_record(record, expected):
             validation.add(finding, line, record_id)
-        answers[answer_of(record)] += 1
+        answers[_answer_of(record)] += 1
     for problem in reading.found:
         if problem.place:
             validation.findings.append(problem)
@@ -121,44 +122,34 @@ def validate(guess_path: Path, inputs_path: Path | None = None, expected: Expect
     if len(types) > 1:
         validation.add(warning("ids of several types", ", ".join(sorted(types))))
     if inputs_path is not None:
-        check_against_inputs(validation, lines, inputs_path)
-    check_file(validation, answers, expected)
+        wanted = read_ids(inputs_path)
+        for record_id, line in wanted.items():
+            if record_id not in lines:
+                validation.add(error("no prediction for an input", f"{record_id}, line {line} of {inputs_path}"))
+        for record_id, line in lines.items():
+            if record_id not in wanted:
+                validation.add(warning("id is not in the inputs", "ignored"), line, record_id)
+    _check_file(validation, answers, expected)
     return validation
 
 
-def answer_of(record: JsonObject) -> str:
-    """Return the answer of a record with one output, "" where it has none."""
-    outputs = record.get("output")
-    if not isinstance(outputs, list) or len(outputs) != 1 or not isinstance(outputs[0], dict):
+def _answer_of(record: JsonObject) -> str:
+    """Return the answer of a record, or "" if it has none that could be scored."""
+    try:
+        return parse_answer("", 0, record).answer
+    except UnfitError:
         return ""
-    answer = outputs[0].get("answer")
-    return answer.strip() if isinstance(answer, str) else ""
-
-
-def check_against_inputs(validation: Validation, lines: dict[str, int], inputs_path: Path) -> None:
-    """Note inputs without a prediction, and predictions without an input, which the leaderboard ignores."""
-    wanted = read_ids(inputs_path)
-    for record_id, line in wanted.items():
-        if record_id not in lines:
-            validation.add(error("no prediction for an input", f"{record_id}, line {line} of {inputs_path}"))
-    for record_id, line in lines.items():
-        if record_id not in wanted:
-            validation.add(warning("id is not in the inputs", "ignored"), line, record_id)
 
 
 def read_ids(path: Path) -> dict[str, int]:
-    """Return the ids of a KILT file in order, with their lines.
-
-    Raises EvaluationError if the file cannot be read, or a line has no id or a repeated one.
-    """
+    """Return the ids of a KILT file in order, with their lines, or raise EvaluationError."""
     problems = Problems()
     ids = {record_id: line for record_id, line, _ in read_records(path, problems)}
     problems.raise_if_any(f"reading the ids of {path}")
     return ids
 
 
-def check_file(validation: Validation, answers: Counter[str], expected: Expectations) -> None:
-    """Check the file as a whole."""
+def _check_file(validation: Validation, answers: Counter[str], expected: Expectations) -> None:
     if not validation.records and not validation.errors:
         validation.add(error("no record", "nothing is predicted"))
     if expected.lines and validation.records not in expected.lines:
@@ -182,10 +173,10 @@ PROVENANCE_KEYS = (
 
 
 def clean(guess_path: Path, out_path: Path, inputs_path: Path | None = None) -> int:
-    """Write the predictions in the order of the inputs, and return how many lines there are.
+    """Write the predictions in the order of the inputs, and return the number of lines.
 
-    Text becomes NFC, items are sorted by their scores where all have one, page ids become strings. Texts of items,
-    `meta` of answers, unknown keys, byte order marks, blank lines and predictions for other inputs go.
+    Text becomes NFC, page ids become strings, and items are sorted by score if all have one. Texts of items, `meta` of
+    answers, unknown keys, byte order marks, blank lines and predictions for other inputs are left out.
 
     Raises EvaluationError if lines cannot be cleaned, or a file cannot be read or written.
     """
@@ -201,42 +192,31 @@ def clean(guess_path: Path, out_path: Path, inputs_path: Path | None = None) -> 
 
 
 def clean_record(record: JsonObject) -> JsonObject:
-    """Return a clean copy of a predicted record; its id stays as it is written.
-
-    Raises UnfitError if it has no list of outputs, or provenance that is not a list of objects.
-    """
+    """Return a clean copy of a predicted record; its id stays as it is. Raises UnfitError if it is malformed."""
     outputs = record.get("output")
     if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
         raise UnfitError("has no list of outputs")
     kept = {key: record[key] for key in ("id", "input") if key in record}
-    return {**kept, "output": [clean_output(output) for output in outputs]}
+    return {**kept, "output": [_clean_output(output) for output in outputs]}
 
 
-def clean_output(output: JsonObject) -> JsonObject:
-    """Return a clean copy of an output. Raises UnfitError as `clean_record`."""
-    kept: dict[str, object] = {}
-    if "answer" in output:
-        answer = output["answer"]
-        kept["answer"] = normal_form("NFC", answer) if isinstance(answer, str) else answer
+def _clean_output(output: JsonObject) -> JsonObject:
+    kept = {"answer": _in_nfc(output["answer"])} if "answer" in output else {}
     if "provenance" in output:
-        kept["provenance"] = [clean_item(item) for item in by_score(provenance_items(output))]
+        items = provenance_items(output)
+        if ranking_scores(items):
+            items = sorted(items, key=lambda item: score_of(item) or 0.0, reverse=True)
+        kept["provenance"] = [_clean_item(item) for item in items]
     return kept
 
 
-def by_score(items: Sequence[JsonObject]) -> list[JsonObject]:
-    """Sort items by descending score where all have one; equal scores keep their order."""
-    scores = ranking_scores(items)
-    order = sorted(range(len(items)), key=lambda place: -scores[place]) if scores else range(len(items))
-    return [items[place] for place in order]
+def _in_nfc(value: object) -> object:
+    return normal_form("NFC", value) if isinstance(value, str) else value
 
 
-def clean_item(item: JsonObject) -> JsonObject:
-    """Return a provenance item with known keys only, its page id as a string and its title in NFC."""
+def _clean_item(item: JsonObject) -> JsonObject:
     kept = {key: item[key] for key in PROVENANCE_KEYS if key in item}
-    for key in ("title", "section"):
-        value = kept.get(key)
-        if isinstance(value, str):
-            kept[key] = normal_form("NFC", value)
+    kept |= {key: _in_nfc(kept[key]) for key in ("title", "section") if key in kept}
     if isinstance(kept.get("score"), float) and score_of(kept) is None:
         del kept["score"]  # NaN is neither JSON nor an order
     if isinstance(kept.get("wikipedia_id"), int):
@@ -255,17 +235,17 @@ class ManifestEntry:
     lines: int
     bytes: int
     sha256: str
-    warnings: dict[str, int]  # the first of each kind, and how often the kind was found
+    warnings: dict[str, int]  # the first of each kind, and the number of that kind
 
 
 def submit(
     predictions: Sequence[Path], tasks: Sequence[Task], inputs: Sequence[Path], out: Path, is_strict: bool = False
 ) -> tuple[ManifestEntry, ...]:
-    """Clean, check and write upload-ready files with `submission.json` and `UPLOAD.md`; all of them or none.
+    """Clean, check and write all upload-ready files with `submission.json` and `UPLOAD.md`, or none.
 
     Args:
-        tasks: of each prediction file, in the same order.
-        inputs: the official file of each task in the same order, or none at all.
+        tasks: the task of each prediction file.
+        inputs: the official file of each task, or none at all.
         out: a folder, new or of an earlier submission, whose files for other tasks stay.
 
     Raises:
@@ -279,12 +259,8 @@ def submit(
         )
     official: Sequence[Path | None] = inputs or [None] * len(tasks)
     files = list(zip(predictions, tasks, official, strict=True))
-    expectations = []
-    for path, task, given in files:
+    for path, task, _ in files:
         _refuse_other_task(path, task)
-        # Where a task's answers are not spans they come from another system: the leaderboard refuses lines without.
-        lines = tuple(count for split, count in task.lines.items() if split == "test")
-        expectations.append(replace(expect(task, given, is_strict), wants_answers=True, lines=lines))
     names = Counter(task.name for task in tasks)
     if repeated := sorted(name for name, count in names.items() if count > 1):
         several = ", ".join(repeated)
@@ -292,11 +268,17 @@ def submit(
     with writing_to(out, EvaluationError, "choose another folder"):
         make_folders(out)
     with writing_alone(out):  # of two that add to an earlier submission at once, one would be lost
-        _refuse_other_content(out)
+        for left in out.glob(f"{PART}*"):  # of a run that was killed
+            discard_folder(left)
+        if any(out.iterdir()) and not (out / MANIFEST).exists():
+            raise EvaluationError(f"{out} holds something other than an earlier submission: choose another folder")
         entries: list[ManifestEntry] = []
         errors: list[str] = []
         with TemporaryDirectory(dir=out, prefix=PART) as part:
-            for (path, task, given), expected in zip(files, expectations, strict=True):
+            for path, task, given in files:
+                # Answers that are not spans come from another system: the leaderboard refuses lines without them.
+                lines = tuple(count for split, count in task.lines.items() if split == "test")
+                expected = replace(expect(task, given, is_strict), wants_answers=True, lines=lines)
                 entry, found = _prepare_file(path, task, given, expected, Path(part))
                 entries.append(entry)
                 errors += [f"{path}: in the cleaned file: {finding}".replace(f"{part}/", "") for finding in found]
@@ -304,12 +286,12 @@ def submit(
                 raise EvaluationError(f"nothing was written: {errors[0]} (in all {len(errors):,})", errors)
             for entry in entries:
                 move(Path(part) / entry.file, out / entry.file)
-        write_manifest([*_earlier(out, {entry.file for entry in entries}), *entries], out)
+        _write_manifest([*_earlier(out, {entry.file for entry in entries}), *entries], out)
         return tuple(entries)
 
 
 def _refuse_other_task(predictions: Path, task: Task) -> None:
-    """Raise EvaluationError if the file that `kbq predict` writes beside predictions names another task."""
+    """Raise EvaluationError if `kbq predict` made the predictions for another task."""
     beside = run_file(predictions)
     try:
         predicted = read_object(beside)["task"]
@@ -322,15 +304,8 @@ def _refuse_other_task(predictions: Path, task: Task) -> None:
         )
 
 
-def _refuse_other_content(folder: Path) -> None:
-    for left in folder.glob(f"{PART}*"):  # of a run that was killed
-        discard_folder(left)
-    if any(folder.iterdir()) and not (folder / MANIFEST).exists():
-        raise EvaluationError(f"{folder} holds something other than an earlier submission: choose another folder")
-
-
 def _earlier(folder: Path, replaced: Collection[str]) -> list[ManifestEntry]:
-    """Return the files of earlier submissions for other data sets that have not been changed since."""
+    """Return the unchanged files of earlier submissions for other data sets."""
     try:
         written = read_object(folder / MANIFEST)["files"]
         entries = [ManifestEntry(**entry | {"metrics": tuple(entry["metrics"])}) for entry in written]
@@ -348,7 +323,7 @@ def _earlier(folder: Path, replaced: Collection[str]) -> list[ManifestEntry]:
 def _prepare_file(
     path: Path, task: Task, inputs: Path | None, expected: Expectations, folder: Path
 ) -> tuple[ManifestEntry, tuple[Finding, ...]]:
-    """Write one cleaned file without texts and probabilities, and return what is wrong with it."""
+    """Write one cleaned file, and return its entry and its errors."""
     target = folder / f"{task.name}.jsonl"
     lines = clean(path, target, inputs)
     validation = validate(target, inputs, expected)
@@ -372,8 +347,8 @@ def _prepare_file(
     return entry, validation.errors
 
 
-def write_manifest(entries: Sequence[ManifestEntry], folder: Path) -> None:
-    """Write `submission.json` and the manual steps. Raises EvaluationError if a file cannot be written."""
+def _write_manifest(entries: Sequence[ManifestEntry], folder: Path) -> None:
+    """Write `submission.json` and the steps of an upload."""
     manifest = {"semantics": SEMANTICS, "files": [asdict(entry) for entry in entries]}
     write_lines(folder / MANIFEST, [json.dumps(manifest, indent=2)])
     listed = []

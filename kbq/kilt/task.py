@@ -1,9 +1,7 @@
-"""Task: how the input of a benchmark's record becomes a query, and what its answer is.
+"""Task: define how the input of a benchmark's record becomes a query, and what kind of answer is expected.
 
-Users may write their own: a task file defines `TASKS`, a tuple of `Task`, and imports nothing but kbq. kbq's own are
-in `tasks/`.
-
-An adapter takes the input and a test of whether the encoder reads a text whole; it cuts only where that says no.
+A task file defines `TASKS`, a tuple of `Task`, and imports nothing but kbq. kbq's own are in `tasks/`. An adapter takes
+an input and a test of whether the encoder reads a text whole, and cuts only a text that it does not.
 """
 
 import importlib.util
@@ -31,7 +29,7 @@ AnswerKind = Literal["phrase", "title", "none"]
 
 
 def question(text: str, fits: Fits) -> str:
-    """Return a plain question; of a very long one, as much of the beginning as the encoder reads.
+    """Return a question, or as much of its beginning as the encoder reads.
 
     >>> question("who wrote Emma?", lambda text: True)
     'who wrote Emma?'
@@ -40,12 +38,12 @@ def question(text: str, fits: Fits) -> str:
 
 
 def slot(text: str, fits: Fits) -> str:
-    """Return `subject [SEP] relation` as it is: the encoder reads the separator itself."""
+    """Return `subject [SEP] relation` as it is: the encoder reads the separator."""
     return text
 
 
 def slot_with(templates: Mapping[str, str]) -> Adapter:
-    """Make an adapter that puts slots into natural language where there is a template for the relation.
+    """Return an adapter that puts slots into natural language, by a template for each relation.
 
     Raises:
         KbqError: the templates are not texts.
@@ -103,7 +101,7 @@ def dialogue(text: str, fits: Fits) -> str:
 
 
 def beginning(text: str, fits: Fits) -> str:
-    """Return as many of the first words as the encoder reads; if the first is too long, its first characters.
+    """Return as many of the first words as the encoder reads, or the first characters of the first word.
 
     >>> beginning("who owns one?", lambda text: len(text) <= 9)
     'who owns'
@@ -118,7 +116,7 @@ def beginning(text: str, fits: Fits) -> str:
 
 
 def _most(cut: Callable[[int], str], largest: int, fits: Fits) -> int:
-    """Return the largest number whose text fits; 0 where none does."""
+    """Return the largest number whose text fits, or 0."""
     fitting, failing = 0, largest + 1
     while failing - fitting > 1:
         middle = (fitting + failing) // 2
@@ -133,9 +131,8 @@ def _most(cut: Callable[[int], str], largest: int, fits: Fits) -> int:
 class Task:
     """One data set.
 
-    `answer`: the best phrase, the title of its page, or none where answers are not spans. `metrics`: KILT's columns,
-    `ranked` the one that the leaderboard sorts by. `lines`: of the official files, by split. Pages are
-    retrieved, as all of KILT's provenance is of pages.
+    `answer` is the best phrase, the title of its page, or none if answers are not spans. `metrics` are KILT's columns,
+    and `ranked` is the one that the leaderboard sorts by. `lines` has the lengths of the official files, by split.
     """
 
     name: str
@@ -167,7 +164,7 @@ class Task:
     def load(cls, name: "str | PathLike[str] | Task") -> "Task":
         """Return a known task, a family, or the task in a file: `trex`, `my_task.py`, or `my_tasks.py:name` of several.
 
-        A family, such as `slot_filling`, is for data of one's own: like its first task, but without official files.
+        A family, such as `slot_filling`, is like its first task, but without official files.
 
         Raises:
             KbqError: there is no such task or file, or the file defines none.
@@ -201,16 +198,16 @@ class Task:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """KILT's columns, the one that the leaderboard sorts by first."""
+        """KILT's columns, with the one that the leaderboard sorts by first."""
         return tuple(dict.fromkeys((self.ranked, *self.metrics)))
 
     @property
     def answer_metric(self) -> str:
-        """The score of a right answer: EM where the leaderboard sorts by that, else accuracy."""
+        """The score that tells right answers: EM if the leaderboard sorts by it, else accuracy."""
         return "em" if self.ranked == "KILT-em" else "accuracy"
 
     def official_file(self, split: str) -> str:
-        """Return the name of KILT's own file of a split, "" where there is none.
+        """Return the name of KILT's own file of a split, or an empty string.
 
         >>> Task("nq", str, "phrase", (), "", {"test": 1444}).official_file("test")
         'nq-test_without_answers-kilt.jsonl'
@@ -221,7 +218,7 @@ class Task:
     def query_of(self, text: str, fits: Fits, place: str) -> str:
         """Return the query for a record's input, in NFC. Raises KbqError if the task's own code fails or gives no text.
 
-        `fits`: whether the encoder reads a text whole. `place`: file and line of the record, for the message.
+        `place`: file and line of the record, for messages.
         """
         try:
             query: object = self.adapt(clean_text(text), fits)
