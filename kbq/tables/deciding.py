@@ -55,6 +55,14 @@ SEPARATOR_BEFORE = re.compile(rf"(?:{LAST}|{COMMA})(?:(?:an?|the)[ \u00a0])?\Z")
 PAIR = re.compile(  # one name, not a list of two
     r"(?:rock|drum|rhythm|black|sword|arts)(?: and | ?& ?)(?:roll|bass|blues|white|sorcery|crafts)\b", re.I
 )
+MODIFIERS = re.compile(r"(?<!\S)(?:[a-z][\w-]*[ \u00a0])+\Z")
+NO_MODIFIER = re.compile(  # says nothing of what someone does
+    r"\b(?:a|an|the|and|or|of|in|on|at|for|with|by|from|to|as|was|were|is|are|who|that|which|his|her|their|its|also|then|"
+    r"later|been|has|had|became|but|not|no|one|two|three|several|most|more|best|known|than|very|first|second|third|last|"
+    r"early|late|young|old|new|former|retired|current|future|prominent|famous|noted|notable|renowned|celebrated|leading|"
+    r"influential|prolific|successful|important|great|greatest|major|acclaimed|eminent|distinguished|popular|respected|"
+    r"pioneering|aspiring|versatile|fellow|only|native|born|male|female|\w+-winning|self-taught|\w+ly)[ \u00a0]"
+)
 WORDS_BEFORE = re.compile(rf"(?:{WORD}[ \u00a0])*{WORD}\Z")
 
 Choice = Literal["accept", "reject", "undo"]
@@ -79,6 +87,7 @@ IN_TIME = {  # what cannot be before the other, and how many years lie between t
     ("inception", "dissolved, abolished or demolished date"): 3000,
     ("start time", "end time"): 3000,
 }
+OCCUPATION = "P106"
 SURE = 0.9  # of both: "was born and died in Vienna"
 
 
@@ -325,6 +334,8 @@ class Decider:
             said = [each for answer in said for each in each_of_several(answer, threshold)]
         elif (known := known_property(relation.property)) and known.values == "many":
             said = [answer if self._titles.page(answer.text) else first_of_several(answer) for answer in said]
+        if relation.property == OCCUPATION:
+            said = [with_modifiers(answer) for answer in said]
         meant = zip(said, meanings(slot.queries[0], said), strict=True)
         values = [value for value in self._distinct(meant, relation) if decided.get(value.key) != "reject"]
         possible = [value for value in values if _is_of_type(value.normal, relation)]
@@ -427,6 +438,16 @@ def first_of_several(answer: Answer) -> Answer:
     text = answer.context[start:end]
     is_item = end < answer.end and (text[0].islower() or " " in text)
     return replace(answer, text=text, start=start, end=end, unit=(start, end)) if is_item else answer
+
+
+def with_modifiers(answer: Answer) -> Answer:
+    """Return an answer with the nouns that narrow it: "racing driver" instead of "driver"."""
+    text, start = answer.context, answer.start
+    before = MODIFIERS.search(text, 0, start) if text[start].islower() else None
+    if not before:
+        return answer
+    start = max([before.start(), *(found.end() for found in NO_MODIFIER.finditer(text, before.start(), start))])
+    return replace(answer, text=text[start : answer.end], start=start, unit=(start, answer.end))
 
 
 def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:

@@ -93,6 +93,26 @@ def test_one_value_of_a_list_is_its_first_item(text: str, property: str, value: 
     assert decided([answer(text, 0.8)], property=property) == [(value, True, ())]
 
 
+@pytest.mark.parametrize(
+    ("text", "head", "property", "value"),
+    [
+        ("He is a Spanish racing driver from Madrid.", "driver", "P106", "racing driver"),
+        ("He was a former professional baseball player.", "player", "P106", "professional baseball player"),
+        ("She is a Bronx-born heavy metal musician.", "musician", "P106", "heavy metal musician"),
+        ("She was a renowned actress.", "actress", "P106", "actress"),
+        ("She became a highly respected physicist.", "physicist", "P106", "physicist"),
+        ("An art museum director", "director", "P106", "art museum director"),
+        ("A trade union founded it.", "union", "P112", "union"),  # founded by
+        ("driver", "driver", "P106", "driver"),
+    ],
+)
+def test_an_occupation_has_the_nouns_that_narrow_it(text: str, head: str, property: str, value: str) -> None:
+    found = answer(head, 0.8)
+    start = text.index(head)
+    found = replace(found, context=text, start=start, end=start + len(head), unit=(start, start + len(head)))
+    assert [one for one, _, _ in decided([found], property=property)] == [value]
+
+
 @pytest.mark.parametrize(("wording", "values"), [("country", ["Denmark"]), ("language", ["Denmark", "Danish"])])
 def test_a_country_and_its_adjective_are_one_value_where_a_country_is_asked_for(
     wording: str, values: list[str]
