@@ -135,7 +135,7 @@ class KnowledgeBase:
             from kbq.cluster.nodes import encoders_on
 
             start_encoders = encoders_on(ray)
-        with _told(f"building {folder}", reports) as told:
+        with _told(f"building {folder}", reports, corpus) as told:
             told |= {"start_encoders": start_encoders, "device": device}
             manifest, opened, bad_lines = build(corpus, folder, model, wanted, **told)
         kb = cls(folder, manifest, opened, lazy=lazy)
@@ -665,8 +665,8 @@ class KnowledgeBase:
 
 
 @contextmanager
-def _told(title: str, words: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _told(title: str, words: Mapping[str, Any], corpus: object = None) -> Iterator[dict[str, Any]]:
     """Yield these words with reports to a bar, and notes to the log, where the caller gives none."""
     pages, stage = words.get("report"), words.get("report_stage")
-    with LateBar(title, pages, stage) as bar:
+    with LateBar(title, pages, stage, corpus=corpus) as bar:
         yield {"note": warn} | dict(words) | {"report": bar.to("pages", pages), "report_stage": bar.to("stage", stage)}

@@ -1,14 +1,16 @@
-"""Progress: a bar for long work on a terminal or in a notebook, and lines in a log elsewhere.
+"""Progress: show a bar for long work on a terminal or in a notebook, and log lines elsewhere.
 
 Commands show a `Bar` from the beginning. In Python, `LateBar` shows one once the work has taken some seconds, unless
-`KBQ_PROGRESS` is 0 or the caller reports in its own way. Notes go to the logger `kbq`.
+`KBQ_PROGRESS` is 0 or the caller takes the reports. Notes go to the logger `kbq`.
 """
 
 import logging
 import os
 import sys
 import time
+from collections.abc import Sized
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from kbq.errors import spoken
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
 PATIENCE = 3.0  # seconds before work in Python gets a bar
+SAMPLED = 2**26  # bytes at the beginning of a corpus in which lines are counted
 log = logging.getLogger("kbq")
 
 
@@ -37,11 +40,35 @@ def write_line(text: str) -> None:
     sys.stderr.flush()
 
 
+def expected_pages(corpus: object) -> int | None:
+    """Estimate how many pages a corpus has: its items, files or lines; None if nothing tells."""
+    if not isinstance(corpus, str | Path):
+        return len(corpus) if isinstance(corpus, Sized) else None
+    path = Path(corpus)
+    if path.is_dir():
+        names = [one.suffix.lower() for one in path.rglob("*") if one.is_file()]
+        return None if {".pdf", ".zip"} & set(names) else len(names)  # each page of a PDF is one
+    if path.suffix.lower() not in (".jsonl", ".json", ".csv", ".tsv") or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        sample = file.read(SAMPLED)
+    lines = sample.count(b"\n")
+    return round(lines * path.stat().st_size / len(sample)) if lines > 1 else None
+
+
 class Bar:
     """A bar with a title; work reports to one of its methods: `with Bar("indexing") as bar: index(kb, bar.stage)`."""
 
-    def __init__(self, title: str, is_counted: bool = True, line: "Callable[[str], None]" = write_line) -> None:
-        """`is_counted`: it will be known how much there is to do. `line`: takes lines where there is no terminal."""
+    def __init__(
+        self, title: str, is_counted: bool = True, line: "Callable[[str], None]" = write_line, corpus: object = None
+    ) -> None:
+        """Make a bar.
+
+        Args:
+            is_counted: it will be known how much there is to do.
+            line: takes lines where there is no terminal.
+            corpus: the pages that will be reported are those of this corpus.
+        """
         from rich.console import Console  # on demand: the help does without
         from rich.progress import (
             BarColumn,
@@ -63,9 +90,10 @@ class Bar:
         console.quiet, self._line = not self._is_terminal, line
         columns = counted if is_counted else [SpinnerColumn(), text, elapsed]
         self._bar = Progress(*columns, console=console, expand=True)
+        self._expected = expected_pages(corpus)
         self._title, self._task = title, self._bar.add_task(visible(title), total=None)
         self._last_line = time.monotonic()
-        self._begun, self._before = 0.0, 0  # when it was first said how much is done, and how much that was
+        self._begun, self._before = 0.0, 0  # time of the first report, and how much was done by then
         self._trained, self._averages = 0, dict[str, float]()
 
     def __enter__(self) -> Self:
@@ -76,7 +104,7 @@ class Bar:
         self._bar.stop()
 
     def show(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        """Show a text behind the title; where there is no terminal, as a plain line, not too often, for logs."""
+        """Show a text behind the title or, where there is no terminal, write it as a plain line from time to time."""
         shown = visible(f"{self._title}: {text}")
         self._bar.update(self._task, description=shown, completed=done, total=total)
         if not self._is_terminal and time.monotonic() - self._last_line > LINE_SECONDS:
@@ -85,8 +113,10 @@ class Bar:
 
     def pages(self, counts: "Counts") -> None:
         """Show pages, tokens and tokens per second."""
+        total = self._expected if self._expected and counts.pages <= self._expected else None
+        pages = f"{counts.pages:,} of about {total:,} pages" if total else f"{counts.pages:,} pages"
         speed = self._per_second(counts.tokens)
-        self.show(f"{counts.pages:,} pages, {counts.tokens:,} tokens, {speed:,.0f} tokens/s")
+        self.show(f"{pages}, {counts.tokens:,} tokens, {speed:,.0f} tokens/s", counts.pages if total else None, total)
 
     def stage(self, stage: str, done: int, total: int) -> None:
         """Show how much of a stage is done."""
@@ -120,18 +150,18 @@ class Bar:
         self.show(f"step {step.step}/{step.steps}, {shown}, {speed:,.0f} tokens/s", step.step, step.steps)
 
     def _per_second(self, done: int) -> float:
-        """Return the speed since the first report, which may tell what an earlier, killed run had done."""
+        """Return the speed since the first report, which may include the work of an earlier, killed run."""
         if not self._begun:
             self._begun, self._before = time.monotonic(), done
         return (done - self._before) / max(1e-3, time.monotonic() - self._begun)
 
 
 class LateBar:
-    """Reports of work in Python, shown by a bar once the work has taken some seconds."""
+    """A bar for work in Python, shown once the work has taken some seconds."""
 
-    def __init__(self, title: str, *given: object) -> None:
-        """`given`: reports of the caller, if any: there is no bar then."""
-        self._title = title
+    def __init__(self, title: str, *given: object, corpus: object = None) -> None:
+        """`given`: reports that the caller takes, if any: then there is no bar. `corpus`: see `Bar`."""
+        self._title, self._corpus = title, corpus
         self._bar: Bar | None = None
         self._is_wanted = os.environ.get("KBQ_PROGRESS") != "0" and all(report is None for report in given)
         self._starts = time.monotonic() + PATIENCE
@@ -152,7 +182,7 @@ class LateBar:
             if self._bar is None and time.monotonic() >= self._starts:
                 from rich.errors import LiveError
 
-                self._bar = Bar(self._title, line=log.info)
+                self._bar = Bar(self._title, line=log.info, corpus=self._corpus)
                 with suppress(LiveError):  # the program has a live display of its own
                     self._bar.__enter__()
             if self._bar is not None:

@@ -4,12 +4,13 @@ import io
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from kbq import progress
 from kbq.dump.shards import Counts
-from kbq.progress import Bar, LateBar
+from kbq.progress import Bar, LateBar, expected_pages
 from kbq.training.engine import StepReport
 
 
@@ -167,3 +168,30 @@ def test_times_are_whole_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = re.sub(r"\x1b\[[0-9;?]*\w", "", stream.getvalue()).splitlines()
     assert " 50% 0:00:0" in shown[-1]
     assert shown[-1].endswith("-:--:--")
+
+
+def test_a_build_shows_how_much_of_its_corpus_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = tmp_path / "c.jsonl"
+    corpus.write_text('{"id": "1"}\n' * 8)
+
+    def build_half() -> None:
+        with Bar("t", corpus=corpus) as bar:
+            bar.pages(Counts(4, 9, 1_000, 400))
+
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = re.sub(r"\x1b\[[0-9;?]*\w", "", written(build_half, True, monkeypatch))
+    assert "t: 4 of about 8 pages, 1,000 tokens" in shown
+    assert " 50% " in shown
+
+
+def test_pages_are_expected_where_something_tells_their_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SAMPLED", 20)
+    (tmp_path / "c.jsonl").write_text("123456789\n" * 6)
+    (tmp_path / "c.jsonl.gz").write_bytes(b"\n\n\n")
+    (tmp_path / "one.json").write_text("{}\n")
+    told = {name: expected_pages(tmp_path / name) for name in ("c.jsonl", "c.jsonl.gz", "one.json", "nothing.jsonl")}
+    assert told == {"c.jsonl": 6, "c.jsonl.gz": None, "one.json": None, "nothing.jsonl": None}
+    assert (expected_pages(["a", "b"]), expected_pages(iter("ab")), expected_pages("-")) == (2, None, None)
+    assert expected_pages(str(tmp_path)) == 3
+    (tmp_path / "many.pdf").touch()
+    assert expected_pages(tmp_path) is None

@@ -2,12 +2,21 @@
 
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kbq.answers import CONTEXT, WORDS_ALONE, CorpusColumns, DocumentOptions, SearchOptions, WordBackend
+from kbq.answers import (
+    CONTEXT,
+    WORDS_ALONE,
+    Answer,
+    Result,
+    SearchOptions,
+    WordBackend,
+    percentage,
+)
 from kbq.commands import terminal
 from kbq.commands.options import (
     ASK,
@@ -17,7 +26,6 @@ from kbq.commands.options import (
     MovedModel,
     Ray,
     fields_of,
-    note_unknown,
     note_untuned,
     output_path,
     read_queries,
@@ -26,20 +34,19 @@ from kbq.commands.options import (
     takes,
     typed_lines,
 )
-from kbq.commands.terminal import Styled, note, print_answers_json, print_error, show, tell
+from kbq.commands.terminal import AROUND, WHOLE, Styled, note, print_answers_json, print_error, shortened, show, tell
 from kbq.dump.options import BuildOptions
 from kbq.errors import KbqError
 from kbq.progress import Bar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kbq.answers import Result
+    from kbq.commands.terminal import Line
+    from kbq.description import IndexFacts
     from kbq.kb import KnowledgeBase
 
 PREVIEWED = 200  # characters of a document
 app = typer.Typer()
-BUILD, COLUMNS, DOCUMENTS, SEARCH, KB = BuildOptions(), CorpusColumns(), DocumentOptions(), SearchOptions(), AskedKb()
+BUILD, SEARCH, KB = BuildOptions(), SearchOptions(), AskedKb()
 Evidence = Annotated[
     int, typer.Option(min=0, help="With --json: characters of the paragraph on either side of an answer.")
 ]
@@ -47,16 +54,12 @@ Evidence = Annotated[
 
 @app.command(rich_help_panel=ASK)
 @takes(BuildOptions)
-@takes(CorpusColumns)
-@takes(DocumentOptions)
 def build(
     context: typer.Context,
     corpus: Annotated[str, typer.Argument(help="A file or folder, or - for standard input.")],
     kb: Annotated[
         Path | None, typer.Argument(callback=output_path, help="Folder of the new knowledge base.", show_default=False)
     ] = None,
-    columns: CorpusColumns = COLUMNS,
-    documents: DocumentOptions = DOCUMENTS,
     model: Annotated[
         str | None,
         typer.Option(
@@ -66,7 +69,7 @@ def build(
     options: BuildOptions = BUILD,
     preview: Annotated[
         int | None,
-        typer.Option(min=1, help="Only show what will be read of N documents of each kind.", metavar="N"),
+        typer.Option(min=1, help="Only show the text that is read from N documents of each kind.", metavar="N"),
     ] = None,
     ray: Ray = None,
     device: Device = "auto",
@@ -74,7 +77,7 @@ def build(
 ) -> None:
     """Make a knowledge base from a corpus. A killed build resumes."""
     if preview is not None:
-        _preview(corpus, preview, options, columns, documents, as_json)
+        _preview(corpus, preview, options, as_json)
         return
     if kb is None:
         raise typer.BadParameter("name the folder of the new knowledge base", param_hint="KB")
@@ -87,10 +90,10 @@ def build(
     from kbq.kb import KnowledgeBase
     from kbq.storage.files import folder_bytes
 
-    with Bar(f"building {kb}") as bar:
+    with Bar(f"building {kb}", corpus=corpus) as bar:
         built = KnowledgeBase.build(
             corpus, kb, model, ray=ray, device=device, lazy=True, report=bar.pages, report_stage=bar.stage, note=note,
-            **fields_of(options) | {"columns": columns, "documents": documents},
+            **fields_of(options),
         )  # fmt: skip
     counts, size = built.counts, folder_bytes(kb)
     kept = counts.rows / max(1, counts.tokens)
@@ -102,21 +105,14 @@ def build(
     )
 
 
-def _preview(
-    corpus: str, most: int, options: BuildOptions, columns: CorpusColumns, documents: DocumentOptions, as_json: bool
-) -> None:
+def _preview(corpus: str, most: int, options: BuildOptions, as_json: bool) -> None:
     from kbq.corpus.readers import preview
 
-    for one in preview(corpus, most, options.format, columns, note, documents):
+    for one in preview(corpus, most, options.format, options.columns, note, options.documents):
         left_out = ", ".join(f"{reason} ({count:,})" for reason, count in one.left_out.items())
         words = textwrap.shorten(one.words, PREVIEWED, placeholder=" …")
-        tell(
-            one._asdict(),
-            as_json,
-            f"{one.id}: {one.title}",
-            f"  {words}",
-            *([f"  left out: {left_out}"] if left_out else []),
-        )
+        lines = [f"{one.id}: {one.title}", f"  {words}", *([f"  left out: {left_out}"] if left_out else [])]
+        tell(one._asdict(), as_json, *lines)
 
 
 @app.command(rich_help_panel=ASK)
@@ -141,9 +137,8 @@ def query(
         refuse_given(click, "without --json", ("context",))
     is_typed = not texts and file is None and sys.stdin is not None and sys.stdin.isatty()
     queries = [] if is_typed else read_queries(texts or [], file)
-    kb = asked.open()
-    evidence = context if as_json else None
-    _answer(queries, kb, options, evidence)
+    kb, evidence = asked.open(), context if as_json else None
+    _answer(queries, kb, options, evidence)  # refuses options that do not fit, even before there is a query
     for line in typed_lines() if is_typed else ():
         try:
             _answer(read_queries([line], None), kb, options, evidence)
@@ -152,11 +147,11 @@ def query(
 
 
 def _answer(
-    queries: "Sequence[tuple[str, str]]", kb: "KnowledgeBase", options: SearchOptions, evidence: int | None
+    queries: Sequence[tuple[str, str]], kb: "KnowledgeBase", options: SearchOptions, evidence: int | None
 ) -> None:
     """Print the answers to queries, given with their places, as they are found; then name what may be mistyped.
 
-    `evidence`: characters on either side of an answer, as JSON; None: lines for a person.
+    `evidence`: characters on either side of an answer in JSON, or None to print lines for a person.
     """
     places, texts = [place for place, _ in queries], [text for _, text in queries]
     results = kb.ask(texts, options, places, spell=True)
@@ -164,30 +159,68 @@ def _answer(
     nowhere: dict[str, None] = {}
     for place, result in zip(places, results, strict=True):
         if len(nowhere) <= terminal.NAMED:  # no more are named
-            nowhere |= dict.fromkeys(terminal.unknown_word(place, word) for word in result.unknown_words)
+            nowhere |= {
+                f"{shortened(word)} ({place})" if place else shortened(word): None for word in result.unknown_words
+            }
         if evidence is None:
-            _print_answers(result, options)
+            show(*result_lines(result))
+            _note_few(result, options)
+            show("")
         else:
             query = {"id": place} if place else {}
             print_answers_json(query | result.facts(evidence), (answer.to_dict(evidence) for answer in result.likely))
-    note_unknown(list(nowhere))
+    if nowhere:
+        note(f"nowhere in the knowledge base, so maybe mistyped: {terminal.some(list(nowhere))}")
 
 
-def _print_answers(result: "Result", options: SearchOptions) -> None:
-    answers, guess = result.likely, result.best_guess
-    show(Styled(result.query, bold=True))
-    is_judged = any(answer.probability is not None for answer in answers)
-    for rank, answer in enumerate(answers, start=1):
-        show(*terminal.answer_lines(rank, answer, is_judged))
-    if guess is not None:
-        show(*terminal.guess_lines(guess))
-    elif options.min_probability:
-        pass
-    elif not answers and options.backend in WORDS_ALONE:
+def _note_few(result: Result, options: SearchOptions) -> None:
+    """Say why there are fewer answers than were asked for, unless they were wanted to be likely."""
+    if options.min_probability or len(result.answers) >= options.k:
+        return
+    if not result.answers and options.backend in WORDS_ALONE:
         note("nothing is found: no paragraph shares a term with the query")
-    elif len(answers) < options.k:
-        note(f"{len(answers)} of the {options.k} answers asked for were found")
-    show("")
+    else:
+        note(f"{len(result.answers)} of the {options.k} answers asked for were found")
+
+
+def result_lines(result: Result) -> "list[Line]":
+    """Show a query and its likely answers, each with its place and the text around it, or the best guess in grey."""
+    lines: list[Line] = [Styled(result.query, bold=True)]
+    is_judged = any(answer.probability is not None for answer in result.likely)
+    for rank, hit in enumerate(result.likely, start=1):
+        value = "not judged" if is_judged and hit.probability is None else worth(hit)  # a score would mislead
+        place = f"page {hit.page_id}, paragraph {hit.paragraph}, characters {hit.start}-{hit.end}"
+        text, title = (
+            Styled(shortened(hit.text), fg=typer.colors.GREEN, bold=True),
+            Styled(shortened(hit.title), bold=True),
+        )
+        lines += [(f"{rank:3}. ", text, f"  {value}  ", title, f"  ({place})"), ("     ", *_excerpt(hit))]
+    if guess := result.best_guess:
+        said = f"best guess: {shortened(guess.text)}, {worth(guess)}, {shortened(guess.title)}, page {guess.page_id}"
+        lines.append(("     no answer  ", Styled(f"({said})", dim=True)))
+    return lines
+
+
+def worth(hit: Answer) -> str:
+    """Return the probability of an answer or, if that is unknown, its score.
+
+    >>> from dataclasses import replace
+    >>> answer = Answer("Warsaw", 2.5, "1", "Marie Curie", 0, 0, 6, "Warsaw", (0, 6))
+    >>> worth(answer), worth(replace(answer, probability=0.934)), worth(replace(answer, probability=0.9999))
+    ('2.50', '93 %', '> 99 %')
+    """
+    return f"{hit.score:.2f}" if hit.probability is None else percentage(hit.probability)
+
+
+def _excerpt(hit: Answer) -> tuple[str, Styled, str]:
+    """Return the unit, or the text near the phrase, in three parts: before the phrase, the phrase, and after it."""
+    start, end = hit.start, hit.end
+    first = max(hit.unit[0] if hit.unit[0] < start else 0, start - AROUND)
+    last = min(hit.unit[1] if hit.unit[1] > end else len(hit.context), end + AROUND)
+    before = f"{'…' if first else ''}{hit.context[first:start]}«"
+    after = f"»{hit.context[end:last]}{'…' if last < len(hit.context) else ''}"
+    marked = Styled(shortened(hit.text, WHOLE), fg=typer.colors.GREEN, bold=True)
+    return " ".join(before.split()), marked, " ".join(after.split())
 
 
 @app.command(rich_help_panel=ASK)
@@ -196,7 +229,7 @@ def explain(
     text: Annotated[str, typer.Argument(help="A query.")],
     kb: Annotated[Path | None, typer.Option(help="A knowledge base; by default the bundled sample.")] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="How many paragraphs.")] = 3,
-    backend: Annotated[WordBackend, typer.Option(help="Which index of words.")] = "bm25",
+    backend: Annotated[WordBackend, typer.Option(help="The index of words to search.")] = "bm25",
     model: MovedModel = None,
     context: Evidence = CONTEXT,
     as_json: Json = False,
@@ -212,8 +245,10 @@ def explain(
         return
     if not explained:
         note(f"no paragraph shares a term with {text!r}: nothing is found")
-    for answer, terms in explained:
-        show(*terminal.explanation_lines(answer, terms))
+    for hit, terms in explained:
+        show(f"{hit.score:.2f}  {shortened(hit.title)}  (page {hit.page_id}, paragraph {hit.paragraph})")
+        show(f"      {shortened(hit.context)}")
+        show(*(f"      {weight:6.2f}  {term}" for term, weight in sorted(terms.items(), key=lambda pair: -pair[1])))
 
 
 @app.command(rich_help_panel=ASK)
@@ -232,6 +267,29 @@ def info(
     tell(
         facts,
         as_json,
-        *(f"{name.replace('_', ' '):{width}}  {terminal.fact(value)}" for name, value in shown.items()),
-        *(f"{'index':{width}}  {terminal.index_line(one)}" for one in indexes),
+        *(f"{name.replace('_', ' '):{width}}  {_fact(value)}" for name, value in shown.items()),
+        *(f"{'index':{width}}  {index_line(one)}" for one in indexes),
+    )
+
+
+def _fact(value: object) -> str:
+    """Return a fact on one line; the whole story of a training is for --json."""
+    if not isinstance(value, dict):
+        return f"{value:,}" if type(value) is int else str(value)  # True is an int, too
+    if any(isinstance(part, dict | list) for part in value.values()):
+        return f"{value['command']} (more with --json)" if "command" in value else "(with --json)"
+    return ", ".join(f"{name} {part}" for name, part in value.items())
+
+
+def index_line(facts: "IndexFacts") -> str:
+    """Say how large an index is, and how much it finds."""
+    if facts.kind == "exact":
+        return "exact, compares every vector: nothing is missed"
+    probes = f"{facts.probes:,} probe{'s' * (facts.probes > 1)}"
+    if facts.kind == "official":
+        return f"official, the codes of an imported index, {facts.bytes_per_vector:,} more bytes per vector, {probes}"
+    return (
+        f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {facts.recall:.2%} of the ten best phrases "
+        f"({facts.target:.2%} asked for, {facts.queries:,} queries) with {probes}"
+        f"{'' if facts.filter is None else f', rows above {facts.filter:g}'}"
     )

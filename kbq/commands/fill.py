@@ -52,16 +52,6 @@ class FillCommand(TyperCommand):
         return super().parse_args(ctx, spread(args, "--relations"))
 
 
-def _output(path: Path | None) -> Path | None:
-    return path if str(path) == PRINTED else output_path(path)
-
-
-def _printed_ending(table: str | None) -> str:
-    """Return the ending of a table that is printed: that of the table that was given, if it is text."""
-    ending = Path(table or "").suffix.lower()
-    return ending if SUFFIXES.get(ending) in ("tsv", "jsonl") else ".csv"
-
-
 @app.command(cls=FillCommand, rich_help_panel=FILL)
 @takes(FillOptions)
 @takes(AskedKb)
@@ -82,7 +72,8 @@ def fill(
     out: Annotated[
         Path | None,
         typer.Option(
-            callback=_output, help="The filled table, in the format of its ending; - prints it and keeps nothing."
+            callback=lambda path: path if str(path) == PRINTED else output_path(path),
+            help="The filled table, in the format of its ending; - prints it and keeps nothing.",
         ),
     ] = None,
     subjects_from_kb: Annotated[
@@ -124,32 +115,32 @@ def fill(
     asked.note_sample()
     kb, verb = asked.open(), "checking" if options.check else "filling"
     with TemporaryDirectory() as folder, Bar(f"{verb} {table or kb.folder}") as bar:
-        written = Path(folder, f"table{_printed_ending(table)}") if str(out) == PRINTED else out
+        ending = Path(table or "").suffix.lower()
+        printed_as = ending if SUFFIXES.get(ending) in ("tsv", "jsonl") else ".csv"
+        written = Path(folder, f"table{printed_as}") if str(out) == PRINTED else out
         words = {name: getattr(search, name) for name in RANKING}
         filled = kb.fill(
             table, relations or (), written, command=typed_command(), note=note, report=bar.cells,
             **fields_of(options), **words,
         )  # fmt: skip
         printed = written.read_bytes() if written and written != out else None
-    _note_left_out(filled.counts)
-    if printed is not None:
+    _note_left_out(filled.counts.unasked, filled.counts.formulas)
+    if printed is None:
+        tell(
+            dataclasses.asdict(filled.counts) | {"out": out and str(out)}, as_json, *_lines(filled, out, options.check)
+        )
+    else:
         print_file(printed)
-        return
-    tell(dataclasses.asdict(filled.counts) | {"out": out and str(out)}, as_json, *_lines(filled, out, options.check))
 
 
-def _note_left_out(counts: "FillCounts") -> None:
-    """Say what could not be asked for, or not be written as it is."""
-    for problem in counts.unasked[:NAMED]:
+def _note_left_out(unasked: Sequence[str], formulas: int) -> None:
+    """Name rows that could not be asked for, and count values that could not be written as they are."""
+    for problem in unasked[:NAMED]:
         note(f"{problem}; its cells stay as they are")
-    if len(counts.unasked) > NAMED:
-        note(f"… and {len(counts.unasked) - NAMED:,} more rows")
-    _note_formulas(counts.formulas)
-
-
-def _note_formulas(count: int) -> None:
-    if count:
-        note(f"{count:,} values look like formulas of a spreadsheet: each gets an apostrophe")
+    if len(unasked) > NAMED:
+        note(f"… and {len(unasked) - NAMED:,} more rows")
+    if formulas:
+        note(f"{formulas:,} values look like formulas of a spreadsheet: each gets an apostrophe")
 
 
 def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
@@ -236,7 +227,7 @@ def export(
     from kbq.tables.outputs import export as write
 
     counts = write(claims, to, out, relations=relations or (), ids=ids)  # type: ignore[arg-type]
-    _note_formulas(counts.formulas)
+    _note_left_out((), counts.formulas)
     if counts.left_out:
         lacking = f"; {counts.lacking:,} names have no Q-number: see {out}.ids-todo.tsv" if counts.lacking else ""
         said = f"{counts.commands:,} commands are written, {counts.left_out:,} claims cannot be: {out}.left-out.jsonl"

@@ -2,15 +2,16 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import compress, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kbq.answers import CorpusColumns, DocumentOptions, WantedKind
+from kbq.answers import WantedKind
 from kbq.commands import terminal
+from kbq.commands.ask import index_line
 from kbq.commands.options import (
     MAINTAIN,
     Commands,
@@ -21,7 +22,6 @@ from kbq.commands.options import (
     MovedModel,
     Ray,
     TunedModel,
-    fields_of,
     option_of,
     output_path,
     read_queries,
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from kbq.importing.dump import Imported
 
 NAMED = 20  # fields in a message
-UPDATE = "format", "columns", "documents", "skip_bad_lines", "workers"  # options of a build that an update has, too
+SYNC = "format", "columns", "documents", "workers"  # options of a build that `kbq sync` has, too
+UPDATE = (*SYNC, "skip_bad_lines")
 MUCH = 0.2  # share of vectors from which on compacting is suggested
 app = typer.Typer()
 index = typer.Typer(
@@ -49,7 +50,7 @@ importing = typer.Typer(
 )
 cluster = typer.Typer(cls=Commands, help="Check the machines of a Ray cluster.", no_args_is_help=True)
 app.add_typer(index, name="index", rich_help_panel=MAINTAIN)
-BUILD, COLUMNS, DOCUMENTS = BuildOptions(), CorpusColumns(), DocumentOptions()
+BUILD = BuildOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,48 +66,29 @@ class Update:
 
 
 @app.command(rich_help_panel=MAINTAIN)
-@takes(BuildOptions, "format", "skip_bad_lines", "workers")
-@takes(CorpusColumns)
-@takes(DocumentOptions)
+@takes(BuildOptions, *UPDATE)
 @takes(Update)
-def update(
-    *,
-    columns: CorpusColumns = COLUMNS,
-    documents: DocumentOptions = DOCUMENTS,
-    options: BuildOptions = BUILD,
-    wanted: Update,
-) -> None:
+def update(*, options: BuildOptions = BUILD, wanted: Update) -> None:
     """Add new pages and replace changed ones, by their ids; the others are not encoded again."""
-    _update(wanted, replace(options, columns=columns, documents=documents), delete_missing=False)
+    _update(wanted, "update", {name: getattr(options, name) for name in UPDATE})
 
 
 @app.command(rich_help_panel=MAINTAIN)
-@takes(BuildOptions, "format", "workers")
-@takes(CorpusColumns)
-@takes(DocumentOptions)
+@takes(BuildOptions, *SYNC)
 @takes(Update)
-def sync(
-    *,
-    columns: CorpusColumns = COLUMNS,
-    documents: DocumentOptions = DOCUMENTS,
-    options: BuildOptions = BUILD,
-    wanted: Update,
-) -> None:
+def sync(*, options: BuildOptions = BUILD, wanted: Update) -> None:
     """Update, and delete the pages that the corpus lacks."""
-    _update(wanted, replace(options, columns=columns, documents=documents), delete_missing=True)
+    _update(wanted, "sync", {name: getattr(options, name) for name in SYNC})
 
 
-def _update(wanted: Update, options: BuildOptions, delete_missing: bool) -> None:
+def _update(wanted: Update, method: Literal["update", "sync"], words: dict[str, Any]) -> None:
     from kbq.kb import KnowledgeBase
 
     kb, dry_run = wanted.kb, wanted.dry_run
     before = KnowledgeBase.open(kb, wanted.model, device=wanted.device, lazy=True)
-    words: Any = {name: value for name, value in fields_of(options).items() if name in UPDATE}
     with Bar(f"updating {kb}") as bar:
         words |= {"dry_run": dry_run, "report": bar.pages, "report_stage": bar.stage, "note": note}
-        if delete_missing:
-            del words["skip_bad_lines"]
-        after = (before.sync if delete_missing else before.update)(wanted.corpus, **words)
+        after = getattr(before, method)(wanted.corpus, **words)
     changes = after.changes
     would = "would be " if dry_run else ""
     tell(
@@ -114,7 +96,7 @@ def _update(wanted: Update, options: BuildOptions, delete_missing: bool) -> None
         wanted.as_json,
         f"{kb}: {changes}",
         f"{changes.added:,} pages {would}added, {changes.replaced:,} replaced, {changes.deleted:,} deleted, "
-        f"{changes.unchanged:,} as they were",
+        f"{changes.unchanged:,} unchanged",
     )
     _suggest_compacting(kb, after.manifest)
 
@@ -239,7 +221,7 @@ def index_vectors(
     with Bar(f"indexing {kb}") as bar:
         after = before.index_vectors(kind, recall, texts, filter, ray, bar.stage)
     facts = index_facts(kb, after.manifest, after.index)
-    tell({"kb": str(kb), **asdict(facts)}, as_json, f"{kb}: {terminal.index_line(facts)}")
+    tell({"kb": str(kb), **asdict(facts)}, as_json, f"{kb}: {index_line(facts)}")
     if facts.recall < facts.target:
         more = {"tiny": "compact, disk or exact", "compact": "disk or exact"}.get(facts.kind, "exact")
         advice = f"choose --kind {more} for that" if filter is None else "its --filter hides the rest"

@@ -9,12 +9,14 @@ import typer
 from kbq.answers import TOP_PAGES, WORDS_ALONE, SearchOptions
 from kbq.commands import terminal
 from kbq.commands.options import MEASURE, AskedKb, Json, fields_of, note_untuned, output_path, refuse_idle, takes
-from kbq.commands.terminal import note, print_json, show, tell
+from kbq.commands.terminal import WHOLE, Styled, note, print_json, shortened, show, tell
 from kbq.errors import MOST_PROBLEMS
 from kbq.progress import Bar
 
 if TYPE_CHECKING:
+    from kbq.commands.terminal import Line
     from kbq.dump.page_directory import Pages
+    from kbq.kilt.error_kinds import ErrorCase
     from kbq.kilt.task import Task
 
 app = typer.Typer()
@@ -154,7 +156,24 @@ def errors(
         note(line)
     tell(survey.to_dict(), as_json, *survey.table().markdown().split("\n"))
     for case in [] if as_json else survey.cases:
-        show(*terminal.case_lines(case))
+        show(*case_lines(case))
+
+
+def case_lines(case: "ErrorCase") -> "list[Line]":
+    """Show a wrong prediction beside the gold record, and an empty line."""
+    gold = " | ".join(f"{page.title} ({page.page_id})" for page in case.gold_places)
+    rank = "not found" if case.found is None else f"complete at rank {case.rank}" if case.rank else "not all found"
+    lines = {
+        "input": case.input,
+        "answer": case.answer,
+        "gold answers": " | ".join(case.gold_answers),
+        "first page": f"{case.top.title} ({case.top.page_id})" if case.top else "none",
+        "its text": case.evidence,
+        "gold pages": f"{gold}, {rank}" if gold else "none",
+        "their text": case.gold_evidence,
+    }
+    shown = [f"  {name:12} {shortened(value, WHOLE)}" for name, value in lines.items() if value is not None]
+    return [Styled(f"{case.kind}  {case.id}", bold=True), *shown, ""]
 
 
 @app.command(rich_help_panel=MEASURE)

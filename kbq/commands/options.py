@@ -1,12 +1,12 @@
-"""Options of commands, taken from the records that declare them, and those that several commands share."""
+"""Options: turn the options that records declare into those of commands; define those that several commands share."""
 
 import functools
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
@@ -48,23 +48,6 @@ EXTRA = {  # what to do about an argument too many, by command; a missing option
     "validate": "the KILT file goes after --inputs, the knowledge base after --kb",
     "index vectors": "the kind of index goes after --kind, a file of queries after --queries",
 }
-GONE = {  # what takes the place of an option or a command of the last version
-    "fill --format": "the ending of --out is the format; `kbq export` writes others",
-    "cluster place": "put the knowledge base into a shared folder, or copy it to the same path on each node",
-    "fill --ids": "give it to `kbq export`",
-    "evaluate --diagnosis": "`kbq errors` counts right answers on wrong pages, and the reverse",
-    "evaluate --rank-keys": "pages are ranked, as on the leaderboard",
-    "evaluate --empty-provenance": "it counts, as on the leaderboard",
-    "evaluate --coupled": "use KILT-accuracy, the leaderboard's",
-    "evaluate --top-1": "precision@1 is among the retrieval scores",
-    "evaluate --no-rouge": "leave it out; ROUGE-L is always scored",
-    "evaluate --measures": "write --trec-run and --trec-qrels, and give both files to ir_measures",
-    "validate --fix": "`kbq submit` cleans the files that it packages",
-    "merge-models": "tune one query encoder on the triples of all: `kbq finetune`",
-    "train generator": "any sequence-to-sequence checkpoint will do for `kbq augment --generator`",
-    "merge": "join the files by id with a script, the answer of one and the provenance of the other",
-    "pages --by": "`kbq pages --where FIELD=VALUE` lists pages",
-}
 
 HELP = 'ask for a property, such as "Marie Curie [SEP] place of birth", or a question; ↑ brings back earlier queries'
 
@@ -91,12 +74,15 @@ IndexName = Annotated[IndexKind | None, typer.Option(help="The index to search; 
 
 
 def takes(record: Any, *names: str, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Any]:
-    """Replace a command's parameter of this type by the options of the record: all, or `names`, `without` some."""
+    """Replace a command's parameter of this type by the options of the record: `names` or all, `without` some."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         parameters = inspect.signature(command).parameters.values()
         (place,) = (one.name for one in parameters if one.annotation is record)
-        options = [one for one in _parameters(record) if one.name in (names or (one.name,)) and one.name not in without]
+        parts = {
+            name: part for name, part in _parts(record).items() if name in (names or (name,)) and name not in without
+        }
+        options = _parameters(record, parts)
         expanded: list[inspect.Parameter] = []
         for one in parameters:
             expanded += options if one.name == place else [one.replace(kind=one.KEYWORD_ONLY)]
@@ -104,7 +90,7 @@ def takes(record: Any, *names: str, without: Sequence[str] = ()) -> Callable[[Ca
         @functools.wraps(command)
         def run(**given: Any) -> None:
             values = {option.name: given.pop(option.name) for option in options}
-            command(**given, **{place: record(**values)})
+            command(**given, **{place: _made(record, parts, values)})
 
         run.__signature__ = inspect.Signature(expanded)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in expanded}
@@ -113,20 +99,34 @@ def takes(record: Any, *names: str, without: Sequence[str] = ()) -> Callable[[Ca
     return decorate
 
 
-def _parameters(record: Any) -> list[inspect.Parameter]:
-    """Return the options of a record as parameters of a command."""
+def _parts(record: Any) -> dict[str, Any]:
+    """Return the types of a record's options, as a command's parameters have them, and those of the records in it."""
     types = {one.name: typer_option(one) for one in declared(record)}
     for name, hint in get_type_hints(record, include_extras=True).items():
         if any(isinstance(note, ParameterInfo) for note in get_args(hint)):  # of a record that only commands have
             types[name] = hint
-    required, kind = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
-    return [
-        inspect.Parameter(
-            one.name, kind, default=required if one.default is MISSING else one.default, annotation=types[one.name]
-        )
-        for one in fields(record)
-        if one.name in types
-    ]
+        elif held := [kind for kind in get_args(hint) if isinstance(kind, type) and is_dataclass(kind)]:
+            types[name] = held[0]
+    return {one.name: types[one.name] for one in fields(record) if one.name in types}
+
+
+def _parameters(record: Any, parts: Mapping[str, Any]) -> list[inspect.Parameter]:
+    """Return parts of a record as parameters of a command; a record in it becomes its own."""
+    found, kind = list[inspect.Parameter](), inspect.Parameter.KEYWORD_ONLY
+    for one in fields(record):
+        part = parts.get(one.name)
+        if is_dataclass(part):
+            found += _parameters(part, _parts(part))
+        elif part is not None:
+            default = inspect.Parameter.empty if one.default is MISSING else one.default
+            found.append(inspect.Parameter(one.name, kind, default=default, annotation=part))
+    return found
+
+
+def _made(record: Any, parts: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
+    """Make a record, and the records in it, of the values of a command's parameters."""
+    made = {name: _made(part, _parts(part), values) for name, part in parts.items() if is_dataclass(part)}
+    return record(**made, **{name: values[name] for name in parts if name not in made})
 
 
 def typer_option(one: Declared) -> Any:
@@ -147,7 +147,7 @@ def typer_option(one: Declared) -> Any:
 
 
 def fields_of(record: Any) -> dict[str, Any]:
-    """Return the fields of a record by their names, those of its own records unopened."""
+    """Return the fields of a record by their names; a field that is a record stays one."""
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
@@ -181,7 +181,7 @@ class Commands(TyperGroup):
 
 
 def summary(text: str, room: int) -> str:
-    """Return the first sentence of a help, without its last clauses if it would take more than `room` characters.
+    """Return the first sentence of a help; if it takes more than `room` characters, leave out its last clauses.
 
     >>> summary("Tune the query encoder on triples; the knowledge base stays as it is. It takes minutes.", 60)
     'Tune the query encoder on triples'
@@ -193,13 +193,10 @@ def summary(text: str, room: int) -> str:
 
 
 def explained(message: str, context: Any) -> str:
-    """Add to a message about a command line that is wrong what to type instead, if that is known."""
+    """Add to a message about a wrong command line, where known, the right one."""
     if context is None:
         return message
     told, _, similar = message.rstrip(".").partition(" Did you mean")
-    missing = re.match("No such (?:option|command):? '?([^ ']+)", told)
-    if gone := GONE.get(f"{_name(context)} {missing[1].rstrip('.')}".strip() if missing else ""):
-        return f"{told.rstrip('.')}: {gone}"
     if message.startswith("Got unexpected extra argument") and (advice := EXTRA.get(_name(context))):
         return f"{told}: {advice}"
     is_of_group = context.parent is not None and message.startswith("No such command") and not similar
@@ -213,7 +210,7 @@ def _name(context: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AskedKb:
-    """The knowledge base that a command asks, and what searches it."""
+    """Options: the knowledge base that a command asks, and how it is searched."""
 
     kb: Annotated[Path | None, typer.Option(help="A knowledge base; by default the bundled sample.")] = None
     pages: Annotated[
@@ -231,18 +228,15 @@ class AskedKb:
         """Open it; the bundled sample is built on first use."""
         from kbq.kb import KnowledgeBase
 
+        where: Any = {"index": self.index, "ray": self.ray, "workers": self.workers, "device": self.device}
         if self.kb is None:
-            kb = KnowledgeBase.sample(
-                self.model, index=self.index, ray=self.ray, workers=self.workers, device=self.device, building=_building
-            )
+            kb = KnowledgeBase.sample(self.model, building=_building, **where)
         else:
-            kb = KnowledgeBase.open(
-                self.kb, self.model, index=self.index, ray=self.ray, workers=self.workers, device=self.device
-            )
+            kb = KnowledgeBase.open(self.kb, self.model, **where)
         return kb if self.pages is None else kb.with_pages(self.pages)
 
     def note_sample(self) -> None:
-        """Say so if the bundled sample is asked."""
+        """Tell the user if the bundled sample is asked."""
         if self.kb is None:
             note("no --kb is given, so the bundled sample is used")
 
@@ -263,9 +257,9 @@ def refuse_idle(context: typer.Context, backend: Backend, reader: str | None) ->
 
 
 def read_queries(texts: Sequence[str], source: str | None) -> list[tuple[str, str]]:
-    """Return the queries that are given, with an empty place, and those of a file, with "file:line".
+    """Return queries with their places: those of a file with "file:line", others with an empty text.
 
-    Raises QueryError if there is none, or names each one that is malformed.
+    Raises QueryError if there is none, or if some are malformed; it names all of these.
     """
     from kbq.dump.manifest import MANIFEST
     from kbq.model.queries import refuse_unreadable
@@ -293,7 +287,7 @@ def read_queries(texts: Sequence[str], source: str | None) -> list[tuple[str, st
 
 
 def typed_lines() -> Iterator[str]:
-    """Yield what a person types at a prompt, until Ctrl-D or Ctrl-C."""
+    """Yield the lines that a person types at a prompt, until Ctrl-D or Ctrl-C."""
     note("type a query, help, or Ctrl-D to end")
     with suppress(ImportError):  # Windows lacks it
         import readline  # noqa: F401 - edits lines, and keeps earlier ones
@@ -308,12 +302,6 @@ def typed_lines() -> Iterator[str]:
             note(HELP)
         elif line.strip():
             yield line
-
-
-def note_unknown(words: Sequence[str]) -> None:
-    """Name words that no page has: they may be mistyped."""
-    if words:
-        note(f"nowhere in the knowledge base, so maybe mistyped: {terminal.some(words)}")
 
 
 def note_untuned(relations: Sequence[str]) -> None:

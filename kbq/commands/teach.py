@@ -4,12 +4,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kbq.answers import CorpusFormat, RankWords, SearchOptions, WeightType
-from kbq.commands import terminal
 from kbq.commands.options import (
     TEACH,
     Commands,
@@ -25,6 +24,13 @@ from kbq.commands.options import (
 from kbq.commands.terminal import note, tell, typed_command
 from kbq.progress import Bar
 from kbq.training.settings import FinetuningSettings, ReaderSettings, RunSettings, TrainingSettings
+
+if TYPE_CHECKING:
+    from kbq.training.encoders import TrainingOutcome
+    from kbq.training.reader import ReaderOutcome
+    from kbq.training.sparta import SpartaOutcome
+    from kbq.tuning.calibrate import CalibrationOutcome
+    from kbq.tuning.finetune import FinetuningOutcome
 
 A_READER = "`default`, or a question-answering checkpoint (folder or hub name)"
 RANKING = ("backend", *RankWords.__annotations__)  # options of a search that calibrating has, too
@@ -86,7 +92,7 @@ def finetune(
             triples, out, task=task, dev=dev, examples=examples, command=typed_command(), note=note, report=bar.step,
             **fields_of(settings),
         )  # fmt: skip
-    tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *terminal.finetuning_lines(outcome))
+    tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *finetuning_lines(outcome))
 
 
 @app.command(rich_help_panel=TEACH)
@@ -113,7 +119,7 @@ def calibrate(
     with Bar(f"calibrating {out}") as bar:
         words = {name: getattr(options, name) for name in RANKING}
         outcome = opened.calibrate(triples, out, hidden=hidden, command=typed_command(), report=bar.count, **words)
-    tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *terminal.calibration_lines(outcome))
+    tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *calibration_lines(outcome))
 
 
 @train.command()
@@ -141,7 +147,7 @@ def encoders(
 
     config = ModelConfig(shared_query_encoder=not two_query_encoders)
     _train(
-        train_encoders, terminal.encoder_lines, training, init, settings, dev=training.dev, distill=distill,
+        train_encoders, encoder_lines, training, init, settings, dev=training.dev, distill=distill,
         config=config, truecase=truecase, weights=weights,
     )  # fmt: skip
 
@@ -160,7 +166,7 @@ def reader(
     """Train a reader, which reads question and passage together: for --reader and --distill."""
     from kbq.training.reader import train_reader
 
-    _train(train_reader, terminal.reader_lines, training, init, settings, dev=training.dev, distill=distill)
+    _train(train_reader, reader_lines, training, init, settings, dev=training.dev, distill=distill)
 
 
 @train.command()
@@ -175,7 +181,7 @@ def sparta(
     """Train a SPARTA model, which gives weights to words: for `kbq index sparta`."""
     from kbq.training.sparta import train_sparta
 
-    _train(train_sparta, terminal.sparta_lines, training, init, settings, marked=marked)
+    _train(train_sparta, sparta_lines, training, init, settings, marked=marked)
 
 
 def _train(
@@ -254,3 +260,102 @@ def augment(
         f"{out}: {outcome.kept:,} of {outcome.asked:,} questions kept, on {outcome.paragraphs_kept:,} of "
         f"{outcome.paragraphs:,} paragraphs",
     )
+
+
+# Outcomes
+
+
+def encoder_lines(out: Path, outcome: "TrainingOutcome") -> list[str]:
+    """Say what `kbq train encoders` made."""
+    scores = outcome.scores
+    vectors = min(outcome.filter, key=lambda point: abs(point.kept - scores.kept)).vectors
+    return [
+        _steps(out, outcome),
+        f"reading, passage given    EM {scores.gold_em:.1f}  F1 {scores.gold_f1:.1f}  ({scores.queries:,} queries)",
+        f"reading, all passages     EM {scores.open_em:.1f}  F1 {scores.open_f1:.1f}",
+        f"gold passage found        first {scores.open_passage:.1f}  in the top 5 {scores.open_passage_5:.1f}",
+        f"the filter keeps {scores.kept:.0f} % of the tokens, {vectors:.0f} vectors per passage (its curve: --json)",
+        *_left_out(outcome),
+    ]
+
+
+def reader_lines(out: Path, outcome: "ReaderOutcome") -> list[str]:
+    """Say what `kbq train reader` made."""
+    scores = f"EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)"
+    return [_steps(out, outcome), f"reading, passage given    {scores}", *_left_out(outcome)]
+
+
+def sparta_lines(out: Path, outcome: "SpartaOutcome") -> list[str]:
+    """Say what `kbq train sparta` made."""
+    left_out = f"{outcome.left_out:,} left out: their answer is not within a sentence"
+    return [f"{_steps(out, outcome)}; {left_out}", *_left_out(outcome)]
+
+
+def finetuning_lines(outcome: "FinetuningOutcome") -> list[str]:
+    """Say what `kbq finetune` made, and which answers can never be found."""
+    reach, before, after = outcome.reach, outcome.scores[0], max(outcome.scores)
+    unnamed = f", of {reach.unnamed:,} no page is named" if reach.unnamed else ""
+    nowhere = f"; answers of {reach.nowhere:,} of these do not occur in it" if reach.nowhere else ""
+    passes = f", {outcome.passes} times an epoch" if outcome.passes > 1 else ""
+    lines = [
+        f"{outcome.out}: {outcome.steps:,} steps on {reach.queries:,} queries{passes}, "
+        f"{reach.unreadable:,} unreadable left out",
+        f"answers of {reach.on_page:,} queries are phrases of a gold page, of {reach.dropped:,} only words the filter "
+        f"dropped, of {reach.elsewhere:,} not there; {reach.no_page:,} have no page in the knowledge base"
+        f"{unnamed}{nowhere}",
+        f"the search found a right phrase for {outcome.found[0]:.1f} %, at last for {outcome.found[-1]:.1f} % of them",
+        f"{f'{outcome.dev_queries:,} dev queries':40}  before  after",
+        f"{f'vectors alone, {outcome.measure}':40}  {before:6.1f}  {after:5.1f}",
+    ]
+    if outcome.hybrid_score is not None and outcome.hybrid_before is not None:
+        what = f"with words, {outcome.measure}"
+        lines.append(f"{what:40}  {outcome.hybrid_before:6.1f}  {outcome.hybrid_score:5.1f}")
+    if outcome.reranker:
+        before, after = outcome.reranker
+        lines.append(f"{'with reranking, answers right':40}  {before:6.1f}  {after:5.1f}")
+    lines.append(f"{'other queries answered as before':40}  {100:6.1f}  {outcome.agreements[outcome.best]:5.1f}")
+    if not outcome.is_better:
+        lines.append("no epoch was better: the query encoder stays as it was")
+    if outcome.lexical_factor != 1:
+        lines.append(f"the weights of words are multiplied by {outcome.lexical_factor:g}")
+    if outcome.calibrated_on:
+        lines.append(f"probabilities are learned from {outcome.calibrated_on:,} answers to dev queries")
+    else:
+        lines.append("probabilities stay the model's own: they are learned from 30 or more answers to dev queries")
+    return lines
+
+
+def calibration_lines(outcome: "CalibrationOutcome") -> list[str]:
+    """Say what `kbq calibrate` made; the scores are of relations that were left out."""
+    errors = {"Brier": outcome.brier, "ECE": outcome.ece, "by chance": outcome.ece_of_chance}
+    scores = {"AUROC": outcome.auroc} | errors
+    figures = "  ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None)
+    thresholds = [
+        f"of answers above {threshold:.2f}, {float(precision):.0%} are right"
+        if threshold is not None
+        else f"no threshold can promise that {float(precision):.0%} are right: give more triples"
+        for precision, threshold in outcome.thresholds.items()
+    ]
+    return [
+        f"{outcome.out}: {outcome.queries - outcome.hidden:,} triples, {outcome.hidden:,} of them asked again without "
+        f"their pages; {outcome.right:,} of {outcome.queries:,} answers are right",
+        f"on relations left out  {figures}",
+        f"with the best threshold for these very queries, {outcome.coverage_90 or 0:.0%} are answered, 90 % rightly",
+        *thresholds,
+    ]
+
+
+def _steps(out: Path, outcome: Any) -> str:
+    return f"{out}: {outcome.steps:,} steps over {outcome.passages:,} passages with {outcome.queries:,} queries"
+
+
+def _left_out(outcome: Any) -> list[str]:
+    """Count the queries and answers that nothing was learned from, if there are any."""
+    too_long, surplus = getattr(outcome, "too_long", 0), getattr(outcome, "surplus", 0)
+    lines, repairs = [], outcome.repairs
+    if too_long or surplus:
+        lines.append(f"queries left out: {too_long:,} cannot be used, {surplus:,} beyond the limit of a passage")
+    if repairs.moved or repairs.lost or repairs.doubtful:
+        left_out = f"{repairs.lost:,} not in their passage, {repairs.doubtful:,} at a doubtful place"
+        lines.append(f"answers left out: {left_out}; {repairs.moved:,} moved to the nearest place")
+    return lines

@@ -11,7 +11,7 @@ import typer.main
 
 from cli import app
 from kbq.__main__ import main
-from kbq.commands.options import EXTRA, GONE, summary
+from kbq.commands.options import EXTRA, summary
 
 GROUPS = ((), ("train",), ("index",), ("import",), ("cluster",))
 
@@ -62,8 +62,6 @@ def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
         ("fill t.csv born", "Got unexpected extra argument(s) (born): the columns to fill go after --relations"),
         ("explain who was she", "Got unexpected extra argument(s) (was she): put quotes around a query of several"),
         ("predict q.jsonl kb --task trex --out o", "(kb): the knowledge base goes after --kb"),
-        ("merge a b --out o", "No such command 'merge': join the files by id with a script, the answer of one"),
-        ("evaluate p.jsonl g.jsonl --coupled", "No such option: --coupled: use KILT-accuracy, the leaderboard's"),
         ("index vectors kb tiny", "the kind of index goes after --kind, a file of queries after --queries"),
         ("index kb", "No such command 'kb': choose from vectors, bm25, sparta"),
         ("index vector kb", "No such command 'vector'. Did you mean 'vectors'?"),
@@ -86,16 +84,6 @@ def test_advice_names_commands_and_options_that_exist() -> None:
             command = command.commands[part]
         options = {option for parameter in command.params for option in parameter.opts}
         assert {word.strip(",") for word in advice.split() if word.startswith("--")} <= options, name
-
-
-def test_what_is_gone_is_gone() -> None:
-    for name in GONE:
-        command: Any = typer.main.get_command(app)
-        *parts, last = name.split()
-        for part in parts:
-            command = command.commands[part]
-        options = {option for parameter in command.params for option in parameter.opts}
-        assert last not in options | set(getattr(command, "commands", ())), name
 
 
 @pytest.mark.parametrize("group", GROUPS)

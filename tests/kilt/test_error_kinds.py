@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import pytest
 
-from kbq.commands.terminal import case_lines
+from kbq.commands.measure import case_lines
 from kbq.errors import EvaluationError
 from kbq.kilt.error_kinds import KINDS, ErrorKind, find_errors
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbq.commands.terminal import WHOLE, case_lines, shortened
+from kbq.commands.measure import case_lines
+from kbq.commands.terminal import WHOLE, shortened
 from kbq.kilt import error_kinds
 from kbq.kilt.error_kinds import CONTROL, ErrorCase, bare, kind_of
 from kbq.kilt.records import shown

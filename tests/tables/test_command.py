@@ -129,14 +129,6 @@ def test_claims_are_exported(run: Run) -> None:
     assert run("export", "f.claims.jsonl", "--to", "trig", "--out", "f.trig")[0] == 2
 
 
-@pytest.mark.parametrize(
-    ("option", "said"), [("--format", "the ending of --out"), ("--ids", "give it to `kbq export`")]
-)
-def test_an_option_that_is_gone_says_what_takes_its_place(option: str, said: str, run: Run) -> None:
-    status, _, err = run(*FILL, option, "x")
-    assert (status, said in " ".join(err.replace("│", " ").split())) == (2, True)
-
-
 def test_notes_go_to_standard_error(run: Run) -> None:
     Path("t.csv").write_text("name,n\nMarie Curie,=1+1\nx [SEP] y,-5\n", "utf-8")
     status, out, err = run(

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from kbq.answers import SearchOptions
-from kbq.commands.terminal import finetuning_lines
+from kbq.commands.teach import finetuning_lines
 from kbq.dump.manifest import read_manifest, write_manifest
 from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.kb import KnowledgeBase

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kbq.answers import SearchOptions
-from kbq.commands.terminal import finetuning_lines
+from kbq.commands.teach import finetuning_lines
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold
 from kbq.reading import reranker
