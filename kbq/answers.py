@@ -1,4 +1,4 @@
-"""Answers: the options of a search, and the answers that a knowledge base returns.
+"""Answers: declare the options of a corpus and of a search, and the answers that a knowledge base returns.
 
 Text is Unicode NFC everywhere. Character positions are half-open, [start, end), and count the characters of one
 paragraph. `score`: higher is better; only the scores of one query in one search can be compared.
@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias, Typ
 
 from kbq.errors import CorpusError, QueryError
 from kbq.options import Option, check
+from kbq.text import visible
 from kbq.text.encodings import check_encoding
 from kbq.text.letters import tidy
 
@@ -27,19 +28,18 @@ Backend = Literal["auto", "dense", "bm25", "sparta", "hybrid"]
 WordBackend = Literal["bm25", "sparta"]
 WORDS_ALONE: tuple[WordBackend, ...] = ("bm25", "sparta")
 WeightType = Literal["float32", "int8"]
-# What `kbq query` and `KnowledgeBase.query` ask for unless told otherwise.
-K, DEPTH, RETRIEVAL_WEIGHT, N_RERANKED = 5, 20, 0.1, 10
-MOST_WEIGHT = 1e6  # of what is added to vectors' scores: beyond, these are lost in rounding
-TOP_PAGES = 20  # of the provenance of a prediction
+K, DEPTH, RETRIEVAL_WEIGHT, N_RERANKED = 5, 20, 0.1, 10  # defaults of a search
+MOST_WEIGHT = 1e6  # a larger weight of words would lose the scores of vectors in rounding
+TOP_PAGES = 20  # in the provenance of a prediction
 TOP = 3  # alternatives that `kbq fill` keeps
-CONTEXT = 500  # characters of the evidence that JSON has on either side of an answer: most paragraphs are whole
-MOST_MARKS = 32  # by which this may be exceeded, so as not to part a letter from its marks: Unicode's limit is 30
+CONTEXT = 500  # characters of evidence in JSON on either side of an answer: most paragraphs are whole
+MOST_MARKS = 32  # extra characters allowed so that a letter keeps its combining marks: Unicode's limit is 30
 JOINER = "\u200d"  # between the parts of an emoji
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusColumns:
-    """The names that a corpus gives to the columns, or the fields, that hold a page."""
+    """The names of the columns, or fields, of a corpus that hold the parts of a page."""
 
     id: Annotated[str, Option("For tables and jsonl: the column of page ids.")] = "id"
     title: Annotated[str, Option("For tables and jsonl: the column of titles.")] = "title"
@@ -65,11 +65,7 @@ class DocumentOptions:
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """The options of a search.
-
-    Raises:
-        QueryError: a value that has no meaning.
-    """
+    """The options of a search. Raises QueryError for invalid values."""
 
     k: Annotated[int, Option("How many answers.", least=1, flag="-k")] = K
     unit: Annotated[
@@ -80,16 +76,16 @@ class SearchOptions:
         Backend,
         Option(
             "dense: vectors of phrases; bm25: words of paragraphs; sparta: word weights that a SPARTA model learned; "
-            "hybrid: vectors and the words there are; auto: hybrid where words are indexed, else dense."
+            "hybrid: vectors and words; auto: hybrid where words are indexed, else dense."
         ),
     ] = "auto"
     bm25_weight: Annotated[
         float | None,
-        Option("With hybrid: what a point of BM25 adds to a phrase's score.", 0, MOST_WEIGHT, "8; default model: 4"),
+        Option("With hybrid: what each point of BM25 adds to a score.", 0, MOST_WEIGHT, "8; default model: 4"),
     ] = None
     sparta_weight: Annotated[
         float | None,
-        Option("With hybrid: what a point of SPARTA adds to a phrase's score.", 0, MOST_WEIGHT, "4; default model: 2"),
+        Option("With hybrid: what each point of SPARTA adds to a score.", 0, MOST_WEIGHT, "4; default model: 2"),
     ] = None
     reader: Annotated[
         str | None,
@@ -97,15 +93,13 @@ class SearchOptions:
     ] = None
     depth: Annotated[int, Option("With --reader: how many paragraphs it reads for each query.", least=1)] = DEPTH
     retrieval_weight: Annotated[
-        float, Option("With --reader: what a point of the search adds to its score.", 0, MOST_WEIGHT)
+        float, Option("With --reader: what each point of the search adds to its score.", 0, MOST_WEIGHT)
     ] = RETRIEVAL_WEIGHT
     rerank: Annotated[
         int | None,
-        Option(
-            "How many phrases of each query the model's reader judges again; 0: none.", 0, None, "10 if the model can"
-        ),
+        Option("How many phrases of each query the model's reader judges again; 0: none.", 0, None, "10 if it can"),
     ] = None
-    min_probability: Annotated[float, Option("Leave out answers that are less likely to be right.", 0, 1)] = 0.0
+    min_probability: Annotated[float, Option("Leave out answers that are less likely than this.", 0, 1)] = 0.0
     calibration: Annotated[
         str | None, Option("File from `kbq calibrate`, instead of the model's own calibration.", metavar="FILE")
     ] = None
@@ -122,12 +116,12 @@ class SearchOptions:
 
     @property
     def chosen_unit(self) -> Unit:
-        """The unit; if none is asked for, the smallest that can be found."""
+        """The unit that is asked for or, by default, the smallest that can be found."""
         return self.unit or ("paragraph" if self.reader is None and self.backend in WORDS_ALONE else "phrase")
 
 
 class RankWords(TypedDict, total=False):
-    """The options that decide the order of what is found; see `SearchOptions`."""
+    """The options that rank answers; see `SearchOptions`."""
 
     bm25_weight: float | None
     sparta_weight: float | None
@@ -135,7 +129,7 @@ class RankWords(TypedDict, total=False):
 
 
 class SearchWords(RankWords, total=False):
-    """The options of a search that methods take by name alone; see `SearchOptions`."""
+    """The options of a search that methods take by name only; see `SearchOptions`."""
 
     reader: str | Path | None
     depth: int
@@ -169,21 +163,21 @@ class Answer:
     end: int
     context: str  # the whole paragraph
     unit: tuple[int, int]  # characters of the retrieved unit (phrase, sentence, paragraph) in it
-    metadata: Mapping[str, object] = field(default_factory=dict, hash=False)  # of the page, as its corpus has them
-    probability: float | None = None  # the chance that it is right, from 0 to 1; None where no calibration fits
+    metadata: Mapping[str, object] = field(default_factory=dict, hash=False)  # of the page, as in its corpus
+    probability: float | None = None  # that it is right, from 0 to 1, or None where no calibration fits
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", tidy(self.text))
 
     @property
     def place(self) -> tuple[str, int, int, int]:
-        """Page id, paragraph and characters: what tells answers apart."""
+        """Page id, paragraph and characters, which tell answers apart."""
         return self.page_id, self.paragraph, self.start, self.end
 
     def window(self, context: int) -> tuple[int, int]:
-        """Characters [start, end) of the paragraph: the answer, and up to `context` characters on either side.
+        """Return the characters [start, end) of the paragraph around the answer: up to `context` on either side.
 
-        What is missing on one side, at the beginning or the end of the paragraph, is added to the other.
+        Near the beginning or the end of the paragraph, the other side gets more.
         """
         before, after = context - self.start, context - (len(self.context) - self.end)  # missing, where positive
         first = max(0, self.start - context - max(0, after))
@@ -193,13 +187,8 @@ class Answer:
     def to_dict(self, context: int = CONTEXT) -> dict[str, object]:
         """Return the answer as `kbq query --json` prints it: flat, with part of its paragraph, and `metadata` if any.
 
-        `text` is `context[start - context_start : end - context_start]`, with one blank for any white space.
-
-        Args:
-            context: characters on either side of the answer; see `window`.
-
-        Raises:
-            QueryError: `context` has no meaning.
+        `text` is `context[start - context_start : end - context_start]`, with one blank for any white space. Raises
+        QueryError if `context`, the number of characters on either side of the answer, is negative.
         """
         if type(context) is not int or context < 0:
             raise QueryError(f"context is {context!r}, must be 0 or more")
@@ -238,8 +227,6 @@ class Answers(list[Answer]):
     """The answers to a query, best first; a notebook shows them with their evidence."""
 
     def _repr_html_(self) -> str:
-        from kbq.text import visible
-
         return visible.table(HEADER, map(_cells, self)) if self else visible.text("no answer")
 
 
@@ -249,15 +236,8 @@ class AnswersOfEach(list[list[Answer]]):
     queries: Sequence[str] = ()
 
     def _repr_html_(self) -> str:
-        from kbq.text import visible
-
-        rows = [
-            [
-                visible.element("td", visible.text(query), style="text-align:left"),
-                *(_cells(answers[0]) if answers else ()),
-            ]
-            for query, answers in zip(self.queries, self, strict=True)
-        ]
+        best = (_cells(answers[0]) if answers else () for answers in self)
+        rows = [(_left(query), *cells) for query, cells in zip(self.queries, best, strict=True)]
         return visible.table(("query", *HEADER), rows)
 
 
@@ -265,77 +245,65 @@ class Facts(dict[str, object]):
     """Facts by name; a notebook shows them as a table."""
 
     def _repr_html_(self) -> str:
-        from kbq.text import visible
+        return visible.table((), ((_left(name.replace("_", " ")), _left(value)) for name, value in self.items()))
 
-        pairs = ((name.replace("_", " "), value) for name, value in self.items())
-        return visible.table(
-            (), ([visible.element("td", visible.text(one), style="text-align:left") for one in pair] for pair in pairs)
-        )
+
+def _left(value: object) -> str:
+    return visible.element("td", visible.text(value), style="text-align:left")
 
 
 def _cells(answer: Answer) -> list[str]:
     """Return an answer, its probability, evidence and page as cells of a table in a notebook."""
-    from kbq.text import visible
-
+    chance = answer.probability
+    worth = visible.text(f"{answer.score:.2f}") if chance is None else visible.bar(chance, percentage(chance))
+    first, last = answer.window(160)
+    before, behind = answer.context[first : answer.start], answer.context[answer.end : last]
+    evidence = visible.marked("… " * (first > 0) + before, answer.text, behind + " …" * (last < len(answer.context)))
     return [
         visible.element("td", visible.element("b", visible.text(answer.text))),
-        visible.element(
-            "td",
-            visible.text(f"{answer.score:.2f}")
-            if answer.probability is None
-            else visible.bar(answer.probability, percentage(answer.probability)),
-        ),
-        visible.element("td", _evidence(answer), style="text-align:left"),
+        visible.element("td", worth),
+        visible.element("td", evidence, style="text-align:left"),
         visible.element("td", visible.text(answer.title), title=f"page {answer.page_id}, paragraph {answer.paragraph}"),
     ]
 
 
 class PageName(NamedTuple):
-    """A page by its id and its title."""
+    """The id and the title of a page."""
 
     id: str
     title: str
-
-
-def _evidence(answer: Answer, characters: int = 160) -> str:
-    """Return the text around an answer, in which it is marked."""
-    from kbq.text import visible
-
-    first, last = answer.window(characters)
-    before, behind = answer.context[first : answer.start], answer.context[answer.end : last]
-    return visible.marked("… " * (first > 0) + before, answer.text, behind + " …" * (last < len(answer.context)))
 
 
 _fields_of = attrgetter(*(one.name for one in fields(Answer)))
 
 
 def is_likely(answer: Answer, min_probability: float) -> bool:
-    """Return whether an answer is at least this likely to be right; one without probability counts as 0."""
+    """Return whether an answer is at least this likely to be right; an unknown probability counts as 0."""
     return min_probability <= (answer.probability or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answers that were found for one query."""
+    """The answers found for one query."""
 
     query: str
     answers: list[Answer]  # best first, likely or not
-    min_probability: float  # that was asked for
+    min_probability: float  # as asked for
     unknown_words: Sequence[str]  # that no page has, perhaps mistyped
-    is_exact: bool  # whether nothing better can have been missed
+    is_exact: bool  # nothing better can have been missed
 
     @property
     def likely(self) -> list[Answer]:
-        """The answers that are at least as likely as was asked for."""
+        """The answers that are likely enough."""
         return [answer for answer in self.answers if is_likely(answer, self.min_probability)]
 
     @property
     def best_guess(self) -> Answer | None:
-        """The best answer, where none is likely enough."""
+        """The best answer if none is likely enough."""
         return self.answers[0] if self.answers and not self.likely else None
 
     def facts(self, context: int = CONTEXT) -> dict[str, object]:
-        """Return the result as JSON without its answers, since there may be very many; see `to_dict`."""
+        """Return the result as `to_dict` does, without its answers, of which there may be very many."""
         guess = self.best_guess
         facts: dict[str, object] = {
             "query": self.query,
@@ -345,17 +313,13 @@ class Result:
         return facts if guess is None else facts | {"best_guess": guess.to_dict(context)}
 
     def to_dict(self, context: int = CONTEXT) -> dict[str, Any]:
-        """Return the result as `kbq query --json` and the service give it.
-
-        Args:
-            context: characters of the evidence on either side of an answer.
-        """
+        """Return the result as `kbq query --json` and the service give it; see `Answer.to_dict`."""
         return self.facts(context) | {"answers": [answer.to_dict(context) for answer in self.likely]}
 
 
 @dataclass(frozen=True, slots=True)
 class SearchFacts:
-    """All that decides the answers of a search besides its queries: runs that share them can resume one another."""
+    """All that decides the answers of a search besides its queries: runs that share it can resume one another."""
 
     contents: str  # digest of the knowledge base, without its indexes of vectors
     pages: str  # digest of the ids of the pages that answers come from; empty: all
@@ -363,8 +327,8 @@ class SearchFacts:
     query_encoder: str  # its fingerprint
     backend: Backend
     weights: tuple[float, float]  # of a point of BM25, and of SPARTA
-    reader: str | None  # fingerprint of the reader that is asked for
-    reranker: Mapping[str, object] | None  # what judges phrases again, and the digest of the calibration
+    reader: str | None  # fingerprint of the reader, if one is asked for
+    reranker: Mapping[str, object] | None  # the reader that judges phrases again, and the digest of the calibration
 
 
 class ReadsQueries(Protocol):
@@ -378,7 +342,7 @@ class ReadsQueries(Protocol):
 
 
 class Askable(Protocol):
-    """What can be asked: a `KnowledgeBase`, of which predictions and tables need no more than this."""
+    """The part of a `Searcher` that KILT predictions need."""
 
     folder: Path
 
@@ -387,10 +351,10 @@ class Askable(Protocol):
         """How many queries to ask at a time."""
 
     def check(self, options: SearchOptions, texts: Sequence[str] = (), places: Sequence[str] = ()) -> None:
-        """Raise QueryError if options do not fit, or texts cannot be asked."""
+        """Raise QueryError if options do not fit or texts cannot be asked."""
 
     def results(self, texts: Sequence[str], options: SearchOptions, spell: bool = False) -> Iterator[Result]:
-        """Yield the result of each text; `check` has let them pass."""
+        """Yield the result of each text that `check` has let pass."""
 
     def query_tokenizers(self, options: SearchOptions) -> Sequence[ReadsQueries]:
         """Return the tokenizers of all networks that will read a query."""
@@ -403,7 +367,7 @@ class Askable(Protocol):
 
 
 def percentage(probability: float) -> str:
-    """Return a probability for people, in whole percents.
+    """Return a probability in whole percents.
 
     >>> percentage(0.934), percentage(0.001), percentage(0.9999)
     ('93 %', '< 1 %', '> 99 %')
@@ -413,7 +377,7 @@ def percentage(probability: float) -> str:
 
 
 def _outside_letter(text: str, cut: int, step: int) -> int:
-    """Return a cut, moved on (`step` is 1 or -1) where it would part a letter from its marks, or an emoji.
+    """Move a cut on, by steps of 1 or -1, until it parts no letter from its marks and no emoji.
 
     >>> _outside_letter("ab\u0301c", 2, -1), _outside_letter("ab\u0301c", 2, 1), _outside_letter("abc", 2, 1)
     (1, 3, 2)

@@ -1,4 +1,4 @@
-"""Description: describe a knowledge base or a network, and its costs. `kbq info`."""
+"""Description: describe a knowledge base or a network, and what it costs. `kbq info`."""
 
 import dataclasses
 import math
@@ -30,15 +30,14 @@ class IndexFacts:
     probes: int
     recall: float
     target: float
-    queries: int  # that the recall was measured on; 0: exact search needs no measuring
+    queries: int  # that the recall was measured on; 0 for exact search, which needs no measuring
     filter: float | None  # threshold of the rows in it
 
 
 def describe(folder: Path) -> dict[str, object]:
-    """Describe a knowledge base, a model or another network: facts by name; `default` is the model that ships.
+    """Describe a knowledge base, a model or another network by named facts; `default` is the bundled model.
 
-    Raises:
-        KbqError: the folder is none of them, or damaged.
+    Raises KbqError if the folder is none of them, or damaged.
     """
     if not folder.exists():
         folder = local_folder(folder)
@@ -46,32 +45,39 @@ def describe(folder: Path) -> dict[str, object]:
         return _knowledge_base(folder)
     refuse_damage(folder)
     if (folder / CONFIG).exists():
-        config = read_config(folder)
-        if config.base:
-            try:
-                facts = _tuning(config)
-            except (KeyError, TypeError, AttributeError):
-                raise ModelError(f"{folder / CONFIG} does not say how it was tuned: tune it again") from None
-            return {"kind": "query encoder", "bytes": folder_bytes(folder), **facts}
-        fields = dataclasses.asdict(config)
-        thresholds = {name: _finite(fields[name]) for name in ("filter_threshold", "edge_threshold")}
-        brings = {
-            "reader": has_reader(folder),
-            "judges_phrases": bool(judge_digest(folder)),
-            "calibration": (folder / CALIBRATION).is_file(),
-        }
-        return {"kind": "model", "bytes": folder_bytes(folder), **brings, **fields, **thresholds}
+        return _model(folder)
     if (folder / SPARTA).exists():
         facts = dataclasses.asdict(read_record_of(folder).config)
         return {"kind": "SPARTA model", "bytes": folder_bytes(folder), **facts}
     if (folder / "config.json").exists():
         return _network(folder)
-    return _knowledge_base(folder)  # which says why it is none
+    return _knowledge_base(folder)  # raises: it is none
+
+
+def _model(folder: Path) -> dict[str, object]:
+    """Describe a model or, if it belongs to one, a tuned query encoder."""
+    config = read_config(folder)
+    if config.base:
+        try:
+            facts = _tuning(config)
+        except (KeyError, TypeError, AttributeError):
+            raise ModelError(f"{folder / CONFIG} does not say how it was tuned: tune it again") from None
+        return {"kind": "query encoder", "bytes": folder_bytes(folder), **facts}
+    fields = dataclasses.asdict(config)
+    return {
+        "kind": "model",
+        "bytes": folder_bytes(folder),
+        "reader": has_reader(folder),
+        "judges_phrases": bool(judge_digest(folder)),
+        "calibration": (folder / CALIBRATION).is_file(),
+        **fields,
+        **{name: _finite(fields[name]) for name in ("filter_threshold", "edge_threshold")},
+    }
 
 
 def _knowledge_base(folder: Path) -> dict[str, object]:
     manifest = read_manifest(folder)
-    manifest.open_shards(folder)  # raises where one is missing or damaged
+    manifest.open_shards(folder)  # raises if one is missing or damaged
     total = folder_bytes(folder)
     return {
         "kind": "knowledge base",
@@ -131,7 +137,8 @@ def _tuning(config: ModelConfig) -> dict[str, object]:
 def _network(folder: Path) -> dict[str, object]:
     """Describe a folder with weights alone: a reader, a question generator, or any other checkpoint."""
     try:
-        config, training_facts = (_object(folder / name) for name in ("config.json", FACTS))
+        paths = folder / "config.json", folder / FACTS
+        config, training_facts = (read_object(path) if path.exists() else {} for path in paths)
     except (OSError, ValueError) as error:
         raise KbqError(f"{folder} is damaged: {first_line(error)}") from None
     architectures = config.get("architectures")
@@ -140,11 +147,6 @@ def _network(folder: Path) -> dict[str, object]:
     return {"kind": kind, "architecture": architecture, "bytes": folder_bytes(folder)} | training_facts
 
 
-def _object(path: Path) -> dict[str, Any]:
-    """Return a JSON object; an empty one where there is no such file. Raises OSError or ValueError."""
-    return read_object(path) if path.exists() else {}
-
-
 def _finite(number: float) -> float | None:
-    """Return a threshold; None for infinity, which JSON lacks: that filter keeps everything."""
+    """Return a threshold, or None if it is infinite, which JSON cannot say: that filter keeps everything."""
     return number if math.isfinite(number) else None

@@ -1,4 +1,4 @@
-"""Errors: the exceptions of kbq. A message names the thing and the value, and says what to do, in one sentence."""
+"""Errors: the exceptions of kbq, whose message names the thing and the value and says what to do, in one sentence."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ _COMMAND, _OPTION = re.compile(r"(`[^`]*`)"), re.compile(r"(?<![^\s(])--([a-z][a
 
 @contextmanager
 def for_commands(is_typed: bool = True) -> Iterator[None]:
-    """Within this context, messages name options as they are typed in a command; elsewhere, as in Python and JSON."""
+    """Within this context, let messages name options as commands do; elsewhere they name them as Python and JSON do."""
     token = _FOR_COMMANDS.set(is_typed)
     try:
         yield
@@ -21,7 +21,7 @@ def for_commands(is_typed: bool = True) -> Iterator[None]:
 
 
 def spoken(message: str) -> str:
-    """Return a message with its options as a reader writes them; commands between backticks stay as they are.
+    """Return a message with its options as its reader writes them, and with commands between backticks as they are.
 
     >>> spoken("leave --min-probability out, or use --device=cpu; `kbq verify KB --repair`")
     'leave min_probability=… out, or use device=cpu; `kbq verify KB --repair`'
@@ -36,10 +36,10 @@ def spoken(message: str) -> str:
 
 
 class KbqError(Exception):
-    """An input, a folder or a request that kbq refuses; `cli.py` prints the message and exits with status 1.
+    """An input, a folder or a request that kbq refuses; `kbq` prints the message and exits with status 1.
 
-    `problems` lists all problems if several were found at once ("file:line: what"). `is_usage`: the request is
-    invalid, not the input; the exit status is 2.
+    `problems` lists all problems ("file:line: problem") if several were found at once. `is_usage` says that the request
+    is invalid, not the input; then the exit status is 2.
     """
 
     def __init__(self, message: str, problems: Sequence[str] = (), is_usage: bool = False) -> None:
@@ -52,33 +52,33 @@ class KbqError(Exception):
 
 
 class CorpusError(KbqError):
-    """A corpus, or a line of one, that cannot be read."""
+    """A corpus, or a line of one, cannot be read."""
 
 
 class ModelError(KbqError):
-    """A model folder that is missing, damaged, or belongs to another model."""
+    """A model is missing, damaged, or belongs to another model."""
 
 
 class KnowledgeBaseError(KbqError):
-    """A knowledge base folder that is missing, incomplete or damaged, or of another format."""
+    """A knowledge base is missing, incomplete, damaged, in use, or of another format."""
 
 
 class QueryError(KbqError):
-    """A query, or a combination of search options, that cannot be answered."""
+    """A query, or a combination of search options, cannot be answered."""
 
 
 class ClusterError(KbqError):
-    """A cluster, or a machine of it, that cannot be used or does not answer."""
+    """A cluster, or a machine of it, cannot be used or does not answer."""
 
 
 class TrainingError(KbqError):
-    """Training data that cannot be used, or a training run that cannot continue."""
+    """Training data cannot be used, or a training run cannot continue."""
 
 
 class EvaluationError(KbqError):
-    """Predictions or gold data that cannot be scored."""
+    """Predictions or gold data cannot be scored."""
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of another library's error message, to be quoted in one of ours."""
+    """Return the first line of another library's error message, to quote it in one of ours."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

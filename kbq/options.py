@@ -1,9 +1,10 @@
-"""Options: each is declared once, on a field of a record, for the command line, the library and HTTP."""
+"""Options: declare an option once, on a field of a record, for the command line, the library and HTTP."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache
+from math import inf
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -20,13 +21,13 @@ class Option:
     help: str
     least: float | None = None
     most: float | None = None
-    default: str | None = None  # as the help shows it, where it depends on other things
-    flag: str = ""  # on the command line, where the name alone does not say it
+    default: str | None = None  # as the help shows it, if it depends on other things
+    flag: str = ""  # on the command line, if it does not follow from the name
     metavar: str | None = None
 
 
 class Declared(NamedTuple):
-    """An option by its name, with its type (None apart), whether it may be None, and its default."""
+    """A declared option: its name, its type without None, whether it may be None, and its default."""
 
     name: str
     type: Any
@@ -36,13 +37,13 @@ class Declared(NamedTuple):
 
     @property
     def annotation(self) -> Any:
-        """Its type."""
+        """Its type, with None if it may be that."""
         return self.type | None if self.is_optional else self.type
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The values that it may have; empty: there is no such list."""
-        return _choices(self.type)
+        """The only values that it may have, or none if there is no such list."""
+        return tuple(map(str, get_args(self.type))) if get_origin(self.type) is Literal else ()
 
 
 @cache
@@ -64,11 +65,7 @@ def declared(record: Any) -> tuple[Declared, ...]:
 
 
 def check(record: Any, error: type[KbqError]) -> None:
-    """Refuse values that have no meaning.
-
-    Raises:
-        error: says which option it is, its value, and what it must be.
-    """
+    """Raise an error that names an option whose value has no meaning, the value, and what it must be."""
     for one in declared(record.__class__):
         value = getattr(record, one.name)
         if value is None and one.is_optional:
@@ -82,7 +79,7 @@ def check(record: Any, error: type[KbqError]) -> None:
 
 
 def refuse_unknown_options(given: Iterable[str], known: Iterable[str], error: type[KbqError]) -> None:
-    """Refuse options that a method does not have; the message names the one that was perhaps meant.
+    """Refuse options that a method does not have, and name the one that was perhaps meant.
 
     >>> refuse_unknown_options(["topk"], ["k", "unit"], KbqError)
     Traceback (most recent call last):
@@ -97,21 +94,18 @@ def refuse_unknown_options(given: Iterable[str], known: Iterable[str], error: ty
 
 
 def _problem(one: Declared, value: object) -> str:
-    """Why an option cannot have this value; empty: it can."""
+    """Return why an option cannot have this value, or an empty text if it can."""
     least, most = one.option.least, one.option.most
     if one.choices:
         known = isinstance(value, str) and value in one.choices
         return "" if known else f"{value!r} is unknown: choose from {', '.join(one.choices)}"
-    if one.type is int:
-        if type(value) is int and (least is None or value >= least) and (most is None or value <= most):
-            return ""
-        return f"is {value!r}, must be {_range('a whole number', least, most)}"
-    if one.type is float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
-        if is_number and (least is None or value >= least) and (most is None or value <= most):  # type: ignore[operator]
-            return ""
-        return f"is {value!r}, must be {_range('a number', least, most)}"
-    return ""
+    if one.type not in (int, float):
+        return ""
+    kinds = int if one.type is int else int | float
+    low, high = -inf if least is None else least, inf if most is None else most
+    if isinstance(value, kinds) and not isinstance(value, bool) and abs(value) < inf and low <= value <= high:
+        return ""
+    return f"is {value!r}, must be {_range('a whole number' if one.type is int else 'a number', least, most)}"
 
 
 def _range(kind: str, least: float | None, most: float | None) -> str:
@@ -128,11 +122,6 @@ def _range(kind: str, least: float | None, most: float | None) -> str:
 
 
 def chosen(words: dict[str, Any], record: type) -> dict[str, Any]:
-    """Take out of the words those that are options of a record."""
+    """Take the options of a record out of the words, and return them."""
     names = [one.name for one in declared(record) if one.name in words]
     return {name: words.pop(name) for name in names}
-
-
-def _choices(kind: Any) -> tuple[str, ...]:
-    """Return the strings of a Literal, also of one made of others."""
-    return tuple(str(one) for one in get_args(kind)) if get_origin(kind) is Literal else ()

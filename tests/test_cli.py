@@ -25,6 +25,7 @@ from cli import app
 from kbq import sample_kb
 from kbq.__main__ import main
 from kbq.answers import DEPTH, RETRIEVAL_WEIGHT
+from kbq.asking import Searcher
 from kbq.corpus.pages import Page
 from kbq.description import IndexFacts
 from kbq.dump.manifest import STATE, read_manifest, write_manifest
@@ -1127,10 +1128,10 @@ def test_json_has_a_window_of_evidence(run: Run, model_folder: Path, tmp_path: P
 def test_queries_are_refused_before_their_words_are_looked_up(
     run: Run, kb_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def looked_up(kb: KnowledgeBase, text: str) -> list[str]:
+    def looked_up(searcher: Searcher, text: str) -> list[str]:
         raise AssertionError(text)
 
-    monkeypatch.setattr(KnowledgeBase, "unknown_words", looked_up)
+    monkeypatch.setattr(Searcher, "unknown_words", looked_up)
     refused = run("query", "the river", LONG, "--kb", kb_folder)
     assert (refused.status, refused.out) == (1, "")
     assert "tokens, the encoder reads 32: shorten it" in refused.err

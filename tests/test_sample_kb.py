@@ -1,13 +1,9 @@
 """The sample knowledge base: built once, in one step, in the cache folder."""
 
-import shutil
-import subprocess
-import sys
-import tempfile
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -79,64 +75,14 @@ def test_another_process_may_be_faster(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from kbq import sample_kb
-
-def build(articles, folder, report):
-    (folder / "shard-00000").mkdir(parents=True)
-    print(folder.parent.name, flush=True)
-    sys.stdin.readline()
-    os.kill(os.getpid(), signal.SIGKILL)
-
-sample_kb.ARTICLES = sample_kb.DEFAULT_MODEL = Path(sys.argv[1])
-sample_kb.CONFIG = ""
-sample_kb.sample_folder(build)
-"""
-
-
-@pytest.mark.parametrize("is_built", [False, True])
-def test_what_a_killed_first_use_left_is_removed_and_what_a_running_one_has_is_not(
-    is_built: bool, tmp_path: Path
-) -> None:
-    (tmp_path / "killed.py").write_text(KILLED)
-    command = [sys.executable, str(tmp_path / "killed.py"), str(sample_kb.ARTICLES)]
-    running, killed = (
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
-    )
-    assert running.stdout is not None
-    assert killed.stdout is not None
-    kept, left = running.stdout.readline().strip(), killed.stdout.readline().strip()
-    assert {kept, left} <= {path.name for path in (tmp_path / "cache").iterdir()}
-    for name in ("sample-notebook", "sample-mine"):  # of somebody else
-        (tmp_path / "cache" / name / "texts").mkdir(parents=True)
-    if is_built:
-        KnowledgeBase.sample()
-    killed.communicate("\n")
+def test_what_a_killed_first_use_left_long_ago_is_removed(tmp_path: Path) -> None:
+    names = ("sample-aaaaaaaa", "sample-bbbbbbbb", "sample-notebook")
+    for name, part in zip(names, ("kb", "kb", "texts"), strict=True):  # the last is somebody else's
+        (tmp_path / "cache" / name / part).mkdir(parents=True)
+    for name in (names[0], names[2]):
+        os.utime(tmp_path / "cache" / name, (0, 0))
     folder = KnowledgeBase.sample().folder
-    assert {path.name for path in (tmp_path / "cache").iterdir()} == {
-        folder.name, kept, "sample-notebook", "sample-mine"
-    }  # fmt: skip
-    running.communicate("\n")
-    assert KnowledgeBase.sample().folder == folder
-    assert not (tmp_path / "cache" / kept).exists()
-
-
-def test_two_first_uses_may_begin_at_the_same_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make = tempfile.mkdtemp
-    made: list[str] = []
-
-    def make_and_lose(**where: Any) -> str:
-        made.append(make(**where))
-        if len(made) == 1:  # the other process takes it for one that was left
-            shutil.rmtree(made[0])
-        return made[-1]
-
-    monkeypatch.setattr(tempfile, "mkdtemp", make_and_lose)
-    assert list(Pages.open(KnowledgeBase.sample().folder).ids()) == ["S1", "S2"]
-    assert len(made) == 2
-    assert len(list((tmp_path / "cache").iterdir())) == 1
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == {folder.name, *names[1:]}
 
 
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -311,17 +311,6 @@ def remove_empty_folder(path: Path) -> None:
         path.rmdir()
 
 
-def remove_left(path: Path) -> None:
-    """Remove a folder whose process was killed, unless another one has the lock."""
-    with suppress(OSError):
-        handle = os.open(path, os.O_RDONLY | NOT_FOLLOWED)
-        try:
-            if lock(handle):
-                shutil.rmtree(path, ignore_errors=True)
-        finally:
-            os.close(handle)
-
-
 def copy_folder(
     source: Path,
     target: Path,
