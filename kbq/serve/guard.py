@@ -37,9 +37,7 @@ EVERYWHERE = ("0.0.0.0", "::", "")
 OPEN = ("/healthz", "/readyz")  # for those who watch over the process: without key, whatever the Host
 RECONCILE = "/reconcile"  # what OpenRefine asks: it can send no header, and is asked from any origin
 
-TABLES = ("/v1/fill", "/table")  # have more time, since others have their turn meanwhile
-TIMES = 20  # as much
-PATIENCE = 10.0  # seconds for a request to arrive
+TABLES, TIMES = ("/v1/fill",), 20  # have so many times the time, since others have their turn meanwhile
 IN_FLIGHT = 256  # requests that are read or answered at once
 PIECE = 65_536  # bytes of an answer that are handed over at once: more wait until the client has taken them
 ID = re.compile(r"[\w-]{1,64}", re.ASCII)
@@ -60,8 +58,7 @@ log = logging.getLogger("kbq.serve")
 class ServeSettings:
     """How a service is reached, and how much it takes on; see `kbq serve --help`.
 
-    Raises:
-        KbqError: a value has no meaning, or others would reach the service without a key.
+    Raises KbqError if a value has no meaning, or others would reach the service without a key.
     """
 
     host: str = HOST
@@ -72,7 +69,7 @@ class ServeSettings:
     queue: int = QUEUE
     seconds: float = SECONDS
     log_queries: bool = False
-    decisions: Path | None = None  # the folder that keeps what people decide on the page; None: their browsers do
+    decisions: Path | None = None  # the folder that keeps decisions made on the page, or None if browsers keep them
 
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and not self.keys:
@@ -96,7 +93,7 @@ class ServeSettings:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from its own machine alone.
+    """Whether an address can be reached only from its own machine.
 
     >>> is_loopback("localhost"), is_loopback("127.0.0.2"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, True, False)
@@ -108,10 +105,9 @@ def is_loopback(host: str) -> bool:
 
 
 def read_keys(path: Path) -> tuple[str, ...]:
-    """Read the keys of a file, one a line, without blank lines and comments behind #.
+    """Read the keys of a file, one per line; # starts a comment.
 
-    Raises:
-        KbqError: it cannot be read, has no key, or one that could be guessed.
+    Raises KbqError if it cannot be read, or has no key or a short one.
     """
     keys = []
     for number, line in read_lines(str(path)):
@@ -129,10 +125,6 @@ def is_reconciliation(path: str) -> bool:
     return path == RECONCILE or path.startswith(f"{RECONCILE}/")
 
 
-class HungUpError(Exception):
-    """The client has closed its connection."""
-
-
 @dataclass(slots=True)
 class _Exchange:
     """One request and its answer."""
@@ -143,11 +135,6 @@ class _Exchange:
     since: float = field(default_factory=time.monotonic)
     status: int = 0  # 0: no answer has begun
     is_sent: bool = False  # the whole answer
-
-    @property
-    def route(self) -> str:
-        """The path as it is declared, so that metrics and logs do not grow with every address that is asked."""
-        return getattr(self.scope.get("route"), "path", None) or "other"
 
 
 class Guard:
@@ -168,80 +155,66 @@ class Guard:
         await cors(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Admit or refuse a request; count and log its answer."""
         if scope["method"] == "HEAD":  # the answer to GET; the server leaves its body out
             scope = {**scope, "method": "GET"}
         headers = Headers(scope=scope)
         asked = headers.get("x-request-id", "")
         exchange = _Exchange(scope, headers, asked if ID.fullmatch(asked) else uuid.uuid4().hex)
         send = self._sender(exchange, send)
-        self._count(1)
+        self._in_flight += 1
+        self._metrics.in_flight.set(self._in_flight)
         try:
-            await self._admitted(exchange, receive, send)
-        except HungUpError:
-            pass
+            self._refuse(exchange)
+            await self._within_time(exchange, receive, send)
         except RefusedError as error:
             if not exchange.status:
+                error.headers["Connection"] = "close"  # the rest of the body is no other request
                 await response_to(error, for_reconciliation=is_reconciliation(scope["path"]))(scope, receive, send)
         finally:
-            self._count(-1)
+            self._in_flight -= 1
+            self._metrics.in_flight.set(self._in_flight)
             self._tell(exchange)
 
-    def _count(self, requests: int) -> None:
-        self._in_flight += requests
-        self._metrics.in_flight.set(self._in_flight)
+    def _refuse(self, exchange: _Exchange) -> None:
+        """Raise RefusedError if there are too many requests, or this one is not from a client that may ask."""
+        headers, path, method = exchange.headers, exchange.scope["path"], exchange.scope["method"]
+        if path in OPEN:
+            return
+        if self._in_flight > IN_FLIGHT:
+            raise OverloadedError(1)
+        refuse_host(self._settings, headers.get("host", ""))
+        if method == "POST" or not is_reconciliation(path):  # its other routes check this themselves
+            refuse_foreign(self._settings, headers, method == "GET")
+        refuse_key(self._settings, path, headers, exchange.scope["query_string"].decode("latin-1"))
 
-    async def _admitted(self, exchange: _Exchange, receive: Receive, send: Send) -> None:
-        """Let the application answer.
-
-        Raises:
-            RefusedError: the request is refused, or the application has failed.
-            HungUpError: the client is gone.
-        """
+    async def _within_time(self, exchange: _Exchange, receive: Receive, send: Send) -> None:
+        """Read the body, then let the application answer until the client hangs up. Raises RefusedError."""
+        seconds = self._settings.seconds * (TIMES if exchange.scope["path"] in TABLES else 1)
         try:
-            # What has not been read of a refused request is no other request: its connection ends.
-            content = await self._read(exchange, receive)
-        except RefusedError as error:
-            error.headers["Connection"] = "close"
-            raise
-        try:
-            await self._while_connected(exchange, content, receive, send)
-        except (asyncio.CancelledError, RefusedError, HungUpError):
-            raise
-        except BaseException:  # also a panic of a library that is written in Rust
-            log.exception("a request failed", extra={"request": exchange.id})
-            sentence = f"something has failed here: the log says more about request {exchange.id}"
-            raise RefusedError(500, sentence) from None
-
-    async def _read(self, exchange: _Exchange, receive: Receive) -> bytes:
-        """Return the body of a request that is admitted. Raises RefusedError or HungUpError."""
-        headers, path = exchange.headers, exchange.scope["path"]
-        if "content-length" in headers and "transfer-encoding" in headers:  # RFC 9112, 6.1
-            raise RefusedError(400, "the request says in two ways how long it is")
-        if path not in OPEN:
-            if self._in_flight > IN_FLIGHT:
-                raise OverloadedError(1)
-            refuse_host(self._settings, headers.get("host", ""))
-            if exchange.scope["method"] == "POST" or not is_reconciliation(path):  # its routes look themselves
-                refuse_foreign(self._settings, headers, exchange.scope["method"] == "GET")
-            refuse_key(self._settings, path, headers, exchange.scope["query_string"].decode("latin-1"))
-        content, more = bytearray(), True
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise HungUpError
-                    content += message.get("body", b"")
-                    more = message.get("more_body", False)
-                    if len(content) > MOST_TEXT:
-                        raise RefusedError(413, f"the request has more than {MOST_TEXT:,} bytes: send less at once")
+            async with asyncio.timeout(self._settings.seconds) as limit:
+                content = await self._read(receive)
+                if content is not None:
+                    limit.reschedule(exchange.since + seconds)
+                    await self._while_connected(exchange, content, receive, send)
         except TimeoutError:
-            sentence = f"the request did not arrive within {PATIENCE:g} seconds: send it at once"
-            raise RefusedError(408, sentence) from None
+            self._metrics.dropped.labels("late").inc()
+            raise LateError(seconds) from None
+
+    async def _read(self, receive: Receive) -> bytes | None:
+        """Return the body of a request, or None if the client hangs up. Raises RefusedError if it is too large."""
+        content, more = bytearray(), True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            content += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(content) > MOST_TEXT:
+                raise RefusedError(413, f"the request has more than {MOST_TEXT:,} bytes: send less at once")
         return bytes(content)
 
     async def _while_connected(self, exchange: _Exchange, content: bytes, receive: Receive, send: Send) -> None:
-        """Let the application answer, and cancel that when the client hangs up. Raises LateError, HungUpError."""
         bodies = [content]
 
         async def replayed() -> Message:
@@ -253,24 +226,27 @@ class Guard:
             while (await receive())["type"] != "http.disconnect":
                 pass
 
-        seconds = self._settings.seconds * (TIMES if exchange.scope["path"] in TABLES else 1)
-        answering = asyncio.ensure_future(self._app(exchange.scope, replayed, send))
+        answering = asyncio.ensure_future(self._called(exchange, replayed, send))
         watching = asyncio.ensure_future(hung_up())
+        watching.add_done_callback(lambda _: exchange.is_sent or answering.cancel())
         try:
-            await asyncio.wait((answering, watching), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if answering.done() or exchange.is_sent:
-                await answering
-                return
-            is_late = not watching.done()
-            answering.cancel()
-            await asyncio.wait((answering,))
-            if is_late:
-                self._metrics.dropped.labels("late").inc()
-                raise LateError(seconds)
-            raise HungUpError
+            await answering
+        except asyncio.CancelledError:
+            if not watching.done():  # it is this request that is cancelled
+                raise
         finally:
             answering.cancel()
             watching.cancel()
+
+    async def _called(self, exchange: _Exchange, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(exchange.scope, receive, send)
+        except (asyncio.CancelledError, RefusedError):
+            raise
+        except BaseException:  # also a panic of a library that is written in Rust
+            log.exception("a request failed", extra={"request": exchange.id})
+            sentence = f"something has failed here: the log says more about request {exchange.id}"
+            raise RefusedError(500, sentence) from None
 
     def _sender(self, exchange: _Exchange, send: Send) -> Send:
         """Return a function that sends an answer piece by piece, with the headers that all answers have."""
@@ -299,23 +275,18 @@ class Guard:
         return send_pieces
 
     def _tell(self, exchange: _Exchange) -> None:
-        seconds, status = time.monotonic() - exchange.since, exchange.status or 499
-        self._metrics.requests.labels(exchange.route, str(status)).inc()
-        self._metrics.seconds.labels(exchange.route).observe(seconds)
-        facts: dict[str, object] = {"request": exchange.id, "method": exchange.scope["method"], "route": exchange.route}
+        scope, seconds, status = exchange.scope, time.monotonic() - exchange.since, exchange.status or 499
+        route = getattr(scope.get("route"), "path", None) or "other"  # as it is declared: metrics stay few
+        self._metrics.requests.labels(route, str(status)).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+        facts: dict[str, object] = {"request": exchange.id, "method": scope["method"], "route": route}
         facts |= {"status": status, "seconds": round(seconds, 4)}
-        queries = exchange.scope.get("state", {}).get("queries") if self._settings.log_queries else None
+        queries = scope.get("state", {}).get("queries") if self._settings.log_queries else None
         log.info("request", extra=facts | ({"queries": queries} if queries else {}))
 
 
 def refuse_host(settings: ServeSettings, host: str) -> None:
-    """Refuse names other than the service's own: a page elsewhere may have given its own to this address.
-
-    Starlette's TrustedHostMiddleware takes no address of IPv6.
-
-    Raises:
-        RefusedError: the name is missing or another one.
-    """
+    """Raise RefusedError for any name but the service's own: a site elsewhere may point its name at this address."""
     name = "" if set(host) & set("/?#@\\") else _name_of(f"//{host}")  # only a name and a port
     if not name:
         raise RefusedError(400, "the request names no Host: send one")
@@ -331,15 +302,9 @@ def _name_of(url: str) -> str:
 
 
 def refuse_foreign(settings: ServeSettings, headers: Headers, is_read_only: bool) -> None:
-    """Refuse requests that a page of another site makes, except where somebody follows a link.
+    """Raise RefusedError for requests by pages of other sites, except where somebody follows a link (a GET).
 
     Pages of this machine, such as OpenRefine's, are not foreign.
-
-    Args:
-        is_read_only: whether the request is a GET, which a link may be.
-
-    Raises:
-        RefusedError: another site asks that is not allowed.
     """
     origin = headers.get("origin", "")
     if origin and (origin in settings.allow_origin or _name_of(origin) in settings.hosts):
@@ -352,12 +317,9 @@ def refuse_foreign(settings: ServeSettings, headers: Headers, is_read_only: bool
 
 
 def refuse_key(settings: ServeSettings, path: str, headers: Headers, query: str) -> None:
-    """Refuse requests without a key, where keys are needed.
+    """Raise RefusedError if a key is needed, and there is none or a wrong one.
 
     It is a bearer token, or the password of a browser; for reconciliation alone it may be `api_key` in the address.
-
-    Raises:
-        RefusedError: there is no key, or a wrong one.
     """
     if not settings.keys or path == DESCRIPTION:
         return
