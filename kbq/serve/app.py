@@ -1,7 +1,7 @@
-"""App: assemble the web application, and run it until it is told to end.
+"""App: assemble the web application, keep people's decisions, and run the service until it is told to end.
 
-They count in the order in which they arrive, whatever the clocks of the browsers say. A browser sends a decision again,
-with the same id, until it knows that it is kept.
+Decisions count in the order in which they arrive, whatever the clocks of the browsers say. A browser sends a decision
+again, with the same id, until it knows that it is kept.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -61,7 +61,6 @@ TAGS = {
 }
 
 BACKLOG = 2048  # connections that wait to be accepted
-UNTAKEN = 10.0  # seconds after which a connection ends whose client takes nothing of its answer
 SWITCHES = 0.0005  # seconds after which the event loop lets the search go on: each of its steps waits for it
 KEPT = 75  # seconds for which an idle connection stays open: longer than proxies keep theirs
 
@@ -74,7 +73,7 @@ class NotKeptError(RefusedError):
 
 
 class Exchange(Given):
-    """Somebody's decisions, and the byte of the file from which on the decisions of all are wanted."""
+    """Somebody's decisions, and the byte of the file from which everybody's decisions are wanted."""
 
     kb: KbName = None
     since: Annotated[int, Field(ge=0)] = 0
@@ -82,7 +81,7 @@ class Exchange(Given):
 
 
 class KeptDecisions(BaseModel):
-    """Decisions in the order in which they arrived; `more` of them lie behind `next`."""
+    """Decisions in the order in which they arrived, and the byte behind them; `more`: there are others there."""
 
     decisions: list[dict[str, Any]]
     next: int
@@ -91,9 +90,9 @@ class KeptDecisions(BaseModel):
 
 @decisions_router.post("/decisions", tags=["reviewing"])
 async def exchange(given: Exchange, services: WithServices) -> KeptDecisions:
-    """Keep decisions, each {subject, relation, value, decision}, and give those that have arrived since.
+    """Keep decisions, each {subject, relation, value, decision}, and return those that have arrived since.
 
-    One whose `id` is that of a decision behind `since` is there already, and is not kept again.
+    A decision whose `id` is already there behind `since` is not kept again.
     """
     folder = services.settings.decisions
     if folder is None:
@@ -105,14 +104,6 @@ async def exchange(given: Exchange, services: WithServices) -> KeptDecisions:
         except KbqError as error:
             raise RefusedError(422, f"decisions[{number}] {error}") from None
     return await asyncio.to_thread(_exchanged, _path(folder, services.kbs.named(given.kb).name), lines, given.since)
-
-
-def check(folder: Path, names: Iterable[str]) -> None:
-    """Cut off what a crash has left at the end of the files of these knowledge bases, before they are added to."""
-    for path in (_path(folder, name) for name in names):
-        if path.exists():
-            with _alone(path) as file:
-                _whole_lines(file, path, 0)
 
 
 def _path(folder: Path, name: str) -> Path:
@@ -138,7 +129,8 @@ def _line(fields: dict[str, Any]) -> bytes:
 def _exchanged(path: Path, lines: Sequence[bytes], since: int) -> KeptDecisions:
     """Append lines, which are on the disk when this returns, and read those behind a place."""
     with _alone(path) as file:
-        first = since if _begins_line(file, since) else 0  # 0: the file has been replaced by another one
+        file.seek(max(0, since - 1))
+        first = since if since and file.read(1) == b"\n" else 0  # where no line begins, the file has been replaced
         if lines:
             _append(file, path, lines, first)
         end = file.seek(0, os.SEEK_END)
@@ -151,7 +143,7 @@ def _exchanged(path: Path, lines: Sequence[bytes], since: int) -> KeptDecisions:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that no one else writes to meanwhile; make it, and its folder, if there is none."""
+    """Open a file, made if need be, that nobody else writes to meanwhile."""
     with writing_to(path, NotKeptError):
         make_folders(path.parent)
         is_new = not path.exists()
@@ -159,7 +151,7 @@ def _alone(path: Path) -> Iterator[BinaryIO]:
             if is_new:
                 sync(path.parent)
             until = time.monotonic() + PATIENCE
-            while not lock(file.fileno()):  # others need it for milliseconds
+            while not lock(file.fileno()):  # others hold it for milliseconds
                 if time.monotonic() > until:
                     raise RefusedError(
                         503, f"another process has been writing to {path.name} for {PATIENCE:g} seconds: send it again"
@@ -168,13 +160,8 @@ def _alone(path: Path) -> Iterator[BinaryIO]:
             yield file
 
 
-def _begins_line(file: BinaryIO, place: int) -> bool:
-    file.seek(max(0, place - 1))
-    return place == 0 or file.read(1) == b"\n"
-
-
 def _append(file: BinaryIO, path: Path, lines: Sequence[bytes], first: int) -> None:
-    """Append those of the lines that are not behind a place already; all of them are on the disk then, or none is."""
+    """Append the lines that are not yet behind a place. Either all of them reach the disk, or none does."""
     there = {found.get("id") for line in _whole_lines(file, path, first).splitlines() if (found := _read(line))}
     new = [line for line in dict.fromkeys(lines) if json.loads(line).get("id", "") not in there]
     end = file.seek(0, os.SEEK_END)
@@ -191,9 +178,9 @@ def _append(file: BinaryIO, path: Path, lines: Sequence[bytes], first: int) -> N
 
 
 def _whole_lines(file: BinaryIO, path: Path, first: int) -> bytes:
-    """Return the lines behind a place; cut off, say, and keep beside what a crash has left of one.
+    """Return the lines behind a place; move the torn line that a crash has left to a file beside.
 
-    A kill leaves the beginning of a line, a power cut zeros in place of what had not come to the disk.
+    A kill leaves the beginning of a line, a power cut zeros in place of bytes that had not reached the disk.
     """
     file.seek(first)
     read = file.read()
@@ -211,7 +198,7 @@ def _whole_lines(file: BinaryIO, path: Path, first: int) -> bytes:
 
 
 def _read(line: bytes) -> dict[str, Any] | None:
-    """Read a line of the file; None where somebody has written something else into it."""
+    """Return the decision in a line of the file, or None if somebody has written something else into it."""
     try:
         fields = json.loads(line)
         decision_of(fields)
@@ -221,10 +208,10 @@ def _read(line: bytes) -> dict[str, Any] | None:
 
 
 class _App(FastAPI):
-    """An application whose description says how a key is sent."""
+    """An application whose description says how to send a key."""
 
     def openapi(self) -> dict[str, Any]:
-        """Return the description of the API."""
+        """Describe the API."""
         if self.openapi_schema is None:
             described = super().openapi()
             key = {"type": "http", "scheme": "bearer", "description": "A key, where the service needs one."}
@@ -236,8 +223,10 @@ class _App(FastAPI):
         return dict(self.openapi_schema or {})
 
 
-def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
-    """Make the application that serves these knowledge bases."""
+def create_app(
+    served: KnowledgeBases, settings: ServeSettings, started: Callable[[], None] = lambda: None
+) -> FastAPI:
+    """Make the application that serves these knowledge bases; it calls `started` when it can answer."""
     metrics = Metrics()
     batcher = Batcher(settings.queue, settings.seconds, metrics)
     app = _App(
@@ -247,7 +236,7 @@ def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
         openapi_tags=[{"name": name, "description": text} for name, text in TAGS.items()],
         generate_unique_id_function=lambda route: route.name,
     )  # fmt: skip
-    app.state.services = Services(served, batcher, TableFiller(batcher), settings, metrics)
+    app.state.services, app.state.started = Services(served, batcher, TableFiller(batcher), settings, metrics), started
     app.add_middleware(Guard, settings=settings, metrics=metrics)
     app.add_exception_handler(KbqError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -265,14 +254,17 @@ def create_app(served: KnowledgeBases, settings: ServeSettings) -> FastAPI:
 async def _running(app: FastAPI) -> AsyncIterator[None]:
     """Have every knowledge base answer before the first request, and watch their folders while the service runs."""
     services: Services = app.state.services
-    if services.settings.decisions:
-        check(services.settings.decisions, [one.name for one in services.kbs])
+    if folder := services.settings.decisions:
+        for path in filter(Path.exists, (_path(folder, one.name) for one in services.kbs)):
+            with _alone(path) as file:
+                _whole_lines(file, path, 0)
     async with services.batcher as batcher, AsyncExitStack() as running:
         for one in services.kbs:
             await batcher.call(lambda kb=one.kb: kb.query(FIRST, 1), deadline=float("inf"))  # type: ignore[misc]
         for one in app.state.mcp:
             await running.enter_async_context(one.router.lifespan_context(one))
         watching = asyncio.create_task(services.kbs.watch(batcher.call, services.metrics))
+        app.state.started()  # the socket listens already
         yield
         watching.cancel()
 
@@ -289,7 +281,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    """Refuse what its route does not take: the fields are named, but not what they hold."""
+    """Refuse a request that its route does not take, and name its fields, but not their values."""
     problems = error.errors()[:MOST_PROBLEMS] if isinstance(error, RequestValidationError) else []
     if any(problem["type"] == "json_invalid" for problem in problems):
         return await _refused(request, RefusedError(400, "the request is not JSON: send one object {…}"))
@@ -298,7 +290,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     return await _refused(request, RefusedError(422, first, fields=fields))
 
 
-SAID = {  # what the framework finds, in our words; names in braces are what it says of the limits
+SAID = {  # the framework's findings in our words; names in braces are its limits
     "missing": "is missing: give it",
     "extra_forbidden": "is unknown: leave it out",
     "string_too_short": "is empty: write something",
@@ -321,7 +313,6 @@ SAID = {  # what the framework finds, in our words; names in braces are what it 
 
 
 def _said(problem: Mapping[str, Any]) -> str:
-    """Say what is wrong with a field."""
     said = SAID.get(problem["type"])
     return said.format(**problem.get("ctx", {})) if said else str(problem["msg"])
 
@@ -332,11 +323,8 @@ def _field(place: tuple[object, ...]) -> str:
     return "".join(parts).removeprefix(".") or str(place[0] if place else "request")
 
 
-GONE = {"/index.json": "POST /v1/query", "/pages.json": "/v1/titles", "/table.json": "POST /v1/fill"}
-
-
 async def _http(request: Request, error: Exception) -> Response:
-    """Refuse what the framework refuses, in our words."""
+    """Say in our words why the framework refuses a request."""
     status, headers = getattr(error, "status_code", 500), getattr(error, "headers", None) or {}
     sentences = {
         400: "the request cannot be read: send JSON in UTF-8",
@@ -344,31 +332,29 @@ async def _http(request: Request, error: Exception) -> Response:
         405: f"{request.method} is not allowed here: use {headers.get('allow') or headers.get('Allow', 'GET')}",
     }
     sentence = sentences.get(status, str(getattr(error, "detail", "")))
-    if request.url.path in GONE:
-        sentence = f"this address is gone: use {GONE[request.url.path]}"
     return await _refused(request, RefusedError(status, sentence, headers=headers))
 
 
 def serve(served: KnowledgeBases, settings: ServeSettings, started: Callable[[str], None]) -> None:
-    """Serve knowledge bases until SIGTERM or Ctrl-C; requests that have been accepted are answered first.
+    """Serve knowledge bases until SIGTERM or Ctrl-C; accepted requests are answered first.
 
-    `started`: called with the address when the service answers. Raises KbqError if the port is taken, or the address is
-    not one of this machine.
+    `started` is called with the address when the service answers. Raises KbqError if the port is taken, or the address
+    is not one of this machine.
     """
     listening = listen(settings)
     log_as_json()
     sys.setswitchinterval(SWITCHES)
     gc.collect()
     gc.freeze()  # later collections skip all that is there now, and nobody waits for them
-    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again when it has ended: that is no failure
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again at its end, which is no failure
         signal.signal(number, lambda *_: None)
-    service = Server(create_app(served, settings), settings, lambda: started(address(settings, listening)))
-    with for_commands(False):  # who asks over HTTP knows fields, not options
-        service.run([listening])
+    app = create_app(served, settings, lambda: started(address(settings, listening)))
+    with for_commands(False):  # clients of HTTP know fields, not options
+        server_of(app, settings).run([listening])
 
 
 def serve_stdio(served: ServedKb) -> None:
-    """Speak with a model's host over standard input and output until it closes them; a changed folder is reopened."""
+    """Speak with a model's host over standard input and output until it closes them; reopen a changed folder."""
 
     async def speak() -> None:
         log_as_json()
@@ -381,24 +367,15 @@ def serve_stdio(served: ServedKb) -> None:
         asyncio.run(speak())
 
 
-class Server(uvicorn.Server):
-    """A uvicorn server that says when it has started."""
-
-    def __init__(self, app: FastAPI, settings: ServeSettings, started: Callable[[], None]) -> None:
-        """A server for an application, not running yet."""
-        super().__init__(
-            uvicorn.Config(
-                app, http="h11", ws="none", log_config=None, access_log=False, server_header=False, backlog=BACKLOG,
-                timeout_keep_alive=KEPT, timeout_graceful_shutdown=max(1, int(settings.seconds)), lifespan="on",
-                proxy_headers=False,
-            )
-        )  # fmt: skip
-        self._told = started
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer."""
-        await super().startup(sockets)
-        self._told()
+def server_of(app: FastAPI, settings: ServeSettings) -> uvicorn.Server:
+    """Make the server of an application, not running yet."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app, http="h11", ws="none", log_config=None, access_log=False, server_header=False, backlog=BACKLOG,
+            timeout_keep_alive=KEPT, timeout_graceful_shutdown=max(1, int(settings.seconds)), lifespan="on",
+            proxy_headers=False,
+        )
+    )  # fmt: skip
 
 
 def listen(settings: ServeSettings) -> socket.socket:
@@ -411,8 +388,6 @@ def listen(settings: ServeSettings) -> socket.socket:
         listening = socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
         # asyncio does this for its own sockets: an answer is sent at once, even while its beginning is unacknowledged.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # on Linux; connections inherit it
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * UNTAKEN))
         return listening
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror

@@ -1,8 +1,8 @@
 """Batcher: one thread searches as many waiting queries together as fit, as soon as it is free.
 
-A query alone is searched at once. Requests that were given up are left out. The answers to a query are the same
-whatever is searched beside it. Small requests and large ones wait in two lines: small ones have four fifths of the
-time, and while there are any, large ones are searched in parts, so that nobody waits for long.
+A single query is searched at once. Requests that were given up are left out. The answers to a query are the same
+whatever is searched beside it. Small and large requests wait in two lines: small ones have four fifths of the time, and
+while there are any, large ones are searched in parts, so that nobody waits for long.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from kbq.serve.knowledge_bases import ServedKb
 from kbq.serve.problems import LateError, Metrics, OverloadedError, cost, weight
 
 T = TypeVar("T")
-SMALL = 4.0  # cost of a small request at most, in plain queries
-TOGETHER = 16.0  # and of small ones that are searched together, or before a part of a large one has its turn
-PART = 4.0  # and of a part of a large one while small ones come
-RECENT = 1.0  # seconds for which more small requests are expected after one has come
+SMALL = 4.0  # highest cost of a small request, in plain queries
+TOGETHER = 16.0  # of small ones that are searched together, or before a part of a large one has its turn
+PART = 4.0  # of a part of a large one while small ones come
+RECENT = 1.0  # seconds after a small request in which more are expected
 LONGEST_WAIT = 60  # seconds that a client is told to wait at most
 AT_ONCE = 0.05  # seconds of a query, before any has been timed
 log = logging.getLogger("kbq.serve")
@@ -36,7 +36,7 @@ log = logging.getLogger("kbq.serve")
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Waiting:
-    """A request that waits for its turn; it may be other work for the thread than a search."""
+    """A request that waits for its turn: a search or other work for the thread."""
 
     cost: float  # in plain queries
     outcome: asyncio.Future[Any]
@@ -51,7 +51,6 @@ class _Queries(_Waiting):
     texts: Sequence[str]
     kb: KnowledgeBase
     options: SearchOptions
-    spell: bool  # whether unknown words are named
     found: list[Result] = field(default_factory=list)  # of the first queries
     part: Sequence[str] = ()  # the queries that are searched now
 
@@ -105,33 +104,34 @@ class Batcher:
         return f"the search has been busy for {seconds:.0f} seconds" if seconds > self._seconds else ""
 
     async def ask(self, kb: ServedKb, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
-        """Return the answers to each text, as `KnowledgeBase.query` gives them.
+        """Return the answers to each text, as `KnowledgeBase.query` does.
 
         Raises QueryError if a text cannot be asked or the options do not fit, OverloadedError if too many queries wait,
         and LateError if there was no answer in time.
         """
-        return [one.likely for one in await self._results(kb.kb, texts, options, spell=False)]
+        return [one.likely for one in await self._results(kb.kb, texts, options)]
 
     async def found(
         self, kb: ServedKb, texts: Sequence[str], options: SearchOptions, part: KnowledgeBase | None = None
     ) -> list[Result]:
-        """Return the results of each text, with unlikely answers and unknown words; raises what `ask` does.
+        """Return the results of each text, with unlikely answers and unknown words; raise the same errors as `ask`.
 
         `part`: some pages of the knowledge base, see `ServedKb.part`; by default all.
         """
-        found = await self._results(part or kb.kb, texts, options, spell=True)
+        asked = part or kb.kb
+        found = await self._results(asked, texts, options)
         for one in found:
             self._metrics.answers.labels(kb.name, "answered" if one.likely else "none").inc()
-        return found
+        return await asyncio.to_thread(
+            lambda: [replace(one, unknown_words=asked.searcher.unknown_words(one.query)) for one in found]
+        )
 
-    async def _results(
-        self, kb: KnowledgeBase, texts: Sequence[str], options: SearchOptions, spell: bool
-    ) -> list[Result]:
+    async def _results(self, kb: KnowledgeBase, texts: Sequence[str], options: SearchOptions) -> list[Result]:
         if not texts:
             return []
         request = _Queries(
             outcome=asyncio.get_running_loop().create_future(), texts=tuple(texts), cost=cost(len(texts), options),
-            kb=kb, options=options, spell=spell,
+            kb=kb, options=options,
         )  # fmt: skip
         waiting = _size(self._line_of(request))
         if waiting and waiting + request.size > self._most:  # a request alone is never too many
@@ -143,16 +143,15 @@ class Batcher:
         return results
 
     async def call(self, work: Callable[[], T], deadline: float | None = None, costs: float = SMALL) -> T:
-        """Return the outcome of other work, done by the thread that searches: nothing else may use an encoder then.
+        """Return the outcome of other work on the thread that searches, which alone may use the encoders.
 
-        `deadline`: of `time.monotonic`; LateError says that it has passed. `costs`: as much as so many plain queries.
+        `deadline`: of `time.monotonic`; LateError says that it has passed. `costs`: in plain queries.
         """
         future = asyncio.get_running_loop().create_future()
         outcome: T = await self._outcome(_Waiting(outcome=future, work=work, cost=costs), deadline)
         return outcome
 
     async def _outcome(self, request: _Waiting, deadline: float | None = None) -> Any:
-        """Let a request wait for its turn, and return its outcome."""
         self._line_of(request).append(request)
         self._metrics.waiting.set(self.waiting)
         self._wake.set()
@@ -173,7 +172,7 @@ class Batcher:
         loop = asyncio.get_running_loop()
         while True:
             await self._wake.wait()
-            await asyncio.sleep(0)  # what has arrived meanwhile comes along
+            await asyncio.sleep(0)  # requests that have arrived meanwhile come along
             batch = self._next_batch()
             self._metrics.waiting.set(self.waiting)
             if not batch:
@@ -193,7 +192,7 @@ class Batcher:
                 self._give(request, outcome)
 
     def _next_batch(self) -> list[_Waiting]:
-        """Take the request whose turn it is, or a part of it, and others that fit, from their line."""
+        """Take the request whose turn it is, or a part of it, and others from its line that fit."""
         for line in (self._small, self._large):
             while line and line[0].outcome.done():  # given up
                 line.popleft()
@@ -229,7 +228,7 @@ class Batcher:
             self._per_query += (seconds / queries - self._per_query) / 8
 
     def _give(self, request: _Waiting, outcome: Any) -> None:
-        """Give a request its outcome or, after a part, let it be the first of its line again."""
+        """Give a request its outcome or, after a part, make it the first of its line again."""
         if isinstance(request, _Queries) and not isinstance(outcome, Exception):
             request.found += outcome
             if request.left and not request.outcome.done():
@@ -245,18 +244,16 @@ class Batcher:
 
 
 def _size(line: deque[_Waiting]) -> int:
-    """Count the queries that wait in a line, as plain ones."""
     return sum(one.size for one in line if isinstance(one, _Queries) and not one.outcome.done())
 
 
 def _outcomes(batch: Sequence[_Waiting]) -> list[Any]:
-    """Return the outcome of each request of a batch, or the exception that it raises."""
     queries = [request for request in batch if isinstance(request, _Queries)]
     return _searched(queries) if queries else [_outcome_of(one.work) for one in batch if one.work]
 
 
 def _searched(batch: Sequence[_Queries]) -> list[Any]:
-    """Search queries together, except those that cannot be asked; return the outcome of each."""
+    """Search queries together, except those that cannot be asked; return the outcome of each request."""
     kb, options = batch[0].kb, batch[0].options
     # A request is refused before the first of its texts is searched.
     problems = [None if one.found else _outcome_of(partial(kb.searcher.check, options, one.texts)) for one in batch]
@@ -265,19 +262,12 @@ def _searched(batch: Sequence[_Queries]) -> list[Any]:
     if isinstance(found, Exception):
         return [problem or found for problem in problems]
     return [
-        problem or _outcome_of(partial(_with_unknown_words, request, list(islice(found, len(request.part)))))
-        for request, problem in zip(batch, problems, strict=True)
+        problem or list(islice(found, len(request.part))) for request, problem in zip(batch, problems, strict=True)
     ]
 
 
-def _with_unknown_words(request: _Queries, results: list[Result]) -> list[Result]:
-    if not request.spell:
-        return results
-    return [replace(one, unknown_words=request.kb.searcher.unknown_words(one.query)) for one in results]
-
-
 def _outcome_of(work: Callable[[], T]) -> T | Exception:
-    """Return what some work returns or raises: one request does not fail for another, and none ends the thread.
+    """Return the value or the exception of some work, so that no request fails for another or ends the thread.
 
     Anything that a future cannot raise, such as a panic of a library in Rust, becomes a RuntimeError.
     """

@@ -1,6 +1,6 @@
-"""Problems: report errors as problem documents (RFC 9457), in metrics and in the log.
+"""Problems: report errors as problem documents (RFC 9457), in metrics and in the log; limits of requests.
 
-A request is counted as what it becomes: a name with three properties of three pages is nine queries.
+A request counts by what it expands to: a name with three properties of three pages is nine queries.
 """
 
 import json
@@ -34,7 +34,7 @@ PHRASES = {413: "Content Too Large", 422: "Unprocessable Content"}  # of RFC 911
 _PATH = re.compile(r"(?<![\w.:/<])/(?!v1/)(?:[\w.@+~-]+/)+[\w.@+~-]*")
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-AGAIN = 60.0  # seconds after which asyncio's events are logged again
+AGAIN = 60.0  # seconds without one of asyncio's events, after which it is logged again
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 STANDARD = {*vars(logging.makeLogRecord({})), "color_message"}  # what every record of a log has, or uvicorn adds
 
@@ -55,13 +55,9 @@ class RefusedError(KbqError):
     """A request that is refused; `status` is that of HTTP."""
 
     def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        fields: Mapping[str, str] | None = None,
+        self, status: int, message: str, *, fields: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`fields`: what is wrong with each field of the request; `headers`: of the response."""
         super().__init__(message)
         self.status, self.fields, self.headers = status, dict(fields or {}), dict(headers or {})
@@ -71,11 +67,8 @@ class OverloadedError(RefusedError):
     """More queries wait than the service takes on."""
 
     def __init__(self, seconds: int) -> None:
-        super().__init__(
-            503,
-            f"too many queries wait: try again in {seconds} second{'s' * (seconds > 1)}",
-            headers={"Retry-After": str(seconds)},
-        )
+        sentence = f"too many queries wait: try again in {seconds} second{'s' * (seconds > 1)}"
+        super().__init__(503, sentence, headers={"Retry-After": str(seconds)})
 
 
 class LateError(RefusedError):
@@ -86,7 +79,7 @@ class LateError(RefusedError):
 
 
 def status_of(error: KbqError) -> int:
-    """Return the status of an error: the request is at fault, or the server's files are."""
+    """Return the status of an error, which is the request's fault or that of the server's files."""
     if isinstance(error, RefusedError):
         return error.status
     is_ours = isinstance(error, KnowledgeBaseError | ModelError) and not error.is_usage
@@ -94,9 +87,9 @@ def status_of(error: KbqError) -> int:
 
 
 def document(error: KbqError, hidden: Callable[[str], str]) -> dict[str, object]:
-    """Make the problem document of an error: its sentence and, where there are several, all problems and their fields.
+    """Return an error as a problem document, with all single problems and their fields.
 
-    `hidden`: gives a text without the places on this machine that are in it.
+    `hidden` takes the places on this machine out of a text.
     """
     status = status_of(error)
     found: dict[str, object] = {"title": title_of(status), "status": status, "detail": hidden(str(error))}
@@ -112,7 +105,7 @@ def title_of(status: int) -> str:
 
 
 def response_to(error: KbqError, hidden: Callable[[str], str] = str, for_reconciliation: bool = False) -> Response:
-    """Answer with an error: a problem document (see `document`), or what clients of reconciliation look for."""
+    """Answer with a problem document (see `document`), or in the form that clients of reconciliation expect."""
     told = {"status": "error", "message": hidden(str(error))} if for_reconciliation else document(error, hidden)
     headers = error.headers if isinstance(error, RefusedError) else None
     media_type = "application/json" if for_reconciliation else TYPE
@@ -120,7 +113,7 @@ def response_to(error: KbqError, hidden: Callable[[str], str] = str, for_reconci
 
 
 def without_paths(text: str) -> str:
-    """Leave only the last part of every absolute path in a text, so that nobody learns where a file of the server lies.
+    """Shorten every absolute path in a text to its last part, so that nobody learns where the server's files lie.
 
     >>> without_paths("/srv/kbs/people has no words, see https://example.org/a/b: add them to '/srv/kbs'")
     "people has no words, see https://example.org/a/b: add them to 'kbs'"
@@ -151,7 +144,7 @@ class Metrics:
 
 
 class JsonLines(logging.Formatter):
-    """Records of a log as JSON, one a line, with what was given as `extra`."""
+    """Format records of a log as lines of JSON, with the fields of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a record as a line."""
@@ -166,26 +159,10 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-class NotAgain(logging.Filter):
-    """Lets an event pass once a minute: asyncio logs a thousand times a second that no more files may be opened."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._passed: dict[str, float] = {}  # when each event has passed last
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether a record is logged."""
-        event, now = record.getMessage().partition("\n")[0], time.monotonic()
-        if now - self._passed.get(event, -AGAIN) < AGAIN:
-            return False
-        self._passed[event] = now
-        return True
-
-
 def log_as_json() -> None:
-    """Write warnings to standard error, and every request of the service.
+    """Log warnings and every request of the service to standard error.
 
-    The root logger must have a handler before the MCP library is used: it would give it one that opens files to print a
+    The root logger must have a handler before the MCP library is used: the library's own opens files to print a
     traceback, and so fails, and the event loop with it, where no more files may be opened.
     """
     handler = logging.StreamHandler(sys.stderr)
@@ -193,22 +170,29 @@ def log_as_json() -> None:
     logging.getLogger().handlers = [handler]
     logging.getLogger().setLevel(logging.WARNING)
     logging.getLogger("kbq.serve").setLevel(logging.INFO)
-    logging.getLogger("asyncio").addFilter(NotAgain())
+    passed: dict[str, float] = {}  # when each event was logged last
+
+    def is_new(record: logging.LogRecord) -> bool:  # asyncio says a thousand times a second that no file can be opened
+        event, now = record.getMessage().partition("\n")[0], time.monotonic()
+        last, passed[event] = passed.get(event, -AGAIN), now
+        return now - last >= AGAIN
+
+    logging.getLogger("asyncio").addFilter(is_new)
 
 
 def weight(options: SearchOptions) -> int:
-    """Return as how many plain queries each one with these options counts, by the time that it takes."""
+    """Return how many plain queries one with these options counts as, by the time that it takes."""
     batches = -(-(options.rerank or 0) // N_RERANKED)
     return max(1, batches, READING if options.reader else 1)
 
 
 def cost(queries: int, options: SearchOptions) -> float:
-    """Return what queries cost, in plain ones: `weight` each, and less without reranking."""
+    """Return the cost of queries in plain ones: `weight` each, and less without reranking."""
     return queries * (UNREAD if options.rerank == 0 and not options.reader else weight(options))
 
 
 def refuse_more(things: str, count: int, most: int, status: int = 413) -> None:
-    """Refuse a request that asks for too many things. Raises RefusedError."""
+    """Raise RefusedError if a request asks for too many things."""
     if count > most:
         raise RefusedError(
             status, f"the request has {count:,} {things}, at most {most:,} are taken: send several requests"
@@ -216,7 +200,7 @@ def refuse_more(things: str, count: int, most: int, status: int = 413) -> None:
 
 
 def refuse_costly(queries: int, options: SearchOptions) -> None:
-    """Refuse more queries than are searched together, counted by what they cost. Raises RefusedError."""
+    """Raise RefusedError for more queries than are searched together, counted by their cost."""
     each = weight(options)
     if queries * each > MOST_QUERIES:
         raise RefusedError(
@@ -227,11 +211,7 @@ def refuse_costly(queries: int, options: SearchOptions) -> None:
 
 
 def refuse_long(subjects: Sequence[str], wordings: Sequence[str]) -> None:
-    """Refuse a table with too many queries, each subject with each wording of a relation, or too long ones.
-
-    Raises:
-        RefusedError: they are.
-    """
+    """Raise RefusedError if a table has too many queries (each subject with each wording) or too long ones."""
     refuse_more("queries", len(subjects) * len(wordings), MOST_ASKED_OF_TABLE, 422)
     size = sum(map(len, subjects)) * len(wordings) + sum(map(len, wordings)) * len(subjects)
     refuse_more("characters in its queries", size, MOST_TEXT, 422)

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from kbq.kb import KnowledgeBase
-from kbq.serve.app import Server, address, create_app, listen
+from kbq.serve.app import address, create_app, listen, server_of
 from kbq.serve.filling import Services
 from kbq.serve.guard import ServeSettings
 from kbq.serve.knowledge_bases import Folder, open_knowledge_bases
@@ -24,12 +24,13 @@ class Running:
 
     def __init__(self, folders: dict[str, Path], **settings: Any) -> None:
         chosen = ServeSettings(**{"port": 0, "seconds": 300.0} | settings)
-        app = create_app(open_knowledge_bases({name: Folder(path) for name, path in folders.items()}), chosen)
-        self.services: Services = app.state.services
         self._socket, started = listen(chosen), threading.Event()
+        kbs = open_knowledge_bases({name: Folder(path) for name, path in folders.items()})
+        app = create_app(kbs, chosen, started.set)
+        self.services: Services = app.state.services
         self.address = address(chosen, self._socket).rstrip("/")
         self.port = int(self._socket.getsockname()[1])
-        self._server = Server(app, chosen, started.set)
+        self._server = server_of(app, chosen)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         assert started.wait(60)
