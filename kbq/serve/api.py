@@ -4,9 +4,9 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request
@@ -17,7 +17,6 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 import kbq
 from kbq.answers import CONTEXT, Result, SearchOptions
-from kbq.corpus.pages import Page
 from kbq.errors import KbqError
 from kbq.options import declared
 from kbq.serve import problems
@@ -78,7 +77,7 @@ STREAMED = "A JSON document a line: the cells, as they are filled, and in the en
 
 
 class Cell(BaseModel):
-    """A line of a filled table: a cell."""
+    """A cell, which is a line of a filled table."""
 
     subject: str
     relation: str
@@ -86,8 +85,7 @@ class Cell(BaseModel):
     claims: list[Json] = Field(description="those that fill the cell, or the best guess")
     triples: list[str] = Field(description="the claims as N-Triples")
     views: list[list[Json]] = Field(
-        description="of each claim, and then of each of its alternatives, its `fact` (N-Triples), and its `command` "
-        "(QuickStatements) or what it `lacks` for one"
+        description="each claim, and then each of its alternatives with its `normal` form, as a `fact` (N-Triples)"
     )
     rows: list[int] = Field(description="the rows that have this subject and an empty cell, from 0")
     column: int = Field(description="the place of the relation among those asked for, from 0")
@@ -98,11 +96,11 @@ class FilledLines(BaseModel):
 
     columns: list[str]
     rows: list[Json]
-    counts: Json = Field(description="how many rows, cells, queries and filled cells, and what could not be asked")
+    counts: Json = Field(description="numbers of rows, cells, queries and filled cells, and why some were not asked")
 
 
 class ProblemLine(BaseModel):
-    """The last line where something failed after the answer had begun: a problem (RFC 9457)."""
+    """The last line if something failed after the answer had begun: a problem (RFC 9457)."""
 
     problem: Json
 
@@ -154,99 +152,12 @@ class Served(BaseModel):
 
 
 def described(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """Describe the answer of a route."""
+    """Describe the answer of a route for OpenAPI."""
     return {200: {"model": model}}
 
 
-# The records of tools have no slots, which the MCP library would take for default values.
-
-
-@dataclass(frozen=True)
-class Fact:
-    """A value, and where the pages say it."""
-
-    value: str
-    probability: float | None  # that it is right, from 0 to 1; null: not known
-    sentence: str
-    page_id: str
-    title: str
-    paragraph: int
-    start: int
-    end: int
-    normal: dict[str, Any] | None  # a date as EDTF, a quantity as number and unit, or the page that the value names
-
-    @classmethod
-    def of(cls, claim: Claim) -> Self:
-        """Take over what a claim says."""
-        fields = claim.to_dict()
-        return cls(**{name: fields.get(name) for name in cls.__annotations__})  # type: ignore[arg-type]
-
-    @classmethod
-    def best(cls, claims: Sequence[Claim]) -> Self | None:
-        """Return the first value that is accepted; None where none is."""
-        return next((cls.of(claim) for claim in claims if claim.accepted), None)
-
-
-@dataclass(frozen=True)
-class FilledSlot:
-    """The answers to a slot, best first; where there are none, `note` says so."""
-
-    subject: str
-    relation: str
-    answers: list[Fact]
-    best_guess: Fact | None
-    note: str
-
-
-@dataclass(frozen=True)
-class FilledRow:
-    """A subject with its cells, by relation; null where the pages do not say it."""
-
-    subject: str
-    cells: dict[str, Fact | None]
-
-
-@dataclass(frozen=True)
-class FilledTable:
-    """A table, and how many of its cells are filled."""
-
-    rows: list[FilledRow]
-    cells: int
-    filled: int
-
-
-@dataclass(frozen=True)
-class FoundPage:
-    """A page that is found for a query, with the phrase in it that answers best."""
-
-    id: str
-    title: str
-    url: str
-    answer: str
-    probability: float | None
-    text: str
-
-
-@dataclass(frozen=True)
-class FoundPages:
-    """The pages found for a query, best first."""
-
-    results: list[FoundPage]
-
-
-@dataclass(frozen=True)
-class FetchedPage:
-    """A page with its text."""
-
-    id: str
-    title: str
-    text: str
-    url: str
-    metadata: dict[str, Any]
-
-
 async def json_only(request: Request) -> None:
-    """Refuse a body that is not declared as JSON: a form of another site can send anything else."""
+    """Refuse a body that is not declared as JSON, which a form of another site cannot send."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.method == "POST" and given != "application/json":
         raise RefusedError(415, f"the content type is {given!r:.60}: send application/json")
@@ -257,17 +168,14 @@ health = APIRouter(tags=["service"])
 
 
 class Given(BaseModel):
-    """An object that a client sends, of which every field is known."""
+    """An object from a client, without unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     @model_validator(mode="before")
     @classmethod
     def known_fields(cls, fields: Any) -> Any:
-        """Refuse more fields than any request has: to name 100,000 that are unknown would take a second.
-
-        A field that is null has its default.
-        """
+        """Refuse more fields than any request has (naming 100,000 unknown ones takes a second); null is the default."""
         if not isinstance(fields, dict):
             return fields
         if len(fields) > problems.MOST_FIELDS:
@@ -276,7 +184,7 @@ class Given(BaseModel):
 
 
 def http_fields(record: Any, *names: str, **changes: Any) -> Any:
-    """Make a base for requests over HTTP, with these options of a record; `changes`: (type, narrower limits)."""
+    """Make a base for requests with these options of a record; `changes`: (type, narrower limits)."""
     fields: dict[str, Any] = {}
     for one in declared(record):
         if one.name in names:
@@ -305,7 +213,7 @@ ASKED: Any = http_fields(
 
 
 class AskedQueries(ASKED):  # type: ignore[misc]
-    """Queries with their options, as `kbq query` takes them."""
+    """Queries with options, as for `kbq query`."""
 
     queries: Annotated[list[Text], Field(min_length=1, max_length=problems.MOST_QUERIES)]
     context: Annotated[int, Field(ge=0, le=100_000)] = CONTEXT
@@ -315,19 +223,19 @@ class AskedQueries(ASKED):  # type: ignore[misc]
 
     @property
     def options(self) -> SearchOptions:
-        """The same for a search; raises QueryError where options do not fit."""
+        """The options of the search; raises QueryError if they do not fit."""
         return SearchOptions(**{name: getattr(self, name) for name in ASKED.model_fields})
 
 
 @router.post("/query", tags=["asking"], response_model=None, responses=described(Queried))
 async def query(request: Request, asked: AskedQueries, services: WithServices) -> Response:
-    """Answer queries, each `subject [SEP] relation` or a question: documents such as `kbq query --json` prints."""
+    """Answer queries, each `subject [SEP] relation` or a question, with documents as `kbq query --json` prints them."""
     served = services.kbs.named(asked.kb)
     problems.refuse_costly(len(asked.queries), asked.options)
     request.state.queries = asked.queries  # for the log
     part = await asyncio.to_thread(served.part, asked.pages, asked.where)
     found = await services.batcher.found(served, asked.queries, asked.options, part)
-    # Neither the search nor other requests wait while a large answer is written.
+    # In a thread, so that neither the search nor other requests wait for a large answer.
     return await asyncio.to_thread(_written, served.name, found, asked.context)
 
 
@@ -344,7 +252,7 @@ def _written(kb: str, found: Sequence[Result], context: int) -> Response:
 
 
 class WantedRelation(Given):
-    """A relation with what `relations.toml` may say of it."""
+    """A relation with the keys of `relations.toml`."""
 
     name: Text
     query: Annotated[list[Text], Field(max_length=8, description="wordings; by default the name")] = []
@@ -354,7 +262,7 @@ class WantedRelation(Given):
 
     @property
     def relation(self) -> Relation:
-        """The same for `kbq fill`."""
+        """The relation as `kbq fill` knows it."""
         named = relation_named(self.name, self.values)
         query = tuple(self.query) or named.query
         return replace(named, query=query, type=self.type or named.type, min_probability=self.min_probability)
@@ -392,25 +300,25 @@ class AskedTable(FILLED):  # type: ignore[misc]
     responses={200: {"description": STREAMED, "content": {LINES: {"schema": line_of_table()}}}},
 )
 async def fill(table: AskedTable, services: WithServices) -> StreamingResponse:
-    """Fill a table: a line of JSON for each cell with its claims, as soon as it is asked; the last has the table."""
+    """Fill a table: each line of JSON is a cell with its claims, sent when it is final; the last has the table."""
     cells = await filled(table, services)
     lines = (without_surrogates(json_line(line)) + "\n" async for line in cells)
     return StreamingResponse(lines, media_type=LINES)
 
 
-def _relations(wanted: str | WantedRelation, values: Values) -> list[Relation]:
-    """Return what a client names: a relation, a known one (@spouse), or those of a preset (@people)."""
+def relations_asked(wanted: str | WantedRelation, values: Values) -> list[Relation]:
+    """Return the relation that a client names, perhaps a known one (@spouse), or those of a preset (@people)."""
     if not isinstance(wanted, str):
         return [wanted.relation]
     return preset(wanted) if wanted.startswith(MARK) else [relation_named(wanted, values)]
 
 
 async def filled(table: AskedTable, services: Services) -> AsyncIterator[dict[str, Any]]:
-    """Return the lines of a table once the first is there, so that a bad table is refused before the answer begins."""
+    """Return the lines of a table when the first is there, so that a bad table is refused before the answer begins."""
     if bool(table.subjects) == bool(table.rows):
         raise RefusedError(422, "the table has no subjects: give either subjects or rows", fields={"subjects": "none"})
     rows = table.rows or [{"subject": subject} for subject in dict.fromkeys(table.subjects)]
-    relations = list(chain.from_iterable(_relations(one, table.values) for one in table.relations))
+    relations = list(chain.from_iterable(relations_asked(one, table.values) for one in table.relations))
     problems.refuse_more("cells", len(rows) * len(relations), problems.MOST_CELLS, 422)
     subject = table.subject if table.rows else "subject"
     options = FillOptions(subject, **{name: getattr(table, name) for name in FILLED.model_fields})
@@ -421,7 +329,7 @@ async def filled(table: AskedTable, services: Services) -> AsyncIterator[dict[st
     first = await anext(lines)
 
     async def all_lines() -> AsyncIterator[dict[str, Any]]:
-        async with aclosing(lines):  # which gives back the place of its table, also where the client is gone
+        async with aclosing(lines):  # which gives back the place of its table, even if the client is gone
             yield first
             try:
                 async for line in lines:
@@ -434,14 +342,10 @@ async def filled(table: AskedTable, services: Services) -> AsyncIterator[dict[st
 
 @router.get("/pages/{page_id:path}", tags=["pages"], response_model=None, responses=described(PageText))
 async def page(page_id: str, services: WithServices, kb: str | None = None) -> dict[str, Any]:
-    """Give a page with its paragraphs."""
-    return page_document(services.kbs.named(kb).page(page_id))
-
-
-def page_document(page: Page) -> dict[str, Any]:
     """Return a page with its paragraphs, by the corpus's own numbers."""
-    paragraphs = [{"number": one.number, "text": one.text} for one in page.paragraphs]
-    return {"id": page.id, "title": page.title, "paragraphs": paragraphs, "metadata": dict(page.metadata)}
+    found = services.kbs.named(kb).page(page_id)
+    paragraphs = [{"number": one.number, "text": one.text} for one in found.paragraphs]
+    return {"id": found.id, "title": found.title, "paragraphs": paragraphs, "metadata": dict(found.metadata)}
 
 
 @router.get("/titles", tags=["pages"], response_model=None, responses=described(NamedPages))
@@ -451,14 +355,14 @@ async def titles(
     limit: Annotated[int, Query(ge=1, le=50)] = 10,
     kb: str | None = None,
 ) -> dict[str, Any]:
-    """Give pages whose titles begin with some letters, whatever their case and accents."""
+    """Return pages whose titles begin with a prefix, whatever its case and accents."""
     found = services.kbs.named(kb).titles.beginning_with(prefix, limit)
     return {"titles": [one._asdict() for one in found]}
 
 
 @router.get("/kbs", tags=["service"], response_model=None, responses=described(Served))
 async def knowledge_bases(services: WithServices) -> dict[str, Any]:
-    """Give the knowledge bases that are served, each with its size; the first is asked where none is named."""
+    """Return the served knowledge bases with their sizes; requests that name none get the first."""
     kbs = [
         {"name": one.name, **one.kb.counts.facts, "index": one.kb.index.kind, "problem": one.problem}
         for one in services.kbs
@@ -468,15 +372,15 @@ async def knowledge_bases(services: WithServices) -> dict[str, Any]:
 
 @health.get("/healthz")
 async def healthz() -> dict[str, str]:
-    """Say that the process is alive."""
+    """Report that the process is alive."""
     return {"status": "alive"}
 
 
 @health.get("/readyz")
 async def readyz(request: Request, services: WithServices) -> dict[str, Any]:
-    """Say whether queries are answered; `problem` says why a changed knowledge base is not served, but the one before.
+    """Report whether queries are answered; `problem`: why a changed knowledge base is not served, but the old one.
 
-    A client that names another Host, or lacks a key where one is needed, is not told of knowledge bases.
+    Knowledge bases are not named to clients that name another Host or lack a key.
     """
     if services.batcher.problem:
         raise RefusedError(503, f"{services.batcher.problem}: start the service again if this goes on")
@@ -491,7 +395,7 @@ async def readyz(request: Request, services: WithServices) -> dict[str, Any]:
 
 @health.get("/metrics")
 async def metrics(services: WithServices) -> Response:
-    """Give the metrics, as Prometheus reads them."""
+    """Return the metrics, as Prometheus reads them."""
     for one in services.kbs:
         services.metrics.pages.labels(one.name).set(one.kb.counts.pages)
     return PlainTextResponse(generate_latest(services.metrics.registry), media_type=PROMETHEUS)

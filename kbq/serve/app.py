@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -35,7 +35,7 @@ from kbq.serve.filling import Services, TableFiller, WithServices
 from kbq.serve.guard import EVERYWHERE, OPEN, Guard, ServeSettings, is_reconciliation
 from kbq.serve.knowledge_bases import FIRST, KnowledgeBases, ServedKb
 from kbq.serve.pages import HERE
-from kbq.serve.problems import DESCRIBED, Metrics, RefusedError, log_as_json, response_to
+from kbq.serve.problems import DESCRIBED, Metrics, RefusedError, field_problems, log_as_json, response_to
 from kbq.serve.tools import server
 from kbq.storage.records import json_line
 from kbq.storage.writing import lock, make_folders, open_to_grow, sync, sync_open, writing_to
@@ -223,9 +223,7 @@ class _App(FastAPI):
         return dict(self.openapi_schema or {})
 
 
-def create_app(
-    served: KnowledgeBases, settings: ServeSettings, started: Callable[[], None] = lambda: None
-) -> FastAPI:
+def create_app(served: KnowledgeBases, settings: ServeSettings, started: Callable[[], None] = lambda: None) -> FastAPI:
     """Make the application that serves these knowledge bases; it calls `started` when it can answer."""
     metrics = Metrics()
     batcher = Batcher(settings.queue, settings.seconds, metrics)
@@ -285,42 +283,9 @@ async def _invalid(request: Request, error: Exception) -> Response:
     problems = error.errors()[:MOST_PROBLEMS] if isinstance(error, RequestValidationError) else []
     if any(problem["type"] == "json_invalid" for problem in problems):
         return await _refused(request, RefusedError(400, "the request is not JSON: send one object {…}"))
-    fields = {_field(problem["loc"]): _said(problem) for problem in problems}
+    fields = field_problems([{**problem, "loc": problem["loc"][1:] or problem["loc"]} for problem in problems])
     first = ": ".join(next(iter(fields.items()), ("the request", "it is invalid")))
     return await _refused(request, RefusedError(422, first, fields=fields))
-
-
-SAID = {  # the framework's findings in our words; names in braces are its limits
-    "missing": "is missing: give it",
-    "extra_forbidden": "is unknown: leave it out",
-    "string_too_short": "is empty: write something",
-    "string_too_long": "has more than {max_length:,} characters: shorten it",
-    "too_short": "has no items: give at least {min_length:,}",
-    "too_long": "has more than {max_length:,} items: give fewer",
-    "greater_than_equal": "must be {ge:,} or more",
-    "less_than_equal": "must be {le:,} or less",
-    "string_type": "must be a text",
-    "int_type": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "float_type": "must be a number",
-    "bool_type": "must be true or false",
-    "list_type": "must be a list",
-    "dict_type": "must be an object {{…}}",
-    "model_type": "must be an object {{…}}",
-    "model_attributes_type": "must be an object {{…}}",
-    "literal_error": "must be one of {expected}",
-}
-
-
-def _said(problem: Mapping[str, Any]) -> str:
-    said = SAID.get(problem["type"])
-    return said.format(**problem.get("ctx", {})) if said else str(problem["msg"])
-
-
-def _field(place: tuple[object, ...]) -> str:
-    """Return the name of a field, such as queries[3]."""
-    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in place[1:]]
-    return "".join(parts).removeprefix(".") or str(place[0] if place else "request")
 
 
 async def _http(request: Request, error: Exception) -> Response:

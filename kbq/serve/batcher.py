@@ -261,9 +261,7 @@ def _searched(batch: Sequence[_Queries]) -> list[Any]:
     found = _outcome_of(lambda: iter(list(kb.searcher.results(texts, options)) if texts else ()))
     if isinstance(found, Exception):
         return [problem or found for problem in problems]
-    return [
-        problem or list(islice(found, len(request.part))) for request, problem in zip(batch, problems, strict=True)
-    ]
+    return [problem or list(islice(found, len(request.part))) for request, problem in zip(batch, problems, strict=True)]
 
 
 def _outcome_of(work: Callable[[], T]) -> T | Exception:

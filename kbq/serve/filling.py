@@ -1,20 +1,14 @@
-"""Filling: ask slots and fill tables for all routes, a few queries at a time.
-
-The claims are those of `kbq fill`.
-"""
+"""Filling: ask slots and fill tables for all routes, a few queries at a time, with the claims of `kbq fill`."""
 
 import asyncio
-import dataclasses
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import chain
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-import kbq
 from kbq.answers import N_RERANKED, TOP, Answer, SearchOptions
 from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
@@ -22,18 +16,18 @@ from kbq.serve.batcher import Batcher
 from kbq.serve.guard import ServeSettings
 from kbq.serve.knowledge_bases import KnowledgeBases, ServedKb
 from kbq.serve.problems import Metrics, OverloadedError
-from kbq.tables.claims import Claim, Source
+from kbq.tables.claims import Claim
 from kbq.tables.deciding import Decider
 from kbq.tables.fill import Filling
 from kbq.tables.options import MIN_PROBABILITY, FillOptions
-from kbq.tables.outputs import fact, views
+from kbq.tables.outputs import views
 from kbq.tables.relations import Relation, Slot, relations_of
 from kbq.tables.run import AnswerCache
 from kbq.tables.tables import Row, Table, subject_of
 
 SEARCH = SearchOptions(N_RERANKED, "phrase")  # as `kbq fill` searches
-TOGETHER = 4  # queries of a table that are asked before other requests have their turn
-TABLES = 16  # that are filled at once
+TOGETHER = 4  # queries of a table before other requests have their turn
+TABLES = 16  # filled at once
 
 
 class SlotFiller:
@@ -44,14 +38,14 @@ class SlotFiller:
 
     @property
     def min_probability(self) -> float:
-        """Below which a value is not accepted, unless told otherwise; 0 where nothing says how likely it is."""
+        """The default threshold of values, which is 0 without a calibration."""
         return 0.0 if self.served.kb.searcher.plan(SEARCH).calibration is None else MIN_PROBABILITY
 
     async def claims(self, slots: Sequence[Slot], pages: Sequence[str] = ()) -> list[list[Claim]]:
-        """Return the accepted claims of each slot or, where there is none, the best guess, if any.
+        """Return the accepted claims of each slot or, if there is none, the best guess, if any.
 
-        Slots that the encoder cannot read have no claims. Relations have thresholds of their own, or `min_probability`.
-        `pages`: for each slot, the id of the page that alone is listened to; none: all pages are.
+        Slots that the encoder cannot read have no claims. The threshold is the relation's, or else `min_probability`.
+        `pages`: for each slot, the id of the only page whose answers count; by default all pages count.
         """
         accepts = self.served.kb.model.query_tokenizer.accepts
         queries = await asyncio.to_thread(lambda: [[text for text in slot.queries if accepts(text)] for slot in slots])
@@ -69,7 +63,6 @@ class SlotFiller:
         return await asyncio.to_thread(self._decided, slots, answers)
 
     def _decided(self, slots: Sequence[Slot], answers: Sequence[Sequence[list[Answer]]]) -> list[list[Claim]]:
-        """Make the claims of each slot from the answers to each of its queries."""
         decider = Decider(self.served.kb.searcher.titles, self.min_probability, TOP, {})
         claims = [decider.claims(slot, of_slot) for slot, of_slot in zip(slots, answers, strict=True)]
         kept = iter(decider.consistent(list(chain.from_iterable(claims)), [slot.relation for slot in slots]))
@@ -77,7 +70,7 @@ class SlotFiller:
 
 
 class TableFiller:
-    """Fills tables, some at once, through the thread that searches."""
+    """Fills a few tables at once on the thread that searches."""
 
     def __init__(self, batcher: Batcher) -> None:
         self._batcher, self._tables = batcher, 0  # that are being filled
@@ -86,11 +79,11 @@ class TableFiller:
         self, kb: KnowledgeBase, rows: Sequence[Row], wanted: Sequence[Relation], options: FillOptions,
         ids: Mapping[str, str],
     ) -> AsyncGenerator[dict[str, Any], None]:  # fmt: skip
-        """Yield a line for each empty cell, with its claims, as they are final, and in the end one with the table.
+        """Yield a line for each empty cell with its final claims, and in the end one with the table.
 
-        Cells of rows with one subject are one: its line has the numbers of the rows, and of the relation. `kb`: the
-        whole table is filled from it, even if its folder changes meanwhile. `ids`: Q-numbers of names. Raises
-        KbqError if nothing can be asked, OverloadedError if too many tables are being filled.
+        Rows with the same subject share a cell, whose line has their numbers. The whole table is filled from `kb`, even
+        if its folder changes meanwhile. `ids`: Q-numbers of names. Raises KbqError if nothing can be asked,
+        OverloadedError if too many tables are being filled.
         """
         if self._tables >= TABLES:
             raise OverloadedError(10)
@@ -105,35 +98,29 @@ class TableFiller:
             )
             batches = filling.batches(AnswerCache(kb.searcher.shards), TOGETHER)
             claims: list[Claim] = []
-            source = Source(kbq.__version__, "", "", "kbq serve", datetime.now(UTC).isoformat(timespec="seconds"))
             while (batch := await self._batcher.call(lambda: next(batches, None), costs=2 * TOGETHER)) is not None:
                 for slot, found in batch:
                     claims += found
                     empty = [number for number in places[slot.subject] if filling.is_empty(rows[number], slot.relation)]
                     place = {"rows": empty, "column": columns[slot.relation.name]}
-                    yield _cell(slot, found, source, ids) | place
-            yield _outcome(filling.finished(claims))
+                    yield _cell(slot, found, ids) | place
+            table = filling.finished(claims)
+            counts = {name: getattr(table.counts, name) for name in ("rows", "cells", "queries", "filled", "unasked")}
+            yield {"columns": table.columns, "rows": table.rows, "counts": counts}
         finally:
             self._tables -= 1
 
 
-def _cell(slot: Slot, claims: Sequence[Claim], source: Source, ids: Mapping[str, str]) -> dict[str, Any]:
-    properties = {slot.relation.name: slot.relation.property} if slot.relation.property else {}
+def _cell(slot: Slot, claims: Sequence[Claim], ids: Mapping[str, str]) -> dict[str, Any]:
+    found = [views(claim, slot.relation, ids) for claim in claims]
     return {
         "subject": slot.subject,
         "relation": slot.relation.name,
         "values": slot.relation.values,
         "claims": [claim.to_dict() for claim in claims],
-        "triples": [f"{fact(claim, properties, ids)} ." for claim in claims],
-        "views": [views(claim, source, slot.relation) for claim in claims],
+        "triples": [one[0]["fact"] for one in found],
+        "views": found,
     }
-
-
-def _outcome(table: Table) -> dict[str, Any]:
-    """Describe a filled table, and how much of it could be asked for."""
-    counts = dataclasses.asdict(table.counts)
-    names = ("rows", "cells", "queries", "filled", "unasked")
-    return {"columns": table.columns, "rows": table.rows, "counts": {name: counts[name] for name in names}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +134,7 @@ class Services:
     metrics: Metrics
 
     def address(self, request: Request) -> str:
-        """Return the address of the service, without a slash at the end."""
+        """Return the address of the service, without a final slash."""
         return self.settings.public_url.rstrip("/") or str(request.base_url).rstrip("/")
 
 

@@ -1,7 +1,7 @@
 """Knowledge bases: the served ones by name, reopened after a change, and their pages by title.
 
-Names are compared by their words, without case, accents and punctuation; a rare word counts more than a common one.
-A word that no title has is read as those that are one typing error away.
+Names are compared by their words, without case, accents and punctuation; rare words count more. A word that no title
+has is read as the words one typing error away.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from kbq.storage.machine import give_memory_back
 from kbq.tables.relations import USUAL, preset
 from kbq.text.letters import normalised
 
-IDENTICAL, SAME_TITLE, SAME_WORDS, SIMILAR = 1.0, 0.99, 0.95, 0.9  # likeness; SIMILAR: at most, with other words
+IDENTICAL, SAME_TITLE, SAME_WORDS, SIMILAR = 1.0, 0.99, 0.95, 0.9  # likeness; with other words, SIMILAR at most
 ABBREVIATED = 0.92  # of the only page whose title the name abbreviates: "L. Meitner"
 BY_NUMBER = 0.94  # likeness of a page whose id, a plain number, is the name: it may as well be a year, or a film
-MISTYPED = 0.9  # of the weight of a word that is one typing error away
-MOST_WORDS, MOST_MISTYPED = 32, 8  # of a name that are looked up, and also with typing errors
+MISTYPED = 0.9  # factor of the weight of a word that is one typing error away
+MOST_WORDS, MOST_MISTYPED = 32, 8  # words of a name that are looked up, and of these, also with typing errors
 SHORTEST_WORD, LONGEST_WORD = 4, 30  # letters: too many words are one edit away from a shorter one
 LONGEST = 4096  # characters of a name: no title has more
-COMPARED = 64  # titles at least that are compared as a whole
-SIGNS = re.compile(r"[#*%@‰+]+")  # what tells C# from C: such names are candidates of one another, and no match
+COMPARED = 64  # least number of titles that are compared as a whole
+SIGNS = re.compile(r"[#*%@‰+]+")  # tell C# from C: such names are candidates of one another, and no match
 _NO_PAGES: Rows = np.empty(0, np.int64)
 
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -58,16 +58,15 @@ PARTS = 4  # of a knowledge base that stay open
 EVERY = 1.0  # seconds between two looks at a folder
 TRIMS = 10  # looks after which freed memory is given back
 AGAIN, MOST_AGAIN = 10.0, 600.0  # seconds until a refused folder is read again: ever more, up to ten minutes
-FIRST = "kbq"  # is asked for before a knowledge base counts as open
-Call = Callable[..., Awaitable[Any]]  # that of a `Batcher`: has its thread do some work
+FIRST = "kbq"  # the query that is asked before a knowledge base counts as open
+Call = Callable[..., Awaitable[Any]]  # `Batcher.call`
 log = logging.getLogger("kbq.serve")
 
 
 class PageTitles:
-    """The titles of all pages that are not deleted, in order, without case and accents: 8 bytes for each in memory."""
+    """The titles of all pages that are not deleted, ordered without case and accents; 8 bytes each in memory."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
-        """`shards`: of the knowledge base, all of them."""
         self._shards = shards
         places = [
             (shard, page) for shard, one in enumerate(shards) for page in np.flatnonzero(one.live_pages()).tolist()
@@ -80,17 +79,16 @@ class PageTitles:
         return self._titles(self._rows_of(prefix)[:limit])
 
     def spread(self, count: int) -> list[PageName]:
-        """Return as many titles from all over the alphabet, always the same ones; all, where there are fewer."""
+        """Return `count` titles from all over the alphabet, always the same ones; all of them if there are fewer."""
         most = len(self._places)
         return self._titles(dict.fromkeys(np.linspace(0, max(0, most - 1), min(count, most)).astype(int).tolist()))
 
     def listed(self, prefix: str, first: int, count: int) -> tuple[list[PageName], int]:
-        """Return `count` pages from the number `first` on whose titles begin with a prefix, and how many there are."""
+        """Return some of the pages whose titles begin with a prefix, from the number `first` on, and count them all."""
         rows = self._rows_of(prefix)
         return self._titles(rows[first : first + count]), len(rows)
 
     def _rows_of(self, prefix: str) -> range:
-        """Find the rows of this table whose titles begin with a prefix."""
         wanted, rows = normalised(prefix) if prefix.strip() else "", range(len(self._places))
 
         def beginning(row: int) -> str:
@@ -102,13 +100,13 @@ class PageTitles:
         return [self._title(row) for row in rows]
 
     def _title(self, row: int) -> PageName:
-        shard, page = self._places[row]
-        return PageName(self._shards[shard].ids[int(page)], self._shards[shard].titles[int(page)])
+        shard, page = self._places[row].tolist()
+        return PageName(self._shards[shard].ids[page], self._shards[shard].titles[page])
 
 
 @dataclass(frozen=True, slots=True)
 class NamedPage:
-    """A page whose title is like a name."""
+    """A page with a title like a name."""
 
     page_id: str
     title: str
@@ -116,7 +114,7 @@ class NamedPage:
 
     @property
     def has_name(self) -> bool:
-        """Whether the title is the name: the same words and no others, whatever their order."""
+        """Whether the title has the words of the name and no others, in any order."""
         return self.likeness >= SAME_WORDS
 
 
@@ -124,11 +122,10 @@ class TitleWords:
     """The words of the titles of all pages that are not deleted; the table is made on first use."""
 
     def __init__(self, shards: Sequence[Shard], pages: Pages) -> None:
-        """`shards`: of the knowledge base, all of them; `pages`: theirs."""
         self._shards, self._ids = shards, pages
 
     def pages(self, name: str, limit: int) -> list[NamedPage]:
-        """Return at most `limit` pages, the most alike first; of those that are equally alike, the corpus's first.
+        """Return at most `limit` pages, the most alike first; among equals, in the order of the corpus.
 
         The id of a page is as good as its title, unless it is a plain number.
         """
@@ -164,7 +161,7 @@ class TitleWords:
 
 
 class _Table:
-    """The pages that have a word in their titles, and the weight of the word: its inverse frequency, as in BM25."""
+    """The pages of each word in titles, and its weight, the inverse frequency of BM25."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         numbers = [np.flatnonzero(shard.live_pages()) for shard in shards]
@@ -181,7 +178,7 @@ class _Table:
         self._totals = np.bincount(self._pages, self._weight(counts)[which], len(self._numbers))
 
     def most_alike(self, words: Sequence[str], limit: int) -> Iterator[tuple[PagePlace, float]]:
-        """Yield pages that share a word, with the share of both their words that is the same (Dice), by weight."""
+        """Yield pages that share a word, with the weighted share of words in common (Dice)."""
         looked_up = enumerate(dict.fromkeys(words[:MOST_WORDS]))
         found = [self._pages_with(word, number < MOST_MISTYPED) for number, word in looked_up]
         unseen = float(self._weight(np.zeros(1))[0])
@@ -194,7 +191,7 @@ class _Table:
             yield PagePlace(int(self._shards[page]), int(self._numbers[page])), float(alike[best])
 
     def _pages_with(self, word: str, may_be_mistyped: bool) -> tuple[Rows, NDArray[np.float64]]:
-        """Return the pages that have a word or, where none has it, a word one edit away, and its weight."""
+        """Return the pages with a word or, if none has it, with a word one edit away, and its weight."""
         pages, weight = self._postings([word])
         if may_be_mistyped and not len(pages) and word.isalpha():  # one digit more is another number
             pages, weight = self._postings(edits(word))
@@ -205,7 +202,7 @@ class _Table:
         return pages, best
 
     def _postings(self, words: Collection[str]) -> tuple[Rows, NDArray[np.float64]]:
-        """Return the pages that have one of these words, and its weight. Shapes: (postings,)."""
+        """Return the pages with one of these words, and its weight. Shapes: (postings,)."""
         keys = np.fromiter(map(_key, words), np.uint64, len(words))
         bounds = np.stack([np.searchsorted(self._keys, keys, side) for side in ("left", "right")], axis=1)
         counts = np.diff(bounds)[:, 0]
@@ -213,13 +210,12 @@ class _Table:
         return np.concatenate([*found, _NO_PAGES]), np.repeat(self._weight(counts), counts)
 
     def _weight(self, counts: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the weights of words by how many titles have them."""
         weights: NDArray[np.float64] = np.log1p((len(self._numbers) - counts + 0.5) / (counts + 0.5))
         return weights
 
 
 def words_of(name: str) -> list[str]:
-    """Return the words of a name as they are compared.
+    """Return the words of a name in their compared form.
 
     >>> words_of("Skłodowska-Curie, Marie")
     ['sklodowska', 'curie', 'marie']
@@ -228,9 +224,9 @@ def words_of(name: str) -> list[str]:
 
 
 def edits(word: str) -> set[str]:
-    """Return all other strings one edit away from a word; none if it is too short or too long.
+    """Return all strings one edit away from a word, or none if it is too short or too long.
 
-    That is a Damerau-Levenshtein distance of one, as four of five typing errors are. Source: doi:10.1145/363958.363994.
+    Four of five typing errors have this Damerau-Levenshtein distance. Source: doi:10.1145/363958.363994.
 
     >>> {"place", "plae", "plasse", "lpase"} <= edits("plase"), "plase" in edits("plase"), edits("pla")
     (True, False, set())
@@ -246,7 +242,7 @@ def edits(word: str) -> set[str]:
 
 
 def _is_abbreviated(words: Sequence[str], title: Sequence[str]) -> bool:
-    """Whether words are those of a title, some of the first ones by their initials.
+    """Whether words are a title's, some of the first ones shortened to initials.
 
     >>> _is_abbreviated(["l", "meitner"], ["lise", "meitner"]), _is_abbreviated(["l", "m"], ["lise", "meitner"])
     (True, False)
@@ -257,7 +253,7 @@ def _is_abbreviated(words: Sequence[str], title: Sequence[str]) -> bool:
 
 
 def with_bare(words: Sequence[str]) -> list[str]:
-    """Return the words, and those with signs without them, too.
+    """Return the words, and those with signs also without them.
 
     >>> with_bare(["c#", "language"])
     ['c#', 'c', 'language']
@@ -271,7 +267,7 @@ def _key(word: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Where a knowledge base lies, and how it is opened."""
+    """Where a knowledge base lies, and how to open it."""
 
     path: Path
     model: str = ""  # a query encoder tuned for it; empty: its own
@@ -280,7 +276,7 @@ class Folder:
     ray: str | None = None  # the address of a Ray cluster that searches it
 
     def opened(self, others: Iterable[ServedKb]) -> KnowledgeBase:
-        """Open the knowledge base as it is now, with the encoders of one of the others where they are the same."""
+        """Open the knowledge base as it is now, sharing encoders with another one that has the same."""
         manifest = read_manifest(self.path)
         wanted = self.model or manifest.model, manifest.model_fingerprint
         models = (one.kb.model for one in others)
@@ -290,7 +286,7 @@ class Folder:
 
     @property
     def stamp(self) -> tuple[int, int, int] | None:
-        """Facts that differ when the knowledge base has been changed."""
+        """Facts that a change of the knowledge base changes."""
         try:
             facts = (self.path / MANIFEST).stat()
         except OSError:
@@ -299,7 +295,7 @@ class Folder:
 
 
 def escaped_id(page_id: str) -> str:
-    """Return an id that is the same in any address, whether a client encodes it, and how often: OpenRefine does half.
+    """Return an id that stays the same in an address, however often a client encodes it; OpenRefine encodes half.
 
     >>> escaped_id("report.pdf#page=1"), escaped_id("a/../C# & Ü"), escaped_id("S001")
     ('report.pdf~23page=1', 'a/~2E~2E/C~23 ~26 Ü', 'S001')
@@ -308,7 +304,7 @@ def escaped_id(page_id: str) -> str:
 
 
 def unescaped_id(escaped: str) -> str:
-    """Return the id that `escaped_id` was given, also where a client has encoded it once too often.
+    """Return the id behind an escaped one, even if a client has encoded it once too often.
 
     >>> unescaped_id("C~23 and F~23.md"), unescaped_id("C~23%20and%20F~23.md"), unescaped_id("S001")
     ('C# and F#.md', 'C# and F#.md', 'S001')
@@ -329,38 +325,40 @@ class _Opened:
 
 
 class ServedKb:
-    """A named knowledge base, which is opened again when its folder has changed."""
+    """A named knowledge base, opened again when its folder has changed."""
 
     def __init__(self, name: str, folder: Folder, others: Iterable[ServedKb] = ()) -> None:
-        """Open a knowledge base, with the encoders of one of the others if they are the same."""
         self.name = name
         self.problem = ""  # why the present content of the folder is not served
         self._folder, self._seen = folder, folder.stamp
-        self._next, self._pause = 0.0, AGAIN  # when a refused folder is tried again, and the seconds after that
+        self._next, self._pause = (
+            0.0,
+            AGAIN,
+        )  # when a refused folder is tried again, and the seconds until the next time
         self._opened = _Opened(folder.opened(others))
 
     @property
     def kb(self) -> KnowledgeBase:
-        """The one that is open now; whoever has it goes on with it when it is replaced."""
+        """The one that is open now; requests that have it go on with it when it is replaced."""
         return self._opened.kb
 
     @property
     def titles(self) -> PageTitles:
-        """Its pages in the order of their titles."""
+        """Its pages, ordered by title."""
         return self._opened.titles
 
     @property
     def words(self) -> TitleWords:
-        """The words of its titles, to match names with."""
+        """The words of its titles, for matching names."""
         return self._opened.words
 
     @property
     def relations(self) -> list[str]:
-        """Relations to suggest: those that its query encoder was tuned on, or those that are often asked for."""
+        """Relations to suggest: those its query encoder was tuned on, or usual ones."""
         return self.kb.model.config.tuned_relations or [one.name for one in preset(USUAL)]
 
     def page(self, page_id: str) -> Page:
-        """Return a page. Raises RefusedError if there is none with this id."""
+        """Return the page with this id. Raises RefusedError if there is none."""
         pages = self._opened.pages
         page = pages.page(page_id) or pages.page(unescaped_id(page_id))
         if page is None:
@@ -368,13 +366,13 @@ class ServedKb:
         return page
 
     def has_page(self, page_id: str) -> bool:
-        """Whether there is a page with this id, as it is or escaped."""
+        """Whether there is a page with this id, plain or escaped."""
         return self._opened.pages.is_known(page_id) or self._opened.pages.is_known(unescaped_id(page_id))
 
     def part(self, pages: Sequence[str], where: Mapping[str, str]) -> KnowledgeBase:
-        """Return the knowledge base with these pages only and, of these, those whose metadata have these values.
+        """Return the knowledge base with only the pages that have these ids, if any, and these values as metadata.
 
-        The last ones stay open, as the next request probably wants the same. Raises RefusedError if there is no page.
+        The last few stay open for the next requests. Raises RefusedError if there is no page.
         """
         opened, wanted = self._opened, (tuple(pages), tuple(where.items()))
         if not any(wanted):
@@ -392,17 +390,13 @@ class ServedKb:
         return opened.parts[wanted]
 
     def hidden(self, text: str) -> str:
-        """Return a text with the name of this knowledge base instead of the place where it or its model lies."""
-        model = self.kb.model
-        places = {str(self._folder.path), str(self._folder.path.absolute()), str(self.kb.folder)}
-        for place in sorted(places, key=len, reverse=True):
-            text = text.replace(place, self.name)
-        for place in (model.source, model.config.base or ""):
-            text = text.replace(place, Path(place).name) if "/" in place else text
+        """Return a text with the name of this knowledge base in place of its folder, and no path."""
+        for place in (self._folder.path.absolute(), self.kb.folder, self._folder.path):
+            text = text.replace(str(place), self.name)
         return without_paths(text)
 
     async def reopen(self, call: Call, metrics: Metrics) -> None:
-        """Open the folder again if it has changed and every file is whole; else keep what is open."""
+        """Open the folder again if it has changed and every file is whole."""
         stamp, now = self._folder.stamp, time.monotonic()
         if stamp != self._seen:
             self._seen, self._pause = stamp, AGAIN
@@ -414,7 +408,7 @@ class ServedKb:
             await call(lambda: opened.kb.query(FIRST, 1), deadline=math.inf)
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # whatever is wrong with it, it is not taken: a tokenizer may even panic
+        except BaseException as error:  # also a tokenizer's panic
             self.problem = self.hidden(str(error) or type(error).__name__)
             metrics.reopened.labels(self.name, "refused").inc()
             log.error("a changed knowledge base is refused", extra={"kb": self.name, "problem": str(error)})
@@ -424,7 +418,7 @@ class ServedKb:
         log.info("a changed knowledge base is open", extra={"kb": self.name, "pages": opened.kb.counts.pages})
 
     def _checked(self) -> _Opened:
-        """Open the folder, after every file was compared with its digest."""
+        """Compare every file with its digest, and open the folder."""
         found = verify(self._folder.path)
         if not found:
             raise KbqError(found.problems[0])
@@ -432,7 +426,7 @@ class ServedKb:
 
 
 class KnowledgeBases:
-    """The knowledge bases of a service; the first is asked where none is named."""
+    """The knowledge bases of a service; requests that name none get the first."""
 
     def __init__(self, served: Iterable[ServedKb]) -> None:
         self._by_name = {one.name: one for one in served}
@@ -441,7 +435,7 @@ class KnowledgeBases:
         return iter(self._by_name.values())
 
     def named(self, name: str | None = None) -> ServedKb:
-        """Return the knowledge base of a name or, without one, the first. Raises RefusedError if there is none."""
+        """Return the knowledge base of a name, by default the first. Raises RefusedError if there is none."""
         found = self._by_name.get(name) if name else next(iter(self))
         if found is None:
             names = ", ".join(self._by_name)
@@ -449,13 +443,13 @@ class KnowledgeBases:
         return found
 
     def hidden(self, text: str) -> str:
-        """Return a text that names no place on this machine."""
+        """Return a text without the places on this machine."""
         for one in self:
             text = one.hidden(text)
         return text
 
     async def watch(self, call: Call, metrics: Metrics) -> None:
-        """Reopen what has changed, and give freed memory back to the system now and then, for ever."""
+        """Reopen changed folders, and give freed memory back to the system now and then, for ever."""
         for looks in count():
             for one in self:
                 await one.reopen(call, metrics)
@@ -465,17 +459,14 @@ class KnowledgeBases:
 
 
 def open_knowledge_bases(folders: Mapping[str, Folder]) -> KnowledgeBases:
-    """Open knowledge bases by name; those with the same encoders share them.
+    """Open knowledge bases by name; they share encoders if these are the same.
 
     Raises KbqError if one cannot be opened, or a name cannot be part of an address.
     """
     served: list[ServedKb] = []
     for name, folder in folders.items():
         if not NAME.fullmatch(name):
-            raise KbqError(
-                f"{name!r} cannot be the name of a knowledge base: write NAME={folder.path}, with letters, digits, "
-                "dots and hyphens",
-                is_usage=True,
-            )
+            advice = f"write NAME={folder.path}, with letters, digits, dots and hyphens"
+            raise KbqError(f"{name!r} cannot be the name of a knowledge base: {advice}", is_usage=True)
         served.append(ServedKb(name, folder, served))
     return KnowledgeBases(served)

@@ -1,7 +1,7 @@
 """Pages: the HTML pages of the service, made from templates."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath
@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, Response
@@ -18,14 +18,15 @@ import kbq
 from kbq.answers import CONTEXT, Answer, SearchOptions, percentage
 from kbq.corpus.pages import SAFE, Page
 from kbq.errors import KbqError
-from kbq.serve import api
+from kbq.serve.api import Given, KbName, json_only
 from kbq.serve.filling import Services, WithServices
 from kbq.serve.knowledge_bases import ServedKb
 from kbq.serve.problems import LONGEST, MOST_CELLS, MOST_RELATIONS, RefusedError, refuse_more, status_of, title_of
 from kbq.storage.rows import SUFFIXES
-from kbq.tables.outputs import BROWSER
-from kbq.tables.relations import MARK, known_relations, preset
-from kbq.tables.tables import read_table, shown
+from kbq.tables.deciding import Decider, by_hand
+from kbq.tables.outputs import BROWSER, views
+from kbq.tables.relations import MARK, Slot, known_relations, preset, relations_of
+from kbq.tables.tables import read_table, shown, subject_of
 from kbq.text.letters import normalised, without_surrogates
 from kbq.text.markers import SEPARATOR
 
@@ -35,7 +36,6 @@ HERE = Path(__file__).parent
 ANSWERS, MORE_ANSWERS = 5, 20
 LISTED = 50  # pages
 HEADINGS = {404: "This is not here", 413: "This is too much", 422: "This cannot be asked"}  # for people
-WITHOUT_SCRIPT = 100  # cells that are filled before a page is sent
 MOST_SHOWN = 200_000  # cells of a table in a file
 router = APIRouter(include_in_schema=False)
 Words = Annotated[str, Field(max_length=LONGEST)]
@@ -45,7 +45,7 @@ Number = Annotated[int | None, Query(ge=0)]
 
 @dataclass(frozen=True, slots=True)
 class MarkedParagraph:
-    """A paragraph in three pieces; `marked` is empty where there is nothing to mark."""
+    """A paragraph in three pieces; `marked` may be empty."""
 
     number: int
     before: str
@@ -54,7 +54,7 @@ class MarkedParagraph:
 
 
 def asked_text(query: str, subject: str, relation: str) -> str:
-    """Return the query that a form asks: a whole query, or a subject with its relation, or a question.
+    """Return the query of a form: a whole query, a subject with its relation, or a question.
 
     >>> asked_text("", " Marie Curie ", "spouse"), asked_text("", "Who was she?", " "), asked_text("a [SEP] b", "c", "")
     ('Marie Curie [SEP] spouse', 'Who was she?', 'a [SEP] b')
@@ -65,19 +65,8 @@ def asked_text(query: str, subject: str, relation: str) -> str:
     return f"{subject.strip()} [SEP] {relation.strip()}" if is_slot else subject.strip()
 
 
-def slot_of_text(text: str) -> tuple[str, str]:
-    """Return the subject and the relation that a query is made of; a question has no relation."""
-    subject, *rest = SEPARATOR.split(text, maxsplit=1)
-    return subject.strip(), "".join(rest).strip()
-
-
-def rows_of(text: str, separator: str = "\n") -> list[str]:
-    """Return the items of a list that a person has written: each once, without blanks around it."""
-    return list(dict.fromkeys(part for part in map(str.strip, text.split(separator)) if part))
-
-
 def level_of(probability: float | None) -> str:
-    """Say in a word, for colours, how likely an answer is.
+    """Return the word that stands for a probability in style sheets.
 
     >>> level_of(0.9), level_of(0.5), level_of(0.1), level_of(None)
     ('sure', 'likely', 'unlikely', 'unknown')
@@ -85,14 +74,6 @@ def level_of(probability: float | None) -> str:
     if probability is None:
         return "unknown"
     return "sure" if probability >= SURE else "likely" if probability >= LIKELY else "unlikely"
-
-
-def cards_of(answers: Sequence[Answer]) -> list[list[Answer]]:
-    """Put the places of the same answer together, best first: they are one card."""
-    cards: dict[str, list[Answer]] = {}
-    for answer in answers:
-        cards.setdefault(normalised(answer.text), []).append(answer)
-    return list(cards.values())
 
 
 def evidence(answer: Answer) -> tuple[str, str]:
@@ -109,7 +90,7 @@ def address_of(kb: str, page_id: str, paragraph: int, start: int, end: int) -> s
 
 
 def web_address(metadata: Mapping[str, object]) -> str:
-    """Return where a page was taken from, if its corpus says it and a browser may go there; else nothing.
+    """Return the address that a page was taken from, or "" if its corpus gives none that a browser may open.
 
     >>> web_address({"url": "https://example.org"}), web_address({"url": " javascript:alert(1)"}), web_address({})
     ('https://example.org', '', '')
@@ -122,7 +103,7 @@ def web_address(metadata: Mapping[str, object]) -> str:
 
 
 def marked_paragraphs(page: Page, paragraph: int | None, start: int | None, end: int | None) -> list[MarkedParagraph]:
-    """Return the paragraphs of a page, with some characters of one of them marked."""
+    """Return the paragraphs of a page, with characters [start, end) of one of them marked."""
     found = []
     for one in page.paragraphs:
         first, last = (start or 0, end or 0) if one.number == paragraph else (0, 0)
@@ -163,7 +144,7 @@ class QueryForm(BaseModel):
 async def ask(request: Request, services: WithServices, form: Annotated[QueryForm, Query()]) -> Response:
     """Ask for a property of something, or a question."""
     served, text = services.kbs.named(form.kb), form.text
-    subject, relation = slot_of_text(text)
+    subject, relation = map(str.strip, [*SEPARATOR.split(text, maxsplit=1), ""][:2])  # a question has no relation
     view: dict[str, Any] = {"text": text, "subject": subject, "relation": relation, "k": form.k, "most": MORE_ANSWERS}
     if not text:
         problem = "Write a subject." if form.relation.strip() else ""
@@ -171,12 +152,14 @@ async def ask(request: Request, services: WithServices, form: Annotated[QueryFor
         return _page("ask.html", request, services, served, view)
     request.state.queries = [text]  # for the log
     (found,) = await services.batcher.found(served, [text], SearchOptions(form.k))
-    cards = cards_of(found.answers)
-    levels = [level_of(places[0].probability) for places in cards]
+    cards: dict[str, list[Answer]] = {}  # places of the same answer, best first
+    for answer in found.answers:
+        cards.setdefault(normalised(answer.text), []).append(answer)
+    levels = [level_of(places[0].probability) for places in cards.values()]
     is_sure = bool(levels) and levels[0] not in ("unlikely", "unknown")
     shown = sum(level != "unlikely" for level in levels) if is_sure else len(levels)
     view |= {
-        "answers": cards,
+        "answers": list(cards.values()),
         "is_all": len(found.answers) < form.k,
         "shown": shown,
         "unknown_words": found.unknown_words,
@@ -230,43 +213,31 @@ class TableForm(BaseModel):
     relation: Names = []
     others: Words = ""
     kb: str = ""
-    fill: bool = False
-
-    @property
-    def names(self) -> list[str]:
-        """The subjects."""
-        return rows_of(self.subjects)
-
-    @property
-    def relations(self) -> list[str]:
-        """All relations, each once."""
-        return list(dict.fromkeys([*self.relation, *rows_of(self.others, ",")]))
 
 
 @router.get("/table")
 async def table(request: Request, services: WithServices, form: Annotated[TableForm, Query()]) -> Response:
-    """Fill a table: the script of the page asks; where there is none, the table is filled here."""
+    """Show the page whose script fills a table."""
     served = services.kbs.named(form.kb)
-    view: dict[str, Any] = {"subjects": form.names, "relations": form.relations, "filled": None, "most": MOST_CELLS}
+    relations = dict.fromkeys([*form.relation, *filter(None, map(str.strip, form.others.split(",")))])
     known = {relation.name for relation in known_relations()}
-    view["suggested"] = {f"{MARK}{name}" if name in known else name: name for name in served.relations}
-    view["suggested"] |= {
-        name: name for name in form.relations if f"{MARK}{name.removeprefix(MARK)}" not in view["suggested"]
+    suggested = {f"{MARK}{name}" if name in known else name: name for name in served.relations}
+    suggested |= {name: name for name in relations if f"{MARK}{name.removeprefix(MARK)}" not in suggested}
+    view: dict[str, Any] = {
+        "subjects": form.subjects,
+        "relations": relations,
+        "most": MOST_CELLS,
+        "suggested": suggested,
+        "presets": _presets(),
+        "keeps": services.settings.decisions is not None,
+        "examples": [one.title for one in served.titles.spread(3)],
     }
-    view["presets"] = _presets()
-    view["keeps"] = services.settings.decisions is not None
-    view["examples"] = [one.title for one in served.titles.spread(3)]
-    if form.fill:
-        if len(form.names) * len(form.relations) > WITHOUT_SCRIPT:
-            raise RefusedError(422, f"without a script, {WITHOUT_SCRIPT} cells are filled at most: ask for fewer")
-        cells, view["filled"] = await _filled(services, form)
-        view["claims"] = {(cell["subject"], cell["relation"]): cell["claims"] for cell in cells}
     return _page("table.html", request, services, served, view)
 
 
 @cache
 def _presets() -> dict[str, list[str]]:
-    """Return the relations of each preset, and each known relation by itself, as they are asked for."""
+    """Return the relations of each preset, and each known relation by itself, as clients write them."""
     groups = dict.fromkeys(group for groups in known_relations().values() for group in groups)
     names = [*groups, *(relation.name for relation in known_relations())]
     return {f"{MARK}{name}": [f"{MARK}{one.name}" for one in preset(name)] for name in names}
@@ -274,7 +245,7 @@ def _presets() -> dict[str, list[str]]:
 
 @router.post("/table/read")
 async def read(request: Request, name: Annotated[str, Query(max_length=255)]) -> dict[str, Any]:
-    """Give the columns and rows of a table in a file, which `kbq fill` would read so, as texts."""
+    """Return the columns and rows of a table file as texts, read as `kbq fill` reads them."""
     suffix = PurePath(name).suffix.lower().replace(".txt", ".csv")
     if suffix not in SUFFIXES:
         raise RefusedError(422, f"{name!r:.80} is no table: its name ends in {', '.join(SUFFIXES)}")
@@ -293,17 +264,32 @@ def _read(content: bytes, suffix: str) -> dict[str, Any]:
     return {"columns": table.columns, "rows": [[shown(row.get(name)) for name in table.columns] for row in table.rows]}
 
 
-async def _filled(services: Services, form: TableForm) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the cells of a table with their claims, and the filled table."""
-    if not form.names or not form.relations:
-        raise RefusedError(422, "a table needs subjects, one a line, and relations")
-    refuse_more("relations", len(form.relations), MOST_RELATIONS, 422)
-    refuse_more("characters in a name", max(map(len, form.names + form.relations)), LONGEST, 422)
-    asked = api.AskedTable(subjects=form.names, relations=[*form.relations], kb=services.kbs.named(form.kb).name)
-    *cells, last = [line async for line in await api.filled(asked, services)]
-    if "problem" in last:
-        raise RefusedError(last["problem"]["status"], last["problem"]["detail"])
-    return cells, last
+class TypedValue(Given):
+    """A value that a person has typed."""
+
+    subject: Words
+    relation: Words
+    value: Words
+
+
+class TypedValues(Given):
+    """Typed values of a table."""
+
+    kb: KbName = None
+    values: Annotated[list[TypedValue], Field(max_length=MOST_CELLS)]
+
+
+@router.post("/table/typed", dependencies=[Depends(json_only)])
+async def typed(asked: TypedValues, services: WithServices) -> list[dict[str, Any]]:
+    """Return typed values as facts, which `kbq fill --decisions` and `kbq export` would write so."""
+    decider = Decider(services.kbs.named(asked.kb).kb.searcher.titles, 0.0, 0, {})
+
+    def views_of(one: TypedValue) -> dict[str, Any]:
+        (relation,) = relations_of([one.relation])
+        normal = decider.normal(one.value, relation)
+        return views(by_hand(Slot(subject_of(one.subject), relation), one.value, normal), relation, {})[0]
+
+    return await asyncio.to_thread(lambda: list(map(views_of, asked.values)))
 
 
 @router.get("/api")
@@ -331,6 +317,5 @@ def error_page(request: Request, error: KbqError) -> Response:
 
 
 def _page(name: str, request: Request, services: Services, served: ServedKb, view: Mapping[str, Any]) -> Response:
-    """Answer with a template, given what all of them show."""
     common = {"kb": served, "kbs": list(services.kbs), "path": request.url.path}
     return HTMLResponse(rendered(name, common | dict(view)))

@@ -8,7 +8,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import PurePath
@@ -110,6 +110,39 @@ def response_to(error: KbqError, hidden: Callable[[str], str] = str, for_reconci
     headers = error.headers if isinstance(error, RefusedError) else None
     media_type = "application/json" if for_reconciliation else TYPE
     return Response(without_surrogates(json.dumps(told, ensure_ascii=False)), status_of(error), headers, media_type)
+
+
+SAID = {  # the framework's findings in our words; names in braces are its limits
+    "missing": "is missing: give it",
+    "extra_forbidden": "is unknown: leave it out",
+    "string_too_short": "is empty: write something",
+    "string_too_long": "has more than {max_length:,} characters: shorten it",
+    "too_short": "has no items: give at least {min_length:,}",
+    "too_long": "has more than {max_length:,} items: give fewer",
+    "greater_than_equal": "must be {ge:,} or more",
+    "less_than_equal": "must be {le:,} or less",
+    "string_type": "must be a text",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "dict_type": "must be an object {{…}}",
+    "model_type": "must be an object {{…}}",
+    "model_attributes_type": "must be an object {{…}}",
+    "literal_error": "must be one of {expected}",
+}
+
+
+def field_problems(errors: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return pydantic's errors in our words, by field, such as queries[3]."""
+    found = {}
+    for error in errors:
+        parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]]
+        said = SAID.get(error["type"])
+        sentence = said.format(**error.get("ctx", {})) if said else str(error["msg"])
+        found["".join(parts).removeprefix(".") or "the request"] = sentence
+    return found
 
 
 def without_paths(text: str) -> str:

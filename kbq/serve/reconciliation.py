@@ -2,13 +2,13 @@
 
     /reconcile                  the manifest; with `queries` candidates, with `extend` cells of new columns
     /reconcile/suggest/entity   pages by the beginning of their title; also /property and /type
-    /reconcile/properties       relations that could be asked for
+    /reconcile/properties       relations that can be asked for
     /reconcile/preview          a page as HTML, for a frame; /flyout the same in JSON
 
-The same behind /reconcile/kb/NAME for the knowledge base of that name. Source: Reconciliation Service API 0.2
+/reconcile/kb/NAME has the same for the knowledge base of that name. Source: Reconciliation Service API 0.2
 (reconciliation-api.github.io/specs/0.2).
 
-Other cells are compared with what each page says about their relation. Source of the weights: Wikidata's service.
+Other cells of a row are compared with the claims of each page. Source of the weights: Wikidata's service.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from kbq.dump.page_directory import PageValue, Titles
 from kbq.errors import KbqError
 from kbq.serve.filling import Services, SlotFiller, WithServices
 from kbq.serve.guard import RECONCILE, refuse_foreign
-from kbq.serve.knowledge_bases import NamedPage, TitleWords, escaped_id, unescaped_id
+from kbq.serve.knowledge_bases import NamedPage, escaped_id, unescaped_id
 from kbq.serve.pages import rendered
 from kbq.serve.problems import LONGEST, MOST_ANSWERS, MOST_ASKED, RefusedError, refuse_long, refuse_more
 from kbq.tables.claims import Claim, DateValue, written
@@ -38,8 +38,8 @@ from kbq.tables.tables import is_empty, shown, subject_of
 from kbq.tables.values import is_same
 
 LIMIT, MOST = 5, 100  # candidates of a name, by default and at most
-CHECKED = 3  # of them, whose pages are compared with other cells
-OF_NAME, OF_PROPERTY = 100, 40  # weights of a name, and of a property that the page has
+CHECKED = 3  # of them, with pages that are compared with other cells
+OF_NAME, OF_PROPERTY = 100, 40  # weights of a name, and of a property on the page
 
 TYPE = {"id": "page", "name": "Page"}
 MOST_NAMES = 25  # of one request
@@ -67,7 +67,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A query of the protocol: a cell that names something."""
+    """A query of the protocol: a cell with a name."""
 
     query: str = ""
     limit: float = 0  # candidates; 0: LIMIT
@@ -79,7 +79,7 @@ class PageCandidate:
     """A page that may be meant."""
 
     page: NamedPage
-    agrees: Mapping[str, bool]  # whether the page agrees with other cells; those that it does not mention are left out
+    agrees: Mapping[str, bool]  # whether the page agrees with each other cell that it mentions
 
     @property
     def score(self) -> float:
@@ -89,12 +89,12 @@ class PageCandidate:
 
     @property
     def rank(self) -> tuple[float, int]:
-        """Orders candidates: of pages with the same score, the one that more cells agree with is better."""
+        """The order of candidates: of pages with the same score, the one that agrees with more cells is better."""
         return self.score, sum(self.agrees.values())
 
 
 def name_of(query: object) -> Name:
-    """Read a query as a client sent it. One that cannot be asked has no candidates, and others still have theirs.
+    """Read a client's query. One that cannot be asked has no candidates, and others still have theirs.
 
     >>> name_of({"query": "Emma", "limit": None}), name_of({"query": 1984}).query, name_of(7).query
     (Name(query='Emma', limit=0, properties=[]), '', '')
@@ -116,14 +116,18 @@ def name_of(query: object) -> Name:
 async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[PageCandidate]]:
     """Find the candidates of each name, best first.
 
-    Raises KbqError if a property is not a relation that can be asked for, or there are too many.
+    Raises KbqError if a property cannot be asked for, or there are too many.
     """
     refuse_more("properties of candidates", CHECKED * sum(len(name.properties) for name in names), MOST_ASKED)
     values = (len(one.v) for name in names for one in name.properties if isinstance(one.v, list))
     refuse_more("values of one property", max(values, default=0), MOST_ANSWERS)
     longest = max((len(one.pid) for name in names for one in name.properties), default=0)
     refuse_more("letters in the name of a property", longest, LONGEST)
-    pages = await asyncio.to_thread(_pages, names, filler.served.words)
+    words = filler.served.words
+    limits = [int(max(0, min(name.limit, MOST))) or LIMIT for name in names]
+    pages = await asyncio.to_thread(
+        lambda: [words.pages(name.query, limit) for name, limit in zip(names, limits, strict=True)]
+    )
     asked = [
         (number, page, other, relation_named(other.pid, "many"))
         for number, name in enumerate(names)
@@ -146,18 +150,14 @@ async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Pag
     return [sorted(each, key=lambda one: one.rank, reverse=True) for each in found]
 
 
-def _pages(names: Sequence[Name], words: TitleWords) -> list[list[NamedPage]]:
-    return [words.pages(name.query, int(max(0, min(name.limit, MOST))) or LIMIT) for name in names]
-
-
 def is_match(found: Sequence[PageCandidate]) -> bool:
-    """Whether the first candidate is certainly meant: it alone has the name, and contradicts no other cell."""
+    """Whether the first candidate is certain: it alone has the name, and contradicts no other cell."""
     best, *others = found
     return best.page.has_name and all(best.agrees.values()) and all(one.rank < best.rank for one in others[:1])
 
 
 def _is_said(value: Any, claims: Sequence[Claim], titles: Titles) -> bool:
-    """Whether one of these claims has the value, or one of the values."""
+    """Whether one of these claims has the value, or one of several."""
     values = value if isinstance(value, list) else [value]
     return any(claim.accepted and _is_value(one, claim, titles) for one in values for claim in claims)
 
@@ -172,7 +172,7 @@ def _is_value(value: Any, claim: Claim, titles: Titles) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a column; OpenRefine may send numbers as texts. `_described_settings` says what they mean."""
+    """The settings of a column, described by `_described_settings`; OpenRefine may send numbers as texts."""
 
     limit: Annotated[int, Meta(ge=0)] = 1
     probability: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -188,13 +188,13 @@ class Column:
 
     @classmethod
     def sent(cls, properties: Sequence[Any]) -> list[Self]:
-        """Read columns as a client sent them; a property that is null, or has no id, is no column."""
+        """Read a client's columns; a property that is null, or has no id, is none."""
         named = (one for one in properties if isinstance(one, dict) and isinstance(one.get("id"), str))
         return [cls(one["id"], one["settings"] if isinstance(one.get("settings"), dict) else {}) for one in named]
 
     @property
     def chosen(self) -> Settings:
-        """The settings; a field that was left empty has its default. Raises KbqError if one has no meaning."""
+        """The settings, with defaults for empty fields. Raises KbqError if one has no meaning."""
         given = {name: value for name, value in self.settings.items() if value not in ("", None)}
         try:
             return msgspec.convert(given, Settings, strict=False)
@@ -202,8 +202,8 @@ class Column:
             raise KbqError(f"the settings of {self.id!r:.80} have no meaning: {error}") from None
 
 
-class _Asked:
-    """A request, and what it is answered from."""
+class _Reconciliation:
+    """A request, and the knowledge base that answers it."""
 
     def __init__(self, request: Request, services: Services) -> None:
         self._request, self._services = request, services
@@ -234,7 +234,7 @@ class _Asked:
             raise RefusedError(400, f"{field} cannot be read: {error}: send JSON as the protocol has it") from None
 
     def _manifest(self) -> Response:
-        """Say what the service can do, and where, for those that register it."""
+        """Describe the service for clients that register it."""
         name, root, path = self._served.name, self._services.address(self._request), self._request.url.path.rstrip("/")
         key = self._field("api_key") if self._services.settings.keys else ""  # which a preview needs, too
         with_key = f"&api_key={quote(key, safe='')}" if key else ""
@@ -293,9 +293,9 @@ class _Asked:
         }
 
     async def _extension(self, asked: Mapping[str, Any]) -> Response:
-        """Give the cells of new columns: every id has each, an empty list where nothing is likely enough.
+        """Return the cells of new columns: a list for each id, empty if nothing is likely enough.
 
-        An id may be anything: one that is no page's has empty cells.
+        An id may be anything; if no page has it, its cells are empty.
         """
         ids, properties = asked.get("ids"), asked.get("properties") or []
         if not (isinstance(ids, list) and isinstance(properties, list)):
@@ -322,14 +322,14 @@ class _Asked:
         return _json({"meta": [{"id": column, "name": column} for column, _, _ in columns], "rows": rows})
 
     async def suggested_pages(self) -> Response:
-        """Suggest pages whose title begins with the prefix, and the page that has it for its id."""
+        """Suggest the page whose id is the prefix, and pages whose titles begin with it."""
         prefix = self._field("prefix")
         ids = [prefix] if self._served.has_page(prefix) else []
         ids += [one.id for one in self._served.titles.beginning_with(prefix, SUGGESTIONS)]
         return _json({"result": [self._named(page_id) | {"notable": [TYPE]} for page_id in dict.fromkeys(ids)]})
 
     async def suggested_relations(self) -> Response:
-        """Suggest relations with these letters, and the letters themselves: any relation can be asked for."""
+        """Suggest relations with these letters, and the letters themselves, as any relation can be asked for."""
         prefix = " ".join(self._field("prefix").split())
         found = [name for name in self._served.relations if prefix.casefold() in name.casefold()][:SUGGESTIONS]
         found.sort(key=lambda name: not name.casefold().startswith(prefix.casefold()))
@@ -347,11 +347,11 @@ class _Asked:
         return _json({"type": self._field("type") or TYPE["id"], "properties": properties} | wanted)
 
     async def preview(self) -> Response:
-        """Show a page as HTML, which may be in a frame of any other page, and can do nothing there."""
+        """Show a page as HTML that may be framed by any other page, and can do nothing there."""
         return Response(self._rendered("preview.html"), headers=FRAMED, media_type="text/html")
 
     async def flyout(self) -> Response:
-        """Show the same as a part of a page."""
+        """Show the same as a fragment of HTML."""
         return _json({"id": self._field("id"), "html": self._rendered("flyout.html")})
 
     def _rendered(self, template: str) -> str:
@@ -362,13 +362,13 @@ class _Asked:
 
 
 def _described_settings(min_probability: float) -> list[dict[str, Any]]:
-    """Describe `Settings` as the protocol does; below `min_probability`, a cell stays empty by default."""
+    """Describe `Settings` for the protocol; by default a cell stays empty below `min_probability`."""
     names = "name", "label", "type", "default", "help_text"
     probability = "From 0 to 1: cells whose values are less likely right stay empty"
     settings: list[tuple[Any, ...]] = [
-        ("limit", "Values", "number", 1, "How many values a cell has at most; 0 for all that are likely enough"),
+        ("limit", "Values", "number", 1, "The most values of a cell; 0 for all that are likely enough"),
         ("probability", "Probability", "number", min_probability, probability),
-        ("content", "Content", "select", "value", "The value, or what is known of it"),
+        ("content", "Content", "select", "value", "The value, its probability or its evidence"),
     ]
     described = [dict(zip(names, one, strict=True)) for one in settings]
     described[-1]["choices"] = [{"value": value, "name": name} for value, name in CONTENTS.items()]
@@ -376,7 +376,7 @@ def _described_settings(min_probability: float) -> list[dict[str, Any]]:
 
 
 def _cell(claim: Claim, content: Content) -> dict[str, Any]:
-    """Return a value, or its evidence or probability, in the form of the protocol."""
+    """Return a value, its evidence or its probability in the form of the protocol."""
     if content == "sentence":
         return {"str": claim.sentence}
     if content == "place":
@@ -385,7 +385,7 @@ def _cell(claim: Claim, content: Content) -> dict[str, Any]:
         return {} if claim.probability is None else {"float": claim.probability}
     if isinstance(claim.normal, PageValue):
         return {"id": escaped_id(claim.normal.page_id), "name": claim.normal.title}
-    # A date of OpenRefine is a moment: a day is, a year or a Julian date would become one that nobody has said.
+    # A date of OpenRefine is a moment: a year or a Julian date would become a day that no text states.
     iso = written(claim, "iso")
     return {"date": f"{iso}T00:00:00Z"} if isinstance(claim.normal, DateValue) and DAY.fullmatch(iso) else {"str": iso}
 
@@ -395,27 +395,27 @@ def _properties(names: Iterable[str]) -> list[dict[str, str]]:
 
 
 def _json(document: Mapping[str, Any]) -> Response:
-    """Return JSON in ASCII: halves of characters, which a client may have sent, are escaped."""
+    """Return JSON in ASCII, as a client may have sent lone surrogates."""
     return Response(json.dumps(document), media_type="application/json")
 
 
-def _endpoint(answer: Callable[[_Asked], Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
+def _endpoint(answer: Callable[[_Reconciliation], Awaitable[Response]]) -> Callable[..., Awaitable[Response]]:
     async def answered(request: Request, services: WithServices) -> Response:
-        return await answer(_Asked(request, services))
+        return await answer(_Reconciliation(request, services))
 
     return answered
 
 
 router = APIRouter(include_in_schema=False)
 for _path, _answer in {
-    "": _Asked.service,
-    "/": _Asked.service,
-    "/suggest/entity": _Asked.suggested_pages,
-    "/suggest/property": _Asked.suggested_relations,
-    "/suggest/type": _Asked.suggested_types,
-    "/properties": _Asked.proposed,
-    "/preview": _Asked.preview,
-    "/flyout": _Asked.flyout,
+    "": _Reconciliation.service,
+    "/": _Reconciliation.service,
+    "/suggest/entity": _Reconciliation.suggested_pages,
+    "/suggest/property": _Reconciliation.suggested_relations,
+    "/suggest/type": _Reconciliation.suggested_types,
+    "/properties": _Reconciliation.proposed,
+    "/preview": _Reconciliation.preview,
+    "/flyout": _Reconciliation.flyout,
 }.items():
     for _base in (RECONCILE, f"{RECONCILE}/kb/{{name}}"):
         router.add_api_route(_base + _path, _endpoint(_answer), methods=["GET", "POST"])

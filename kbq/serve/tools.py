@@ -1,10 +1,10 @@
 """Tools: an MCP server with which a language model looks up facts and their evidence."""
 
 import asyncio
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
 from urllib.parse import quote
 
 from mcp.server import MCPServer
@@ -12,7 +12,7 @@ from mcp.server.mcpserver import Context, ResourceSecurity
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
-from pydantic import Field
+from pydantic import BeforeValidator, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.routing import Route
 
@@ -21,12 +21,12 @@ from kbq.answers import Answer, SearchOptions
 from kbq.corpus.pages import Page
 from kbq.errors import MOST_PROBLEMS, KbqError
 from kbq.model.queries import refuse_unreadable
-from kbq.serve.api import Fact, FetchedPage, FilledRow, FilledSlot, FilledTable, FoundPage, FoundPages
 from kbq.serve.batcher import Batcher
 from kbq.serve.filling import Services, SlotFiller
 from kbq.serve.knowledge_bases import ServedKb
 from kbq.serve.pages import web_address
-from kbq.serve.problems import LONGEST, MOST_RELATIONS, refuse_long
+from kbq.serve.problems import LONGEST, MOST_RELATIONS, field_problems, refuse_long
+from kbq.storage.rows import text_of
 from kbq.tables.claims import Claim
 from kbq.tables.options import Values
 from kbq.tables.relations import Slot, relation_named
@@ -46,17 +46,109 @@ Where there are no answers, the pages do not say it: say so, and do not guess.""
 UNLIKELY = "The pages do not say this clearly enough: best_guess is unlikely to be right. Do not state it as a fact."
 NOTHING = "The pages do not say this."
 
+
+def _text(value: object) -> object:
+    return text_of(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+AsText = BeforeValidator(_text)
+AsList = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
 Subject = Annotated[
-    str,
-    Field(description="A name, best the title of a page.", examples=["Marie Curie"], max_length=LONGEST),
+    str, Field(description="A name, best the title of a page.", examples=["Marie Curie"], max_length=LONGEST), AsText
 ]
 Relation = Annotated[
-    str,
-    Field(description="A property in a few words.", examples=["place of birth"], max_length=LONGEST),
+    str, Field(description="A property in a few words.", examples=["place of birth"], max_length=LONGEST), AsText
 ]
 PageId = Annotated[
-    str, Field(description="The id of a page, as search gives it.", examples=["S001"], max_length=LONGEST)
+    str, Field(description="The id of a page, from search.", examples=["S001"], max_length=LONGEST), AsText
 ]
+Query = Annotated[
+    str,
+    Field(description="A question, or words of the page.", examples=["Who discovered radium?"], max_length=LONGEST),
+    AsText,
+]
+
+
+# The records have no slots, which the MCP library would take for default values.
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A value and its place in the pages."""
+
+    value: str
+    probability: float | None  # that it is right, from 0 to 1; null if unknown
+    sentence: str
+    page_id: str
+    title: str
+    paragraph: int
+    start: int
+    end: int
+    normal: dict[str, Any] | None  # a date as EDTF, a quantity as number and unit, or the page that the value names
+
+    @classmethod
+    def of(cls, claim: Claim) -> Self:
+        """Return the value of a claim."""
+        fields = claim.to_dict()
+        return cls(**{name: fields.get(name) for name in cls.__annotations__})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class FilledSlot:
+    """The answers to a slot, best first; `note` says if there are none."""
+
+    subject: str
+    relation: str
+    answers: list[Fact]
+    best_guess: Fact | None
+    note: str
+
+
+@dataclass(frozen=True)
+class FilledRow:
+    """A subject with its cells by relation; null if the pages do not say it."""
+
+    subject: str
+    cells: dict[str, Fact | None]
+
+
+@dataclass(frozen=True)
+class FilledTable:
+    """A table, and how many of its cells are filled."""
+
+    rows: list[FilledRow]
+    cells: int
+    filled: int
+
+
+@dataclass(frozen=True)
+class FoundPage:
+    """A page found for a query, with its phrase that answers best."""
+
+    id: str
+    title: str
+    url: str
+    answer: str
+    probability: float | None
+    text: str
+
+
+@dataclass(frozen=True)
+class FoundPages:
+    """The pages found for a query, best first."""
+
+    results: list[FoundPage]
+
+
+@dataclass(frozen=True)
+class FetchedPage:
+    """A page with its text."""
+
+    id: str
+    title: str
+    text: str
+    url: str
+    metadata: dict[str, Any]
 
 
 class Tools:
@@ -67,14 +159,7 @@ class Tools:
 
     async def search(
         self,
-        query: Annotated[
-            str,
-            Field(
-                description="A question, or words of the page.",
-                examples=["Who discovered radium?"],
-                max_length=LONGEST,
-            ),
-        ],
+        query: Query,
         limit: Annotated[int, Field(description="Pages at most.", ge=1, le=20)] = 5,
     ) -> FoundPages:
         """Find pages for a question or some words, each with the phrase that answers best; fetch reads a page.
@@ -93,7 +178,7 @@ class Tools:
         if not self._served.has_page(id):
             raise ToolError(f"{self._served.name} has no page {id!r:.80}: take the id of one that search has found")
         page = self._served.page(id)
-        return FetchedPage(page.id, page.title, _text(page), _url(page.id, page.metadata), dict(page.metadata))
+        return FetchedPage(page.id, page.title, _written(page), _url(page.id, page.metadata), dict(page.metadata))
 
     async def fill_slot(
         self,
@@ -112,8 +197,8 @@ class Tools:
 
     async def fill_table(
         self,
-        subjects: Annotated[list[Subject], Field(min_length=1, max_length=MOST_SUBJECTS)],
-        relations: Annotated[list[Relation], Field(min_length=1, max_length=MOST_RELATIONS)],
+        subjects: Annotated[list[Subject], Field(min_length=1, max_length=MOST_SUBJECTS), AsList],
+        relations: Annotated[list[Relation], Field(min_length=1, max_length=MOST_RELATIONS), AsList],
     ) -> FilledTable:
         """Fill a table of at most 200 cells, each with evidence; null where the pages do not say it.
 
@@ -122,17 +207,17 @@ class Tools:
         cells = len(subjects) * len(relations)
         if cells > MOST_CELLS:
             raise ToolError(f"the table has {cells} cells, at most {MOST_CELLS} are filled at once: ask for fewer")
-        rows = [
-            FilledRow(subject, dict(zip(relations, map(Fact.best, claims), strict=True)))
-            for subject, claims in zip(subjects, await self._claims(subjects, relations, "one"), strict=True)
-        ]
+        rows = []
+        for subject, claims in zip(subjects, await self._claims(subjects, relations, "one"), strict=True):
+            facts = [next((Fact.of(one) for one in found if one.accepted), None) for found in claims]
+            rows.append(FilledRow(subject, dict(zip(relations, facts, strict=True))))
         return FilledTable(rows, cells, sum(fact is not None for row in rows for fact in row.cells.values()))
 
     async def read(self, id: str) -> str:
         """Give the text of a page."""
         if not self._served.has_page(id):
             raise ResourceNotFoundError(f"{self._served.name} has no page {id!r:.80}")
-        return _text(self._served.page(id))
+        return _written(self._served.page(id))
 
     async def _claims(self, subjects: list[str], relations: list[str], values: Values) -> list[list[list[Claim]]]:
         """Ask for the claims of every relation of every subject."""
@@ -169,12 +254,12 @@ def server(served: ServedKb, batcher: Batcher) -> MCPServer:
 
 
 def applications(services: Services) -> list[Starlette]:
-    """Make applications for MCP over HTTP: one route for the first knowledge base, and one for each by its name.
+    """Make applications for MCP over HTTP: a route for the first knowledge base, and one for each by its name.
 
-    The lifespan of each must run while it is asked. Only POST is answered: there are no sessions, so that nothing would
-    ever come on the stream that a GET opens.
+    The lifespan of each must run while it is asked. Only POST is answered: as there are no sessions, nothing would ever
+    come on the stream that a GET opens.
     """
-    guarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the guard looks at Host and Origin
+    guarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the guard checks Host and Origin
     paths = {MCP: services.kbs.named()} | {f"{MCP}/kb/{one.name}": one for one in services.kbs}
     made = [
         server(one, services.batcher).streamable_http_app(
@@ -188,70 +273,21 @@ def applications(services: Services) -> list[Starlette]:
 
 
 class _Server(MCPServer):
-    """An MCP server that takes arguments as models write them, and refuses others in one sentence each."""
+    """An MCP server that takes arguments as models write them, and refuses others in a sentence each."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None) -> Any:
-        """Call a tool by its name. Raises ToolError if it does not take these arguments."""
-        schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
-        if name in schemas:
-            arguments = _as_declared(schemas[name], arguments)
-        return await super().call_tool(name, arguments, context)
-
-
-def _as_declared(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of the declared types: null is the default, and a number is a text where a text is wanted.
-
-    Raises ToolError if one is missing, unknown or out of its range.
-    """
-    declared = schema["properties"]
-    for name in arguments:
-        if name not in declared:
-            raise ToolError(f"{name:.80} is unknown: choose from {', '.join(declared)}")
-    given = {name: value for name, value in arguments.items() if value is not None}
-    for name in schema.get("required", ()):
-        if name not in given:
-            raise ToolError(f"{name} is missing: give it")
-    return {name: _declared_value(name, declared[name], value) for name, value in given.items()}
-
-
-def _declared_value(name: str, declared: Mapping[str, Any], value: Any) -> Any:
-    if declared["type"] == "array":
-        return _declared_list(name, declared, value)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and value == value // 1:
-        value = int(value)
-    if declared["type"] == "string":
-        text = str(value) if is_number else value
-        if not isinstance(text, str):
-            raise ToolError(f"{name} is {json.dumps(value):.80}: write a text")
-        _refuse_size(f"{name} has {len(text):,} characters", len(text), declared, "minLength", "maxLength")
-        return text
-    try:
-        number = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
-    except ValueError:
-        number = None
-    if number is None:
-        raise ToolError(f"{name} is {json.dumps(value):.80}: write a whole number")
-    _refuse_size(f"{name} is {number:,}", number, declared, "minimum", "maximum")
-    return number
-
-
-def _declared_list(name: str, declared: Mapping[str, Any], value: Any) -> list[Any]:
-    if isinstance(value, str) and value.lstrip().startswith("["):  # some clients send a list as its JSON
+        """Call a tool by its name; null stands for a default. Raises ToolError if it does not take these arguments."""
+        declared = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}.get(name, arguments)
+        if unknown := [given for given in arguments if given not in declared]:
+            raise ToolError(f"{unknown[0]:.80} is unknown: choose from {', '.join(declared)}")
+        given = {name: value for name, value in arguments.items() if value is not None}
         try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise ToolError(f"{name} cannot be read: write a list") from None
-    items = value if isinstance(value, list) else [value]
-    _refuse_size(f"{name} has {len(items):,} items", len(items), declared, "minItems", "maxItems")
-    return [_declared_value(f"{name}[{number}]", declared["items"], item) for number, item in enumerate(items)]
-
-
-def _refuse_size(fact: str, size: int, declared: Mapping[str, Any], least: str, most: str) -> None:
-    if size < declared.get(least, size):
-        raise ToolError(f"{fact}, at least {declared[least]:,}")
-    if size > declared.get(most, size):
-        raise ToolError(f"{fact}, at most {declared[most]:,}")
+            return await super().call_tool(name, given, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            problems = field_problems(error.__cause__.errors()[:MOST_PROBLEMS])
+            raise ToolError("; ".join(f"{field} {problem}" for field, problem in problems.items())) from None
 
 
 @contextmanager
@@ -271,12 +307,12 @@ def _found(answer: Answer) -> FoundPage:
     return FoundPage(answer.page_id, answer.title, url, answer.text, probability, answer.context[first:last])
 
 
-def _text(page: Page) -> str:
+def _written(page: Page) -> str:
     text = "\n\n".join(paragraph.text for paragraph in page.paragraphs)
     rest = f"\n\n[cut after {LONGEST_PAGE:,} of {len(text):,} characters]" if len(text) > LONGEST_PAGE else ""
     return text[:LONGEST_PAGE] + rest
 
 
 def _url(page_id: str, metadata: Mapping[str, object]) -> str:
-    """Return where the page was taken from, if its corpus says it; else the address of the resource."""
+    """Return the address that a page was taken from or, if its corpus gives none, that of the resource."""
     return web_address(metadata) or f"kbq://page/{quote(page_id, safe='')}"

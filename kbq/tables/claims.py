@@ -1,4 +1,4 @@
-"""Claims: a value of a subject and a relation, with probability and place; a file has one a line."""
+"""Claims: a value of a subject and a relation, with probability and place; a file has one per line."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -17,16 +17,16 @@ from kbq.tables.options import Dates
 from kbq.text import visible
 from kbq.text.letters import tidy
 
-CLAIMS, RUN = ".claims.jsonl", ".run.json"  # how the names of a file of claims, and of what they come from, end
+CLAIMS, RUN = ".claims.jsonl", ".run.json"  # endings of a file of claims, and of the file that says their origin
 ValueType = Literal["text", "page", "date", "quantity"]
 Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class DateValue(msgspec.Struct, frozen=True, tag_field="type", tag="date", omit_defaults=True):
-    """A date in EDTF (ISO 8601 if that can express it). Precision: 11 day, 10 month, 9 year, 8 decade, 7 century.
+    """A date in EDTF (ISO 8601 if possible). Precision, as in Wikibase: 11 day, 10 month, 9 year, 8 decade, 7 century.
 
-    A Julian date has the year, month and day of that calendar, as in the text. Source of precisions: Wikibase.
+    A Julian date has the year, month and day of that calendar, as in the text.
     """
 
     edtf: str
@@ -35,7 +35,7 @@ class DateValue(msgspec.Struct, frozen=True, tag_field="type", tag="date", omit_
 
 
 class QuantityValue(msgspec.Struct, frozen=True, tag_field="type", tag="quantity"):
-    """A number as decimal digits, and its unit as in the text; "": none."""
+    """A number in decimal digits, and its unit as in the text, perhaps none."""
 
     number: str
     unit: str
@@ -46,7 +46,7 @@ NormalForm = PageValue | DateValue | QuantityValue
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another value that was found for the same cell, less likely."""
+    """Another, less likely value of the same cell."""
 
     value: str
     probability: Probability | None
@@ -71,13 +71,13 @@ class Alternative:
 class Claim:
     """One value of one cell; `value` is the text of the source, paragraph[start:end], tidied (see `letters`).
 
-    `sentence` holds it, as it is there: sentence[start - sentence_start : end - sentence_start].
+    In `sentence`, it is untidied: sentence[start - sentence_start : end - sentence_start].
     """
 
     subject: str
     relation: str
     value: str
-    probability: Probability | None  # None where no calibration fits
+    probability: Probability | None  # None if no calibration fits
     accepted: bool  # above the threshold of its relation: its cell is filled
     page_id: str
     title: str
@@ -86,18 +86,18 @@ class Claim:
     end: Count
     sentence: str
     sentence_start: Count
-    normal: NormalForm | None = None  # None where the text is not certainly one
-    by_hand: bool = False  # a person has written it, and the text does not say it: it has no page
-    says_the_same: Count = 1  # distinct places among those looked at, this one included, that have the same value
+    normal: NormalForm | None = None  # None if there is any doubt
+    by_hand: bool = False  # typed by a person, without a page, as the text does not say it
+    says_the_same: Count = 1  # distinct places with the same value among the reranked ones, this one included
     alternatives: tuple[Alternative, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of the page, as its corpus has them
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of the page, from its corpus
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value", tidy(self.value))
 
     @property
     def parts(self) -> tuple[str, str, str]:
-        """The sentence: the text before the value, the value as it is there, and the text after it."""
+        """The sentence in three parts: before the value, the value, and after it."""
         start, end = self.start - self.sentence_start, self.end - self.sentence_start
         return self.sentence[:start], self.sentence[start:end], self.sentence[end:]
 
@@ -112,19 +112,19 @@ class Claim:
 
     @property
     def digest(self) -> str:
-        """A name that is the same for the same value from the same place, in every run."""
+        """A name that the same value from the same place has in every run."""
         parts = (self.subject, self.relation, self.value, self.page_id, self.paragraph, self.start, self.end)
         return digest_of_bytes(repr(parts).encode("utf-8", "backslashreplace"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the claim as a line of a file, without fields that are empty."""
+        """Return the claim as a line of a file, without empty fields."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
         may_lack = ("normal", "by_hand", "alternatives", "metadata")
         return {name: value for name, value in fields.items() if value or name not in may_lack}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the claim that `to_dict` gave.
+        """Return the claim from `to_dict`.
 
         Raises ValueError if a field is missing, unknown or of another type, or the value is not at its place.
         """
@@ -139,7 +139,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What claims come from."""
+    """The origin of claims."""
 
     kbq_version: str
     model: str  # its digest
@@ -151,9 +151,8 @@ class Source:
 def written(claim: Claim, dates: Dates) -> str:
     """Return a value as a table shows it.
 
-    Args:
-        dates: `text`, as in the source; `edtf`; or `iso`, which cannot express decades and "circa": these stay, as do
-            Julian dates, which neither can express.
+    `dates`: `text`, as in the source; `edtf`; or `iso`, except for decades and "circa", which ISO cannot express.
+    Julian dates always stay as in the source.
     """
     if dates == "text" or not isinstance(claim.normal, DateValue) or claim.normal.julian:
         return claim.value

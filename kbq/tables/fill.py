@@ -49,27 +49,23 @@ from kbq.tables.values import agree, is_same
 from kbq.text.letters import normalised
 
 MOST_KEPT = 16 * BATCH  # slots with kept answers that are decided between two reports
-WARM_UP, TIMED = 8, 64  # slots that a dry run asks for: before time is taken, and then
+WARM_UP, TIMED = 8, 64  # slots that a dry run asks for before the clock runs, and then
 Verdict = Literal["agrees", "also said", "contradicts", "not found"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 EVIDENCE = ("value", "probability", "page_id", "title", "paragraph", "start", "end", "sentence")  # of a verdict
-FillReport = Callable[[int, int, int], None]  # called with the slots that are done, all of them, and those filled
-
-VIEWS = {".nt": "rdf", ".qs": "quickstatements", ".html": "review"}  # how the names of exports end
+FillReport = Callable[[int, int, int], None]  # called with the numbers of slots done, of all, and of filled ones
+NAMED = 10  # decisions without effect in notes
+HINTS, COMPARED = 20, 1000  # relations that are checked for typing errors, and columns that each is compared with
+LIKENESS = 0.9  # of a relation to a column: one letter differs; "date of birth" is not "place of birth"
 
 
 class Filling:
-    """A table that is being filled, or checked: what is asked, and what the claims make of it."""
+    """A table that is being filled or checked: its questions, and the table that the claims make of it."""
 
     def __init__(
-        self,
-        kb: Searcher,
-        table: Table,
-        relations: Sequence[Relation],
-        options: FillOptions,
-        search: SearchOptions,
+        self, kb: Searcher, table: Table, relations: Sequence[Relation], options: FillOptions, search: SearchOptions,
         decisions: Decided,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Raise KbqError if nothing can be asked, or nothing would have a probability."""
         self._kb, self._table, self._relations, self._options, self._search = kb, table, relations, options, search
         self._decisions, self._pages = decisions, Pages(kb.shards)
@@ -92,11 +88,11 @@ class Filling:
 
     @property
     def slots(self) -> Iterator[Slot]:
-        """What is asked: each subject, in the order of its first row, with the relations of its cells, each once."""
+        """Each subject, in the order of its first row, with the relations of its cells, each once."""
         return (Slot(name, self._relations[number]) for name, found in self._asked_for.items() for number in found)
 
     def _find_slots(self, tokenizers: Sequence[ReadsQueries]) -> list[str]:
-        """Find the cells that the options ask for; return why those of some rows cannot be asked for.
+        """Find the cells that the options ask for; return the problems of rows that cannot be asked for.
 
         Raises KbqError if the table has no such column of subjects, or no cell to ask for.
         """
@@ -140,7 +136,7 @@ class Filling:
         return is_empty(row.get(relation.name), self._markers)
 
     def claims(self, kept: AnswerCache, report: FillReport) -> list[Claim]:
-        """Ask for the slots whose answers are not kept; return the claims of all."""
+        """Return the claims of all slots; ask for those without kept answers."""
         claims: list[Claim] = []
         done = filled = 0
         report(done, self.counts.cells, filled)
@@ -152,10 +148,10 @@ class Filling:
         return claims
 
     def batches(self, kept: AnswerCache, size: int | None = None) -> Iterator[list[tuple[Slot, list[Claim]]]]:
-        """Yield some slots after another with their claims, which are final; about `size` queries are asked at once.
+        """Yield slots, some at a time, with their final claims; about `size` queries are asked at once.
 
-        What a row says of one relation may rule out what it says of another, so the slots of a subject come together,
-        once all of them have been asked. Kept answers are not asked for.
+        A claim may rule out another one of the same subject, so the slots of a subject come together, once all of them
+        have answers.
         """
         size = size or self._kb.batch_size
         slots: list[Slot] = []
@@ -175,14 +171,14 @@ class Filling:
             slots, missing, waiting = [], {}, waiting[whole:]
 
     def _final(self, cells: Sequence[tuple[Slot, list[Claim]]]) -> list[tuple[Slot, list[Claim]]]:
-        """Apply the rules of a row, and what people decided, to the cells of whole subjects."""
+        """Apply the rules of a row, and people's decisions, to the cells of whole subjects."""
         found = [(slot, self._decisions.get(slot.cell, {}), len(claims)) for slot, claims in cells]
         kept = iter(self._decider.consistent([one for _, claims in cells for one in claims], self._relations))
         final = [(slot, decided, list(islice(kept, count))) for slot, decided, count in found]
         return [(slot, obeyed(claims, slot, decided, self._decider.normal)) for slot, decided, claims in final]
 
     def seconds(self) -> float:
-        """Ask for some slots; return about how long it takes to ask for all."""
+        """Ask for some slots, and estimate the seconds for all."""
         workers = self._kb.batch_size // BATCH
         warm_up, kept = workers * WARM_UP, AnswerCache(self._kb.shards)
         first = list(islice(self.slots, warm_up + workers * TIMED))
@@ -207,7 +203,7 @@ class Filling:
         return claims
 
     def finished(self, claims: Sequence[Claim]) -> Table:
-        """Return the table with the values that were accepted; of a check, the verdicts. `claims`: all, in order."""
+        """Return the table with the accepted values or, of a check, the verdicts. `claims`: all, in order."""
         table, options = self._table, self._options
         by_slot: dict[tuple[str, str], list[Claim]] = defaultdict(list)
         for claim in claims:
@@ -225,7 +221,7 @@ class Filling:
         return Table((*table.columns, *new), rows, tuple(claims), replace(counts, filled=len(accepted)), table)
 
     def _verdicts(self, claims: Mapping[tuple[str, str], Sequence[Claim]]) -> Iterator[Row]:
-        """Yield a row for each value in the table: the verdict on it, and what the text says, with its place."""
+        """Yield a row for each value in the table: the verdict on it, and its evidence."""
         for row in self._table.rows:
             subject = subject_of(row.get(self._options.subject))
             for relation in self._relations:
@@ -238,8 +234,8 @@ class Filling:
     def _verdict(self, present: str, relation: Relation, claims: Sequence[Claim]) -> tuple[Verdict, Claim | None]:
         """Return the verdict on a value, and the claim that it rests on.
 
-        A value on the same page as the one that was found may be as right ("actress and inventor"), so only a value
-        that the page lacks is contradicted; where several values may be right, none contradicts.
+        A value on the same page as the claim may be as right ("actress and inventor"), so only a value that the page
+        lacks is contradicted, and never if several values may be right.
         """
         titles = self._kb.titles
         accepted = [claim for claim in claims if claim.accepted]
@@ -255,7 +251,7 @@ class Filling:
         return "not found", None
 
     def _is_on_page(self, value: str, page_id: str) -> bool:
-        """Whether a paragraph of a page has the words of a value, one after the other."""
+        """Whether a paragraph of a page has the words of a value in a row."""
         words, page = f" {normalised(value)} ", self._pages.page(page_id)  # None: the value was typed
         return page is not None and any(words in f" {normalised(one.text)} " for one in page.paragraphs)
 
@@ -270,7 +266,7 @@ class Filling:
         return dict(row) | values if values else row
 
     def description(self) -> dict[str, object]:
-        """Return what decides the answers, by the words that name a difference."""
+        """Return the facts that decide the answers, by their names in messages about differences."""
         facts = self._kb.facts(self._search)
         return {
             "knowledge base": facts.contents,
@@ -286,19 +282,13 @@ class Filling:
 
 
 def _problem(text: str, tokenizers: Sequence[ReadsQueries]) -> str:
-    """Return why a query cannot be asked; empty: it can."""
+    """Return why a query cannot be asked, or an empty string."""
     try:
         for tokenizer in tokenizers:
             tokenizer.ids_of(text)
     except QueryError as error:
         return str(error)
     return ""
-
-
-VIEWS |= dict.fromkeys((".long.csv", ".long.tsv", ".long.parquet", ".long.xlsx"), "long")
-NAMED = 10  # decisions without effect
-HINTS, COMPARED = 20, 1000  # relations that are looked at, and columns that each is compared with
-LIKENESS = 0.9  # of a relation to a column: one letter differs; "date of birth" is not "place of birth"
 
 
 def fill(
@@ -321,12 +311,14 @@ def fill(
     if path is not None:
         if isinstance(table, str | Path) and path.exists() and Path(table).exists() and path.samefile(table):
             raise KbqError(f"{path} is the table itself: choose another --out")
-        _refuse_view(path)
         format = table_format(path)
         refuse_unwritable(before, format)
     filling = Filling(kb, before, wanted, options, search, decided)
     _note_mistyped(kb, before, wanted, note)
-    _note_known([one for one in wanted if one.name in asked and one.property], note)
+    if known := [
+        f"{one.name!r} is {one.property}, of type {one.type}" for one in wanted if one.name in asked and one.property
+    ]:
+        note(f"{', '.join(known)}, as `kbq relations` prints; a file relations.toml may say otherwise")
     if filling.counts.markers:
         markers = ", ".join(filter(None, options.empty))
         note(f"{filling.counts.markers:,} cells were taken as empty, since they hold one of {markers}: see --empty")
@@ -350,23 +342,14 @@ def fill(
     return replace(filled, counts=replace(filled.counts, formulas=formulas))
 
 
-def _refuse_view(path: Path) -> None:
-    """Raise KbqError if a name ends like that of an export, which earlier versions wrote at once."""
-    for ending, to in VIEWS.items():
-        if path.name.lower().endswith(ending):
-            name = path.name[: -len(ending)]
-            view = f"`kbq export {name}.claims.jsonl --to {to} --out {path.name}`"
-            raise KbqError(f"{path} is a view of claims: fill a table such as {name}.csv, then run {view}")
-
-
 def best_known(
     kb: Searcher, relations: Sequence[Relation], pages: int, report: FillReport = unheard,
     expect: Callable[[FillCounts], None] = unheard,
 ) -> list[tuple[Relation, float, int]]:  # fmt: skip
-    """Ask for relations of some pages from all over a knowledge base; those that are answered best come first.
+    """Ask for relations of some pages from all over a knowledge base; return them, best answered first.
 
-    Each comes with the share of the pages that have a likely value, and the number of pages asked for. `expect` is
-    called before with the number of queries, and about how many seconds they take.
+    Each comes with the share of the pages that have a likely value, and the number of pages. `expect` is called before
+    with the number of queries and their estimated seconds.
     """
     rows, search, options = every_page(kb), SearchOptions(N_RERANKED, "phrase"), FillOptions(top=0)
     chosen = rows[:: max(1, len(rows) // pages)][:pages]
@@ -385,12 +368,12 @@ def best_known(
 
 
 def every_page(kb: Searcher, subject: str = "subject") -> list[Row]:
-    """Return a row for each page that may be answered with: its id, and its title as the subject."""
+    """Return a row for each page that may be an answer: its id, and its title as the subject."""
     return [{"page_id": page_id, subject: title} for page_id, title in Pages(kb.shards).shown()]
 
 
 def _table(kb: Searcher, table: str | Path | Iterable[Row] | None, subject: str, note: Note) -> Table:
-    """Read a table, or take the rows of a list or data frame; without one, take every page's title and id."""
+    """Return the table in a file, a list or a data frame or, without one, a row for every page."""
     if isinstance(table, str | Path):
         return read_table(as_path(table, "the table"), note)
     if table is None:
@@ -399,7 +382,7 @@ def _table(kb: Searcher, table: str | Path | Iterable[Row] | None, subject: str,
 
 
 def _note_mistyped(kb: Searcher, table: Table, relations: Sequence[Relation], note: Note) -> None:
-    """Say which relations may be mistyped."""
+    """Note relations that may be mistyped."""
     columns = {normalised(column): column for column in table.columns[:COMPARED]}
     for relation in relations[:HINTS]:
         near = get_close_matches(normalised(relation.name), columns, 1, LIKENESS)
@@ -412,15 +395,8 @@ def _note_mistyped(kb: Searcher, table: Table, relations: Sequence[Relation], no
         note(f"the query encoder was not tuned on {', '.join(map(repr, untuned))}")
 
 
-def _note_known(relations: Sequence[Relation], note: Note) -> None:
-    """Say which plain names are those of known relations: this gives them a type and a property."""
-    if relations:
-        facts = ", ".join(f"{one.name!r} is {one.property}, of type {one.type}" for one in relations)
-        note(f"{facts}, as `kbq relations` prints; a file relations.toml may say otherwise")
-
-
 def _note_disputes(disputes: Sequence[tuple[Decision, Decision]], note: Note) -> None:
-    """Name cells on which people disagree: the last one is obeyed, and the others should know."""
+    """Note cells on which people disagree: the last one is obeyed, and the others should know."""
     for first, last in disputes[:NAMED]:
         one, other = (f"{by.reviewer or 'somebody'} accepted {by.value!r:.80}" for by in (first, last))
         note(f"{first.relation!r:.80} of {first.subject!r:.80}: {one}, and then {other}, which counts")
@@ -429,7 +405,7 @@ def _note_disputes(disputes: Sequence[tuple[Decision, Decision]], note: Note) ->
 
 
 def _note_useless(decisions: Sequence[Decision], note: Note) -> None:
-    """Name decisions that change nothing: they may be mistyped, or of another table."""
+    """Note decisions that change nothing, as they may be mistyped, or of another table."""
     for decision in decisions[:NAMED]:
         cell = f"{decision.relation!r:.80} of {decision.subject!r:.80}"
         if decision.choice == "reject":

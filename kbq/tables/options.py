@@ -1,4 +1,4 @@
-"""Options: how to fill a table, and from which probability on."""
+"""Options: how to fill a table, and with which threshold."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ Values = Literal["one", "many"]
 class FillOptions:
     """How a table is filled, apart from the search.
 
-    Raises:
-        KbqError: a value has no meaning, or two exclude each other.
+    Raises KbqError if a value has no meaning, or two exclude each other.
     """
 
     subject: Annotated[str, Option("The column of subjects.")] = "subject"
@@ -58,7 +57,7 @@ class FillOptions:
             raise KbqError("check changes no cell, so overwrite has no effect: leave one of them out", is_usage=True)
 
     def threshold(self, kb: Searcher, search: SearchOptions) -> float:
-        """Return the probability from which on an answer fills a cell.
+        """Return the lowest probability of an answer that fills a cell.
 
         Raises QueryError if answers have no probability here, or the precision cannot be promised.
         """
@@ -81,7 +80,7 @@ class FillOptions:
 
 
 class FillWords(RankWords, total=False):
-    """The options of `KnowledgeBase.fill`: those of `FillOptions`, and of the search."""
+    """The options of `KnowledgeBase.fill`: those of `FillOptions` and of the search."""
 
     subject: str
     values: Values
@@ -101,10 +100,7 @@ class FillWords(RankWords, total=False):
 
 
 def fill_options(words: FillWords) -> tuple[FillOptions, dict[str, Any]]:
-    """Divide the options of `KnowledgeBase.fill` into its own and those of the search; paths may be texts.
-
-    Raises KbqError if a value has no meaning, or two exclude each other.
-    """
+    """Divide the options of `KnowledgeBase.fill` into its own and those of the search."""
     refuse_unknown_options(words, FillWords.__annotations__, QueryError)
     left: dict[str, Any] = dict(words)
     given = chosen(left, FillOptions)

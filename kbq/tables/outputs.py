@@ -1,11 +1,8 @@
-"""Outputs: write a filled table or its claims as a table, RDF or QuickStatements.
+"""Outputs: write claims as a long table, RDF, QuickStatements or a page for review.
 
-The claims are the truth, and an export is a view of them. `kbq fill` writes them, and beside them a file with what they
-come from and the relations that were asked for.
-
-Source: RDF 1.1 N-Triples (W3C).
-
-Sources: magnusmanske/quickstatements, WikiMovimentoBrasil/quickstatements3 (parsers of V1).
+`kbq fill` writes claims, and beside them a file with their origin and the relations that were asked for; an export is a
+view of them. Sources: RDF 1.1 N-Triples (W3C); magnusmanske/quickstatements and WikiMovimentoBrasil/quickstatements3
+(parsers of V1).
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from kbq.storage.lines import read_json_lines
 from kbq.storage.records import json_line, read_object
 from kbq.storage.rows import NEEDS_PYARROW, SUFFIXES, RowFormat
 from kbq.storage.writing import replacing, writing_to
-from kbq.tables.claims import CLAIMS, RUN, Alternative, Claim, DateValue, QuantityValue, Source, ValueType, write_lines
+from kbq.tables.claims import CLAIMS, RUN, Alternative, Claim, DateValue, QuantityValue, Source, write_lines
 from kbq.tables.relations import (
     WIKIDATA,
     NoNumberError,
@@ -80,11 +77,10 @@ def ntriples(claims: Iterable[Claim], relations: Iterable[Relation], ids: Mappin
     """Return the lines of an N-Triples file: the accepted claims as facts, each once.
 
     Args:
-        relations: one with a property, a P-number of Wikidata or an IRI, is named by it, any other by a URN.
-        ids: Q-numbers of Wikidata of subjects, page ids and titles; things without one are named by URNs.
+        relations: named by their property, a P-number of Wikidata or an IRI, or else by URNs.
+        ids: Q-numbers of Wikidata by subject, page id or title; things without one are named by URNs.
 
-    Raises:
-        KbqError: a property is not an IRI.
+    Raises KbqError if a property is not an IRI.
     """
     properties = {relation.name: relation.property for relation in relations if relation.property}
     return dict.fromkeys(fact(claim, properties, ids) + " ." for claim in claims if claim.accepted)
@@ -97,7 +93,7 @@ def fact(claim: Claim, properties: Mapping[str, str], ids: Mapping[str, str]) ->
 
 
 def _thing(name: str, number: str) -> str:
-    """Name a subject, or a page as a value: by its Q-number or, so that the two meet, by its title."""
+    """Name a subject, or a page as a value, by its Q-number or else, so that the two meet, by its title."""
     return f"<{WIKIDATA}/entity/{number}>" if number else f"<urn:kbq:thing:{_quoted(name)}>"
 
 
@@ -116,7 +112,7 @@ def _object(claim: Claim, ids: Mapping[str, str]) -> str:
     if isinstance(normal, PageValue):
         return _thing(normal.title, value_number(claim, ids))
     if isinstance(normal, DateValue):
-        # XML Schema's own versions disagree on the year 0, and it has no word for decades, centuries and "circa".
+        # The versions of XML Schema disagree on the year 0, and none has decades, centuries and "circa".
         edtf = gregorian(normal)
         is_plain = re.fullmatch("[0-9-]+", edtf) and edtf[0] != "-" and edtf[:4] != "0000"
         return _literal(edtf, f"<{XSD}{DATE_TYPES[len(edtf)]}>" if is_plain else f"<{EDTF}>")
@@ -147,8 +143,8 @@ def write_quickstatements(
 ) -> tuple[int, int, int]:
     """Write a command for each accepted claim; count commands, claims left out, and names without a Q-number.
 
-    Claims that cannot be written go to PATH.left-out.jsonl, with a `reason` each. Names that lack a Q-number go to
-    PATH.ids-todo.tsv, those of most claims first: with its column `id` filled in, it is a file of ids (see `read_ids`).
+    Other claims go to PATH.left-out.jsonl, each with a `reason`. Names without a Q-number go to PATH.ids-todo.tsv, most
+    frequent first; with its column `id` filled in, this is a file of ids (see `read_ids`).
     """
     by_name = {relation.name: relation for relation in relations}
     commands: dict[str, None] = {}  # in order, each once
@@ -169,7 +165,7 @@ def write_quickstatements(
 
 
 def _lacking(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) -> list[str]:
-    """Return all names of a claim without a Q-number, so that none turns up only once another has got one."""
+    """Return all names of a claim without a Q-number, so that none turns up only after another one has got its own."""
     names = [] if subject_number(claim, ids) else [claim.subject]
     try:
         if relation:
@@ -182,7 +178,7 @@ def _lacking(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) ->
 
 
 def command(claim: Claim, source: Source, relation: Relation | None, ids: Mapping[str, str]) -> str:
-    """Return the line of a claim. Raises KbqError, which says why, if it cannot be written."""
+    """Return the command of a claim. Raises KbqError with the reason if there is none."""
     subject = subject_number(claim, ids)
     if not subject:
         raise NoNumberError(f"subject {claim.subject!r:.80}", claim.subject)
@@ -226,13 +222,13 @@ def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
 
 
 def time_of(date: DateValue) -> str:
-    """Return a date as QuickStatements has it: unknown parts are 00, and there is no year 0.
+    """Return a date in the form of QuickStatements: unknown parts are 00, and there is no year 0.
 
     >>> [time_of(DateValue(*date)) for date in (("1867-11-07", 11), ("-0043~", 9, True), ("199X", 8), ("18XX", 7))]
     ['+1867-11-07T00:00:00Z/11', '-0044-00-00T00:00:00Z/9/J', '+1990-00-00T00:00:00Z/8', '+1801-00-00T00:00:00Z/7']
     """
     sign, digits, month, day = re.match("(-?)([0-9X]{4})(?:-([0-9]{2}))?(?:-([0-9]{2}))?", date.edtf).groups()  # type: ignore[union-attr]
-    # A century has the second of its years, which belongs to it by every way of counting.
+    # A century is given by its second year, which belongs to it by every way of counting.
     year = int(digits.replace("XX", "01").replace("X", "0"))
     if "X" not in digits and (sign or not year):
         sign, year = "-", year + 1
@@ -240,27 +236,27 @@ def time_of(date: DateValue) -> str:
 
 
 def _quotation(claim: Claim) -> str:
-    """Return the sentence; of a long one, the part around the value."""
+    """Return the sentence or, if it is long, the part around the value."""
     before, value, behind = claim.parts
     beside = max(0, LONGEST - len(value)) // 2
     return _one_line((before[-beside:] if beside else "") + value + behind[:beside])[:LONGEST].strip()
 
 
 def _one_line(text: str) -> str:
-    """Return a text without tabs and line ends, which end a field."""
+    """Return a text without tabs and line ends, which would end a field."""
     return " ".join(clean_text(text).split())
 
 
 @dataclass(frozen=True, slots=True)
 class ExportCounts:
-    """How many claims there were, and what became of the accepted ones."""
+    """Numbers of claims, and of what the accepted ones became."""
 
     claims: int
     accepted: int
     commands: int = 0  # of QuickStatements
     left_out: int = 0  # claims that QuickStatements cannot express
-    lacking: int = 0  # names whose Q-number is missing
-    formulas: int = 0  # values that a spreadsheet would compute, written after an apostrophe
+    lacking: int = 0  # names without a Q-number
+    formulas: int = 0  # values that got an apostrophe, as a spreadsheet would compute them
 
 
 def export(
@@ -274,11 +270,11 @@ def export(
     """Write the claims of a filled table in another form: `kbq export`.
 
     Args:
-        claims: a file of claims, as `kbq fill` writes it.
+        claims: a file of claims from `kbq fill`.
         to: `rdf`, accepted claims as N-Triples; `quickstatements`, commands for Wikidata; `long`, a table with a row
-            for each claim, in the format that the ending of `out` stands for; `review`, a page for a browser.
+            for each claim, in the format of the ending of `out`; `review`, a page for a browser.
         out: a file, which is replaced.
-        relations: with their properties; by default those that the claims were asked for by.
+        relations: with their properties; by default those that the table was filled with.
         ids: a table of names and Q-numbers, for RDF and QuickStatements.
 
     Raises:
@@ -310,7 +306,7 @@ def export(
 
 
 def read_claims(path: Path) -> list[Claim]:
-    """Read a file of claims. Raises KbqError if it cannot be read, or a line is none: all of these are named."""
+    """Read a file of claims. Raises KbqError if it cannot be read, or names all lines that are no claims."""
     claims, problems = list[Claim](), list[str]()
     for number, fields in read_json_lines(str(path), KbqError, lambda problem: problems.append(str(problem))):
         try:
@@ -323,7 +319,7 @@ def read_claims(path: Path) -> list[Claim]:
 
 
 def origin_of(claims: Path) -> tuple[Source, list[Relation]]:
-    """Return what a file of claims comes from, and the relations that were asked for, as the file beside it says.
+    """Return the origin of a file of claims, and the relations that were asked for, from the file beside it.
 
     Without that file, the relations are unknown, and the claims are as old as their file. Raises KbqError if it is
     damaged.
@@ -341,22 +337,20 @@ def origin_of(claims: Path) -> tuple[Source, list[Relation]]:
 
 
 def table_format(path: Path) -> RowFormat:
-    """Return the format of a table by the ending of its file. Raises KbqError if it is that of no table."""
+    """Return the format of a table by the ending of its file. Raises KbqError if no format has it."""
     if path.suffix.lower() not in SUFFIXES:
-        raise KbqError(f"{path} ends like no table: end it in {', '.join(SUFFIXES)}")
+        views = "RDF, QuickStatements and the page for review are exports: see `kbq export`"
+        raise KbqError(f"{path} ends like no table: end it in {', '.join(SUFFIXES)}; {views}")
     return SUFFIXES[path.suffix.lower()]
 
 
 def long_table(claims: Iterable[Claim]) -> Table:
-    """Return a row for each claim; all of its cells count as filled, so that none is a formula in a spreadsheet."""
+    """Return a row for each claim; all cells count as filled, so that none is a formula in a spreadsheet."""
     return Table(tuple(COLUMNS), [_row(claim) for claim in claims]).all_filled()
 
 
 def write_long(path: Path, claims: Iterable[Claim], format: RowFormat) -> int:
-    """Replace a file by the long table; return how many texts got an apostrophe, as `write_table` does.
-
-    Raises KbqError if it cannot be written, or pyarrow is missing.
-    """
+    """Replace a file by the long table; return the number of texts with an apostrophe, as `write_table` does."""
     refuse_unwritable(Table(tuple(COLUMNS), []), format)
     if format != "parquet":
         return write_table(long_table(claims), path, format)
@@ -369,11 +363,7 @@ def write_long(path: Path, claims: Iterable[Claim], format: RowFormat) -> int:
 
 
 def to_arrow(claims: Iterable[Claim]) -> pyarrow.Table:
-    """Return the long table for pandas, polars and duckdb.
-
-    Raises:
-        KbqError: pyarrow is missing.
-    """
+    """Return the long table for pandas, polars and duckdb. Raises KbqError if pyarrow is missing."""
     try:
         import pyarrow
     except ImportError:
@@ -399,10 +389,9 @@ def _row(claim: Claim) -> dict[str, Any]:
 
 
 def write_review(path: Path, claims: Iterable[Claim], source: Source, relations: Iterable[Relation] = ()) -> None:
-    """Write the page on which people review all claims, and from which they download a file of decisions.
+    """Write a page on which people review all claims, and from which they download their decisions.
 
-    The claims are data, not HTML, and the page's policy forbids every script but its own, so that no text of a corpus
-    can do anything.
+    The claims are data, not HTML, and the page's policy forbids every script but its own, so no text of a corpus runs.
     """
     page, review, style, *scripts = (
         (BROWSER / name).read_text("utf-8") for name in ("file.html", "review.html", "review.css", *SCRIPTS, "file.js")
@@ -417,37 +406,25 @@ def write_review(path: Path, claims: Iterable[Claim], source: Source, relations:
 
 
 def described(claims: Iterable[Claim], source: Source, relations: Iterable[Relation] = ()) -> str:
-    """Return the data of the page: JSON without any character that could end it in HTML."""
+    """Return the data of the page as JSON without any character that could end it in HTML."""
     by_name, claims = {one.name: one for one in relations}, list(claims)
     content = {
         "source": dataclasses.asdict(source),
-        "relations": {one.name: {"values": one.values} for one in by_name.values()},
+        "relations": {one.name: {"values": one.values, "type": one.type} for one in by_name.values()},
         "claims": [{"id": claim.digest} | claim.to_dict() for claim in claims],
-        "views": [views(claim, source, by_name.get(claim.relation)) for claim in claims],
+        "views": [views(claim, by_name.get(claim.relation), {}) for claim in claims],
     }
     return json.dumps(content, ensure_ascii=False).translate(_ENDS_A_SCRIPT)
 
 
-def views(claim: Claim, source: Source, relation: Relation | None) -> list[dict[str, Any]]:
-    """Return a claim, and each of its alternatives, as a `fact` in N-Triples and a `command` of QuickStatements.
-
-    One that has no command has what it `lacks`; an alternative has its `normal` form, too.
-    """
+def views(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return a claim, and then each of its alternatives with its `normal` form, as a `fact` in N-Triples."""
     properties = {relation.name: relation.property} if relation and relation.property else {}
     kind = relation.type if relation else None
-    found = []
-    for one in (claim, *(_instead_of(claim, other, kind) for other in claim.alternatives)):
-        view: dict[str, Any] = {"fact": f"{fact(one, properties, {})} ."}
-        try:
-            view["command"] = command(one, source, relation, {})
-        except KbqError as reason:
-            view["lacks"] = str(reason)
-        found.append(view | ({} if one is claim else {"normal": one.to_dict().get("normal")}))
+    found: list[dict[str, Any]] = [{"fact": f"{fact(claim, properties, ids)} ."}]
+    for other in claim.alternatives:
+        normal = normal_form(other.value, kind) if kind in ("date", "quantity") else None
+        place = {name: getattr(other, name) for name in Alternative.__slots__}
+        instead = dataclasses.replace(claim, **place, normal=normal, alternatives=(), metadata={})
+        found.append({"fact": f"{fact(instead, properties, ids)} .", "normal": instead.to_dict().get("normal")})
     return found
-
-
-def _instead_of(claim: Claim, other: Alternative, kind: ValueType | None) -> Claim:
-    """Return the claim that an alternative would be."""
-    normal = normal_form(other.value, kind) if kind in ("date", "quantity") else None
-    place = {name: getattr(other, name) for name in Alternative.__slots__}
-    return dataclasses.replace(claim, **place, normal=normal, alternatives=(), metadata={})

@@ -1,9 +1,9 @@
 """Run: keep the answers of a table that is being filled, so that it resumes, and write the table and its claims.
 
-With `--out filled.csv`, filled.answers.jsonl has the answers to every query (see `AnswerCache`), filled.run.json what
-decides them, and filled.claims.jsonl the claims of the latest table. A run that was killed at any moment resumes, and
-one with another threshold, row or column asks only for what is missing. A table with decisions that is written beside
-another one begins with its answers.
+With `--out filled.csv`, filled.answers.jsonl has the answers to every query (see `AnswerCache`), filled.run.json the
+facts that decide them, and filled.claims.jsonl the claims of the latest table. A run that was killed at any moment
+resumes, and one with another threshold, row or column asks only for the missing answers. A table with decisions that is
+written beside another one begins with its answers.
 """
 
 import json
@@ -16,6 +16,8 @@ from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, BinaryIO
+
+import msgspec
 
 from kbq.answers import Answer
 from kbq.corpus.pages import Page
@@ -32,22 +34,26 @@ INSTEAD = "choose another --out, or say --force"
 ANSWERS = ".answers.jsonl"
 UNDECISIVE = ("begun", "tables", "command", "relations")  # facts that do not decide the answers
 UNFINISHED = ""  # instead of the digest of a table
-READ_AGAIN = ("text", "title", "context", "metadata")  # of an answer: they are on its page
+READ_AGAIN = ("text", "title", "context", "metadata")  # fields of an answer that are on its page
 KEPT = tuple(one.name for one in fields(Answer) if one.name not in READ_AGAIN)
-PAGES = 1024  # in memory: the relations of a subject are answered from the same ones
+PAGES = 1024  # in memory: the relations of a subject have answers from the same ones
+
+
+class _Line(msgspec.Struct):
+    query: str
+    answers: list[Any]
 
 
 class AnswerCache:
-    """The answers to every query that was asked, in a file or in memory, so that nothing is asked twice.
+    """The answers to every query, in a file or in memory, so that none is asked twice.
 
-    A line of the file is a query with its answers, best first, without texts: these are read from the knowledge base.
+    A line of the file is a query with its answers, best first, without texts, which are read from the knowledge base.
     """
 
     def __init__(self, shards: Sequence[Shard], file: IO[bytes] | None = None, name: str = "answers") -> None:
-        """Read the file; an unfinished last line, left by a killed run, is cut off.
+        """Read a file (by default one in memory) that answers will be added to, and cut off an unfinished last line.
 
-        `file`: to read and to append to; None: memory. `name`: of the file, for messages. Raises KbqError if a line is
-        damaged.
+        `name`: of the file, for messages. Raises KbqError if a line is damaged.
         """
         self._file: IO[bytes] = BytesIO() if file is None else file
         self._name, self._pages = name, Pages(shards)
@@ -58,14 +64,12 @@ class AnswerCache:
         return query in self._places
 
     def add(self, queries: Iterable[str], answers: Iterable[Sequence[Answer]]) -> None:
-        """Keep the answers to some queries; they are in the file when this returns."""
+        """Write the answers to some queries to the file."""
         place = self._file.seek(0, 2)
         for query, found in zip(queries, answers, strict=True):
             line = {"query": query, "answers": [[getattr(answer, name) for name in KEPT] for answer in found]}
-            written = json.dumps(line).encode() + b"\n"
-            self._file.write(written)
             self._places[query] = place
-            place += len(written)
+            place += self._file.write(json.dumps(line).encode() + b"\n")
         self._file.flush()
 
     def __getitem__(self, query: str) -> list[Answer]:
@@ -96,36 +100,27 @@ class AnswerCache:
         place = 0
         for number, line in enumerate(whole_lines(self._file), start=1):
             try:
-                kept = json.loads(line)
-                is_whole = isinstance(kept["query"], str) and isinstance(kept["answers"], list)
-            except (ValueError, KeyError, TypeError):
-                is_whole = False
-            if not is_whole:
-                raise KbqError(f"{self._name}:{number} is damaged: delete the file to ask again")
-            places[kept["query"]] = place
+                kept = msgspec.json.decode(line, type=_Line)
+            except (ValueError, RecursionError):  # msgspec's are ValueErrors, too
+                raise KbqError(f"{self._name}:{number} is damaged: delete the file to ask again") from None
+            places[kept.query] = place
             place += len(line)
         return places
 
 
 class FillRun:
-    """The files of a run, and what decides its answers."""
+    """The files of a run, and the facts that decide its answers."""
 
     def __init__(
-        self,
-        out: Path,
-        description: Mapping[str, object],
-        relations: Iterable[Relation],
-        command: str,
+        self, out: Path, description: Mapping[str, object], relations: Iterable[Relation], command: str,
         force: bool = False,
-    ) -> None:
-        """Begin or resume a run.
+    ) -> None:  # fmt: skip
+        """Begin or resume a run; raise KbqError if `out` is not a file.
 
         Args:
-            description: what decides the answers, by the words in which a difference is told.
-            relations, command: which are kept for exports.
-            force: overwrite what others have made, and ask again if the answers are not to this run's questions.
-
-        Raises KbqError if `out` is not a file.
+            description: the facts that decide the answers, by their names in messages about differences.
+            relations, command: kept for exports.
+            force: overwrite files that others have made, and ask again if the answers are of another run.
         """
         if out.exists() and not out.is_file():
             raise KbqError(f"{out} is {'a folder' if out.is_dir() else 'not a file'}: give --out the name of a file")
@@ -139,7 +134,7 @@ class FillRun:
 
     @contextmanager
     def answers(self, shards: Sequence[Shard], takes_over: bool = False) -> Iterator[AnswerCache]:
-        """Yield the answers that are kept, to be added to; meanwhile no other process adds to them, or writes a table.
+        """Yield the kept answers; meanwhile no other process adds to them or writes a table.
 
         `takes_over`: a new table begins with the answers of another one in its folder, if the same facts decide them.
         Raises KbqError if another process is at work, or a file was not made by this run, cannot be written, or is
@@ -163,7 +158,7 @@ class FillRun:
             yield AnswerCache(shards, file, str(self._answers))
 
     def _take_over(self, file: BinaryIO) -> None:
-        """Begin with the answers of another run in this folder that the same facts decide; with most, of several."""
+        """Begin with the answers of another run in this folder that the same facts decide; the run with the most."""
         others = []
         for facts in self.out.parent.glob(f"*{RUN}"):
             answers = facts.with_name(facts.name.removesuffix(RUN) + ANSWERS)
@@ -176,7 +171,7 @@ class FillRun:
             file.flush()
 
     def _refuse_others(self) -> None:
-        """Raise KbqError if `out` is not as this run has written it: people edit tables."""
+        """Raise KbqError if `out` is not as this run has written it, since people edit tables."""
         known = self._written["tables"].get(self.out.name)
         if self._force or not self.out.exists() or known == UNFINISHED:
             return
@@ -187,7 +182,7 @@ class FillRun:
 
     @contextmanager
     def table(self) -> Iterator[None]:
-        """Write `out`: it is noted as this run's before, and what it holds after, so that no change of it is lost."""
+        """Note, around the writing of `out`, that it is this run's, and its digest, so that no edit of it is lost."""
         self._note(UNFINISHED)
         yield
         self._note(file_digest(self.out))

@@ -88,7 +88,7 @@ PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
         ("GET", "/reconcile/preview", {"params": {"id": "S001"}}, FRAME, 200),
         ("GET", "/", {"params": {"q": "Marie"}}, IMAGE, 403),
         ("GET", "/", {"params": {"q": "Marie Curie [SEP] spouse"}}, LINK, 200),
-        ("GET", "/table", {"params": {"fill": True}}, FRAME, 403),
+        ("GET", "/table", {}, FRAME, 403),
         ("POST", "/v1/fill", {"json": {}}, FOREIGN, 403),
         ("POST", "/mcp", {"json": PING}, FOREIGN, 403),
         ("POST", "/mcp", {"json": PING}, OPENREFINE, 200),

@@ -27,8 +27,6 @@ def body(content: bytes, kind: str = "application/json") -> dict[str, Any]:
 
 
 LONG_NAMES = [f"{number}" + "x" * 4_000 for number in range(50)]
-NUMBERS = [str(number) for number in range(5_000)]
-TABLE_OF = "/table?fill=1&relation=spouse&subjects={}"
 CASES: dict[str, tuple[str, str, dict[str, Any], int, str]] = {
     "not JSON": ("POST", QUERY, body(b"{"), 400, "the request is not JSON"),
     "nothing": ("POST", QUERY, body(b""), 422, "is missing: give it"),
@@ -48,9 +46,6 @@ CASES: dict[str, tuple[str, str, dict[str, Any], int, str]] = {
         "POST", "/v1/fill", body(json.dumps({"subjects": LONG_NAMES, "relations": LONG_NAMES[:20]}).encode()), 422,
         "characters in its queries, at most 1,000,000",
     ),
-    "a page with 5,000 subjects": ("GET", TABLE_OF.format("%0A".join(NUMBERS)), {}, 422, "100 cells are"),
-    "a page with a long subject": ("GET", TABLE_OF.format("x" * 5_000), {}, 422, "5,000 characters in a name"),
-    "a page with 61 relations": ("GET", TABLE_OF.format("a&others=" + ",".join(NUMBERS[:60])), {}, 422, "61 rel"),
     "a query of 100 kB": ("POST", QUERY, query(queries=["ok", "x" * 100_000]), 422, "queries[1]: has more than"),
     "a query of too many tokens": ("POST", QUERY, query(queries=["born " * 800]), 422, "tokens, the encoder reads"),
     "no query": ("POST", QUERY, query(queries=[]), 422, "queries: "),
@@ -93,7 +88,6 @@ CASES: dict[str, tuple[str, str, dict[str, Any], int, str]] = {
     "a Host with a path": ("GET", "/v1/kbs", {"headers": {"Host": "localhost/evil"}}, 400, "names no Host"),
     "a place that is none": ("GET", "/page/S001?start=-1", {}, 422, "start: "),
     "too many answers": ("GET", "/?q=x&k=1000", {}, 422, "k: "),
-    "a table without subjects": ("GET", "/table?fill=1&relation=x", {}, 422, "needs subjects"),
 }  # fmt: skip
 
 

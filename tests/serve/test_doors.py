@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 
@@ -95,12 +94,6 @@ def test_the_page(browser: Any, small: Running, filled: Values, tmp_path: Path) 
     with (tmp_path / "page.csv").open(encoding="utf-8", newline="") as file:
         assert [row[relation] for row in csv.DictReader(file) for relation in RELATIONS] == filled
     tab.close()
-
-
-def test_the_page_without_scripts(small: Running, filled: Values) -> None:
-    query = urlencode([("subjects", "\n".join(SUBJECTS)), ("others", ",".join(RELATIONS)), ("fill", "true")])
-    page = small.client.get(f"/table?{query}").text
-    assert page.count('class="cell sure"') + page.count('class="cell likely"') == sum(map(bool, filled))
 
 
 def test_a_models_tools(small: Running, filled: Values) -> None:

@@ -1,5 +1,6 @@
 """The page in a browser: people ask, read the evidence, fill tables, and no text of a corpus is ever run."""
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from kbq.corpus.pages import Page
 from kbq.kb import KnowledgeBase
 from kbq.tables.deciding import read_decisions
-from kbq.tables.outputs import XSD
+from kbq.tables.outputs import XSD, export
 from kbq.tables.tables import read_table
 
 from .conftest import Running, running
@@ -154,10 +155,34 @@ def test_a_table_is_filled_reviewed_and_downloaded(tab: Any, service: Running, c
     assert len(triples) == 3
     birth = "<http://www.wikidata.org/prop/direct/P569>"
     assert triples[0] == f'<urn:kbq:thing:Marie%20Curie> {birth} "1867-11-07"^^<{XSD}date> .'
-    assert saved(tab, "QuickStatements", tmp_path).read_text("utf-8") == ""
-    assert (
-        "3 of 3 values are not in commands.quickstatements: subject 'Marie Curie'" in tab.locator("#said").inner_text()
-    )
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "written"),
+    [
+        (0, "Vienna", "<urn:kbq:thing:Vienna>"),
+        (0, "Nowhere", '"Nowhere"'),
+        (1, "6 November 1867", f'"1867-11-06"^^<{XSD}date>'),
+        (1, "a \u2028 br\u0085eak", '"a br eak"'),
+    ],
+)
+def test_what_is_typed_is_in_the_files_as_the_command_writes_it(
+    place: int, value: str, written: str, tab: Any, service: Running, sample: KnowledgeBase, tmp_path: Path
+) -> None:
+    fill(tab, service)
+    tab.locator("#rows .value button").nth(place).click()
+    tab.get_by_label("Correct to").fill(value)
+    tab.keyboard.press("Enter")
+    triples = saved(tab, "RDF", tmp_path).read_text("utf-8").splitlines()
+    assert any(triple.startswith("<urn:kbq:thing:Marie%20Curie>") and f"{written} ." in triple for triple in triples)
+    assert tab.locator("#said").inner_text() == ""
+    decisions, claims = saved(tab, "Decisions", tmp_path), tmp_path / "filled.claims.jsonl"
+    assert [json.loads(line)["value"] for line in decisions.read_text("utf-8").splitlines()][-1].split()[0] in value
+    table = [{"subject": name} for name in SUBJECTS.split("\n")]
+    asked = ["place of birth", "date_of_birth"]
+    sample.fill(table, asked, decisions=decisions, out=tmp_path / "filled.csv")
+    export(claims, "rdf", tmp_path / "command.nt")
+    assert sorted((tmp_path / "command.nt").read_text("utf-8").splitlines()) == sorted(triples)
 
 
 def test_a_table_by_keyboard_alone(tab: Any, service: Running) -> None:
@@ -337,15 +362,9 @@ def test_an_address_that_was_shared_fills_the_table(tab: Any, service: Running, 
     assert (listed(tab), tab.locator("#rows .level").inner_text()) == (["Warsaw"], chance)
 
 
-def test_a_table_without_scripts(bare_tab: Any, service: Running, chance: str) -> None:
+def test_a_table_without_scripts_says_that_it_needs_them(bare_tab: Any, service: Running) -> None:
     bare_tab.goto(f"{service.address}/table")
-    bare_tab.get_by_label("Subjects, one a line").fill(SUBJECTS)
-    bare_tab.get_by_label("Others").fill("place of birth, date_of_birth")
-    bare_tab.get_by_role("button", name="Fill", exact=True).click()
-    assert bare_tab.get_by_role("status").inner_text() == "3 of 6 cells filled."
-    assert bare_tab.locator("a.cell.sure").first.inner_text() == f"Warsaw {chance}"
-    bare_tab.locator("a.cell.sure").first.click()
-    assert bare_tab.locator("mark").text_content() == "Warsaw"
+    assert bare_tab.locator(".warning").inner_text() == "Filling a table needs JavaScript; asking does not."
 
 
 def is_harmless(tab: Any) -> bool:

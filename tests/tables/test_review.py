@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from kbq.tables.claims import Alternative, Claim, DateValue, Source
 from kbq.tables.deciding import read_decisions
 from kbq.tables.outputs import described, write_review
+from kbq.tables.relations import Relation
 from kbq.tables.tables import read_table
 from kbq.text.letters import normalised
 from kbq.tuning.triples import read_triples
@@ -271,8 +272,34 @@ def test_the_files_are_those_of_the_page_of_the_service(opened: Any, tmp_path: P
     relation = "<urn:kbq:relation:place%20of%20birth>"
     assert facts[1:] == [f'<urn:kbq:thing:Marie%20Curie> {relation} "Warsaw" .']
     assert '"1867"' in facts[0]  # the alternative that was accepted
-    assert saved("QuickStatements").read_text("utf-8") == ""
-    assert opened.locator("#said").inner_text().startswith("2 of 2 values are not in commands.quickstatements: subject")
+
+
+@pytest.mark.parametrize(
+    ("typed", "written"),
+    [
+        ("1867-11-06", '"1867-11-06"^^<http://www.w3.org/2001/XMLSchema#date> .'),
+        ("1999-02-31", ""),
+        ("yesterday", ""),
+    ],
+)
+def test_a_typed_day_is_a_fact_and_what_may_be_anything_is_named(
+    typed: str, written: str, browser: Any, tmp_path: Path
+) -> None:
+    relations = [Relation("date of birth", ("date of birth",), type="date")]
+    born = replace(BIRTH, start=108, end=108 + len(BIRTH.value), sentence=BIRTH.value, alternatives=())
+    write_review(tmp_path / "facts.html", [born], SOURCE, relations)
+    tab = browser.new_page()
+    tab.goto((tmp_path / "facts.html").as_uri())
+    tab.get_by_role("button", name=born.value, exact=True).click()
+    tab.get_by_label("Correct to").fill(typed)
+    tab.keyboard.press("Enter")
+    with tab.expect_download() as download:
+        tab.get_by_role("button", name="RDF").click()
+    download.value.save_as(tmp_path / "facts.nt")
+    subject = "<urn:kbq:thing:Marie%20Curie> <urn:kbq:relation:date%20of%20birth>"
+    assert (tmp_path / "facts.nt").read_text("utf-8") == (f"{subject} {written}\n" if written else "")
+    assert tab.locator("#said").inner_text()[:22] == ("" if written else "1 of 1 values are not ")
+    tab.close()
 
 
 def test_decisions_by_mouse_stay(opened: Any) -> None:

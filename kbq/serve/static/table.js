@@ -18,6 +18,8 @@ const review = new Review({
     return answer.ok ? (await answer.json()).titles.map(({title}) => title) : [];
   },
   table: () => table,
+  typed: async values => (await posted("/table/typed", JSON.stringify({kb: table.kb, values: values.map(({value, cell: {subject, relation}}) =>
+    ({subject, relation: table.relations[table.plain.indexOf(relation)], value}))}))).json(),
 });
 
 async function posted(address, body, more = {}) {

@@ -90,7 +90,8 @@ class Decisions {
     const records = [...this.#cells.values()].flatMap(values => [...values.values()]).filter(({decision}) => decision !== "undo");
     return records.sort((a, b) => a.number - b.number).map(({number, ...record}) => {
       const known = place(record);
-      return JSON.stringify({...record, ...known, object: record.value, page: known?.page_id ?? ""});
+      return JSON.stringify({...record, ...known, object: record.value, page: known?.page_id ?? ""})
+        .replace(/[\u0085\u2028\u2029]/g, letter => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);  // they end lines elsewhere
     });
   }
 

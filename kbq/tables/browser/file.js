@@ -7,9 +7,21 @@ const titles = [...new Set(claims.flatMap(claim => [claim.title, claim.value, ..
 const review = new Review({
   keep: `kbq review of ${source.knowledge_base}`,
   page: ({metadata}) => /^https?:\/\//i.test(metadata?.url) ? metadata.url : "",
+  typed: async values => values.map(known),
   suggest: async prefix => titles.filter(title => title.toLowerCase().startsWith(prefix.toLowerCase())).slice(0, 8),
 });
 const cells = new Map();
+
+// The fact of a typed text, day or number; anything else may be a page of the knowledge base, which is not here.
+function known({value, cell}) {
+  const [begins] = /^\S+ \S+ /.exec(cell.views[0]?.[0]?.fact ?? "") ?? [], type = relations[cell.relation]?.type;
+  const isDay = type === "date" && /^(1[6-9]|2\d)\d\d-\d\d-\d\d$/.test(value) && new Date(value).getUTCDate() === Number(value.slice(-2));
+  const isNumber = type === "quantity" && /^-?[1-9]\d*$/.test(value);
+  if (!begins || !(type === "text" || isDay || isNumber)) return {};
+  const datatype = type === "text" ? "" : `^^<http://www.w3.org/2001/XMLSchema#${isDay ? "date" : "decimal"}>`;
+  return {fact: `${begins}"${value.replace(/["\\]/g, "\\$&")}"${datatype} .`};
+}
+
 claims.forEach((claim, place) => {
   const {subject, relation} = claim, key = Decisions.key(subject, relation);
   if (!cells.has(key)) cells.set(key, {subject, relation, many: relations[relation]?.values === "many", claims: [], views: []});

@@ -17,9 +17,10 @@ class Review {
   #counts = {accept: 0, reject: 0, corrected: 0, "": 0};  // of the claims, by what was decided on them
   #waiting = 0;         // until the list is drawn again
 
-  // keep, exchange: as `Decisions` has them; page, suggest: as `Evidence`; table: gives {columns, rows} for tables, or null.
-  constructor({keep, exchange = null, page, suggest, table = () => null}) {
-    this.table = table;
+  // keep, exchange: as `Decisions` has them; page, suggest: as `Evidence`; table: gives {columns, rows} for tables, or null;
+  // typed: promises, for typed values [{value, cell}], what is known of each: {fact}.
+  constructor({keep, exchange = null, page, suggest, table = () => null, typed}) {
+    Object.assign(this, {table, typed});
     this.decisions = new Decisions({keep, exchange, changed: touched => { this.#judge(touched); this.#redraw(touched); }});
     this.evidence = new Evidence(byId("evidence"), {decisions: this.decisions, page, suggest,
       next: () => this.#choose(this.#chosen + 1, true), close: () => this.#close()});
@@ -51,8 +52,7 @@ class Review {
     this.#tell();
   }
 
-  // cells: [{subject, relation, many, claims, views, rows}], views: of each claim, and its alternatives, facts and commands; they are
-  // drawn soon.
+  // cells: [{subject, relation, many, claims, views, rows}], views: facts of each claim and its alternatives; they are drawn soon.
   add(cells) {
     for (const cell of cells) {
       const key = Decisions.key(cell.subject, cell.relation);
@@ -98,13 +98,13 @@ class Review {
     return typed.length && (claim === first || claim.is_nothing) ? typed.join(" | ") : null;
   }
 
-  // The values that stand in a cell now, with what is known of each: [{value, claim}].
+  // The values that stand in a cell now, with what is known of each: [{value, cell, claim}].
   #standing(cell) {
     const {decisions} = this, accepted = decisions.accepted(cell), known = [...cell.claims, ...cell.claims[0]?.alternatives ?? []];
     const byKbq = cell.claims.filter(claim => claim.accepted && decisions.on(cell, claim.value)?.decision !== "reject")
       .map(({value}) => oneLine(value));
     const values = !accepted ? byKbq : cell.many && accepted.length ? [...new Set([...accepted, ...byKbq])] : accepted;
-    return values.map(value => ({value, claim: known.find(one => oneLine(one.value) === value)}));
+    return values.map(value => ({value, cell, claim: known.find(one => oneLine(one.value) === value)}));
   }
 
   #judge(touched) {  // the claims of these cells, as something was decided
@@ -260,18 +260,18 @@ class Review {
     return Object.fromEntries(["page_id", "paragraph", "start", "end"].map(name => [name, found[name]]));
   }
 
-  #download(format) {
+  async #download(format) {
     const cells = [...this.#cells.values()];
     if (format === "decisions") save("decisions.jsonl", textOf(this.decisions.lines(record => this.placeOf(record))));
     else if (format === "csv") save("table.csv", textOf(this.#table().map(row => row.map(quoted).join(","))));
     else if (format === "xlsx") save("table.xlsx", spreadsheet(this.#table()));
     else {
-      const [field, name] = format === "rdf" ? ["fact", "facts.nt"] : ["command", "commands.quickstatements"];
-      const standing = cells.flatMap(cell => this.#standing(cell)), lines = [...new Set(standing.map(({claim}) => claim?.[field]).filter(Boolean))];
-      const lacking = standing.filter(({claim}) => !claim?.[field]), reason = lacking.find(({claim}) => claim)?.claim.lacks;
-      save(name, textOf(lines));
-      byId("said").textContent = lacking.length ? `${number(lacking.length)} of ${number(standing.length)} values are not in ${name}`
-        + (field === "command" && reason ? `: ${reason}.` : ": they were typed, and kbq fill --decisions gives them a form.") : "";
+      const standing = cells.flatMap(cell => this.#standing(cell)), typed = standing.filter(({claim}) => !claim?.fact);
+      const views = typed.length ? await this.typed(typed).catch(() => []) : [], missing = typed.filter((_, place) => !views[place]?.fact);
+      const facts = standing.map(one => one.claim?.fact ?? views[typed.indexOf(one)]?.fact);
+      save("facts.nt", textOf([...new Set(facts.filter(Boolean))]));
+      byId("said").textContent = missing.length ? `${number(missing.length)} of ${number(standing.length)} values are not in facts.nt: `
+        + "they were typed, and kbq fill --decisions gives them a form." : "";
     }
   }
 
