@@ -18,7 +18,6 @@ from kbq.commands.options import explained
 from kbq.commands.terminal import note, print_error
 from kbq.errors import KbqError, first_line, for_commands
 from kbq.storage.files import own
-from kbq.storage.writing import ADVICE
 from kbq.text.visible import visible
 
 UsageError: Any = typer.BadParameter.__base__
@@ -74,6 +73,8 @@ def _status_of(app: Callable[..., int | None]) -> int:
         if error.filename is None and error.errno in OF_OUTPUT:
             _give_up_output(error)
         else:
+            from kbq.storage.writing import ADVICE  # on demand: the help does without
+
             advice = ADVICE.get(error.errno or 0, "repair it and try again")
             print_error(
                 KbqError(f"{error.filename or 'the system'} cannot be used ({error.strerror or error}): {advice}")

@@ -4,7 +4,6 @@ Commands show a `Bar` from the beginning. In Python, `LateBar` shows one once th
 `KBQ_PROGRESS` is 0 or the caller takes the reports. Notes go to the logger `kbq`.
 """
 
-import logging
 import os
 import sys
 import time
@@ -18,6 +17,7 @@ from kbq.storage.files import unheard
 from kbq.text.visible import visible
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable
 
     from kbq.dump.shards import Counts
@@ -26,12 +26,18 @@ if TYPE_CHECKING:
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
 PATIENCE = 3.0  # seconds before work in Python gets a bar
 SAMPLED = 2**26  # bytes at the beginning of a corpus in which lines are counted
-log = logging.getLogger("kbq")
+
+
+def logger() -> "logging.Logger":
+    """Return the logger of notes and progress."""
+    import logging  # on demand: the help does without
+
+    return logging.getLogger("kbq")
 
 
 def warn(text: str) -> None:
     """Log a note for the person who waits, with options as they are written in Python."""
-    log.warning("%s", spoken(text))
+    logger().warning("%s", spoken(text))
 
 
 def write_line(text: str) -> None:
@@ -182,7 +188,7 @@ class LateBar:
             if self._bar is None and time.monotonic() >= self._starts:
                 from rich.errors import LiveError
 
-                self._bar = Bar(self._title, line=log.info, corpus=self._corpus)
+                self._bar = Bar(self._title, line=logger().info, corpus=self._corpus)
                 with suppress(LiveError):  # the program has a live display of its own
                     self._bar.__enter__()
             if self._bar is not None:

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +14,6 @@ from kbq.answers import RankWords, SearchOptions
 from kbq.commands.options import FILL, AskedKb, Device, Json, TunedModel, fields_of, output_path, refuse_given, takes
 from kbq.commands.terminal import note, print_file, tell, typed_command
 from kbq.progress import Bar
-from kbq.storage.rows import SUFFIXES
 from kbq.tables.options import FillOptions
 
 if TYPE_CHECKING:
@@ -112,6 +110,10 @@ def fill(
             raise typer.BadParameter("has no place beside a printed table: leave it out", param_hint="--json")
     if empty is not None:
         options = replace(options, empty=tuple(filter(None, (text.strip() for text in empty.split(",")))))
+    from tempfile import TemporaryDirectory
+
+    from kbq.storage.rows import SUFFIXES
+
     asked.note_sample()
     kb, verb = asked.open(), "checking" if options.check else "filling"
     with TemporaryDirectory() as folder, Bar(f"{verb} {table or kb.folder}") as bar:

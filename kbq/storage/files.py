@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from kbq.errors import KbqError, first_line
 
 PACKAGE = Path(__file__).parents[1]
@@ -39,6 +37,8 @@ def cache_folder() -> Path:
 
     Raises KbqError if the user has no home.
     """
+    import platformdirs  # on demand: the help does without
+
     try:
         folder = Path(os.environ.get("KBQ_CACHE") or platformdirs.user_cache_dir("kbq"))
     except RuntimeError:

@@ -2,8 +2,6 @@
 
 import re
 
-import sentencex
-
 MARKERS = re.compile(r"\[(?:SEP|START_ENT|END_ENT)\]", re.IGNORECASE)
 START = re.compile(r"\[START_ENT\]", re.IGNORECASE)
 MENTION = re.compile(START.pattern + r"(.*?)\[END_ENT\]", re.DOTALL | re.IGNORECASE)
@@ -77,6 +75,8 @@ def sentence_bounds(text: str) -> list[tuple[int, int]]:
     >>> sentence_bounds("Plan B\\u00a0. Then he left.")
     [(0, 9), (9, 22)]
     """
+    import sentencex  # on demand: the help does without
+
     found = sentencex.get_sentence_boundaries("en", BLANK.sub(" ", text))
     bounds: list[tuple[int, int]] = []
     for item in found:

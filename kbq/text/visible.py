@@ -11,7 +11,6 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
-from html import escape
 
 HARMFUL = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f"  # controls, among them the escape that begins a sequence; a tab is harmless
@@ -71,12 +70,14 @@ def element(name: str, *content: str, style: str = "", title: str = "") -> str:
     >>> element("b", text("<x> & y"), style="color:red")
     '<b style="color:red">&lt;x&gt; &amp; y</b>'
     """
-    given = "".join(f' {key}="{escape(value)}"' for key, value in (("style", style), ("title", title)) if value)
+    given = "".join(f' {key}="{text(value)}"' for key, value in (("style", style), ("title", title)) if value)
     return f"<{name}{given}>{''.join(content)}</{name}>"
 
 
 def text(words: object) -> str:
     """Return a text, as HTML."""
+    from html import escape  # on demand: the help does without
+
     return escape(str(words).encode("utf-8", "replace").decode())
 
 
