@@ -92,7 +92,6 @@ class Searcher:
         self._cluster: RaySearcher | None = None
         with manifest.damage_explained(folder):
             self.shards = manifest.open_shards(folder, manifest.parts())  # an index looks at its own files
-            self.pages, self.titles = Pages(self.shards), Titles(self.shards)
             shown: list[Bools] = []  # of each shard, the pages that may be answered with
             if where.pages:
                 shown, unknown = self.pages.chosen(where.pages)
@@ -111,6 +110,16 @@ class Searcher:
                 penalty = self.model.config.length_penalty
                 self._cluster = open_searcher(where.ray, folder, manifest, self.index, self.shards, shown, penalty)
             self.words = WordIndexes(folder, manifest, self.shards)
+
+    @cached_property
+    def pages(self) -> Pages:
+        """The pages by their ids."""
+        return Pages(self.shards)
+
+    @cached_property
+    def titles(self) -> Titles:
+        """The pages by their titles."""
+        return Titles(self.shards)
 
     @cached_property
     def _opened_index(self) -> Index:

@@ -40,10 +40,10 @@ from kbq.model.queries import refuse_unreadable
 from kbq.options import refuse_unknown_options
 from kbq.progress import LateBar, warn
 from kbq.reading.probability import HIDDEN
-from kbq.sample_kb import Building, quietly, sample_folder
+from kbq.sample_kb import sample_folder
 from kbq.search.building_indexes import IndexSpec, add_index
 from kbq.search.changing import build, compact, update
-from kbq.storage.files import as_path, given
+from kbq.storage.files import as_path, given, unheard
 from kbq.text.letters import clean_text
 from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import index_sparta
@@ -190,20 +190,16 @@ class KnowledgeBase:
         ray: str | None = None,
         workers: int = 1,
         device: str = "auto",
-        building: Building = quietly,
+        note: Note = unheard,
     ) -> Self:
         """Open the knowledge base of the bundled articles, built on first use and kept in the user's cache folder.
 
-        Args:
-            building: called with the folder where it is built; gives a context whose value is a `report` for `build`.
-
-        Raises:
-            KnowledgeBaseError: the cache folder cannot be written.
+        `note` is told of the build. Raises KnowledgeBaseError if the cache folder cannot be written.
 
         >>> KnowledgeBase.sample().query("Marie Curie [SEP] place of birth", k=1)[0].text
         'Warsaw'
         """
-        folder = sample_folder(cls.build, building)
+        folder = sample_folder(cls.build, note)
         return cls.open(folder, model, index=index, ray=ray, workers=workers, device=device)
 
     def with_model(self, model: str | PathLike[str]) -> Self:

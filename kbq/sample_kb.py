@@ -5,15 +5,13 @@ import hashlib
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import kbq
 from kbq.dump.manifest import FORMAT, is_knowledge_base
-from kbq.dump.shards import Counts
 from kbq.errors import KnowledgeBaseError
 from kbq.model.model_folder import CONFIG, DEFAULT_MODEL
-from kbq.storage.files import PACKAGE, cache_folder
+from kbq.storage.files import PACKAGE, Note, cache_folder, unheard
 from kbq.storage.writing import discard_folder, make_folders, move, writing_to
 from kbq.words.bm25 import FOLDED
 
@@ -21,16 +19,9 @@ ARTICLES = PACKAGE / "sample" / "articles.jsonl"
 TEMPORARY = "sample-"  # how the name of a folder begins in which the sample is being built; 8 characters follow
 LONG = 86_400.0  # seconds after which such a folder is taken to be left from a killed process
 
-Building = Callable[[Path], AbstractContextManager[Callable[[Counts], None]]]  # gives a report while a folder is built
 
-
-def quietly(folder: Path) -> AbstractContextManager[Callable[[Counts], None]]:
-    """Return a report that nobody reads."""
-    return contextlib.nullcontext(lambda counts: None)
-
-
-def sample_folder(build: Callable[..., object], building: Building = quietly) -> Path:
-    """Return the folder of the sample knowledge base, built by `build(corpus, folder, report=…)` on first use.
+def sample_folder(build: Callable[[Path, Path], object], note: Note = unheard) -> Path:
+    """Return the folder of the sample knowledge base, built by `build(corpus, folder)` on first use.
 
     It is built beside its place and moved there, so two first uses at the same time do no harm.
     """
@@ -40,16 +31,16 @@ def sample_folder(build: Callable[..., object], building: Building = quietly) ->
     if is_knowledge_base(folder):
         return folder
     _remove_left(folder.parent)
-    with building(folder) as report:
-        with writing_to(folder.parent, KnowledgeBaseError, "set KBQ_CACHE to a folder of yours"):
-            make_folders(folder.parent)
-            temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder.parent))
-        try:
-            build(ARTICLES, temporary / "kb", report=report)
-            with contextlib.suppress(OSError):  # another process was faster
-                move(temporary / "kb", folder)
-        finally:
-            discard_folder(temporary)
+    note(f"building the sample knowledge base, once, in {folder}")
+    with writing_to(folder.parent, KnowledgeBaseError, "set KBQ_CACHE to a folder of yours"):
+        make_folders(folder.parent)
+        temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=folder.parent))
+    try:
+        build(ARTICLES, temporary / "kb")
+        with contextlib.suppress(OSError):  # another process was faster
+            move(temporary / "kb", folder)
+    finally:
+        discard_folder(temporary)
     return folder
 
 

@@ -142,6 +142,16 @@ def test_a_lazy_one_opens_what_it_needs(kb_folder: Path, tmp_path: Path) -> None
     assert KnowledgeBase.open(folder, device="cpu", lazy=True).query("Paris", 1) != []
 
 
+def test_its_help_shows_what_a_user_needs() -> None:
+    names = [name for name in dir(KnowledgeBase) if not name.startswith("_")]
+    assert names == [
+        "ask", "bad_lines", "build", "calibrate", "changes", "close", "compact", "counts", "delete", "explain", "fill",
+        "finetune", "index_bm25", "index_bytes", "index_sparta", "index_vectors", "info", "is_current", "model", "open",
+        "page", "pages", "predict", "query", "query_stream", "reload", "sample", "searcher", "sync", "update",
+        "with_model", "with_pages",
+    ]  # fmt: skip
+
+
 def test_query_lists_its_options() -> None:
     assert KnowledgeBase.query.__doc__
     missing = [name for name in SearchWords.__annotations__ if f"`{name}`" not in KnowledgeBase.query.__doc__]

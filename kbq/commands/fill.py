@@ -43,7 +43,7 @@ def spread(words: Sequence[str], option: str) -> list[str]:
 
 
 class FillCommand(TyperCommand):
-    """A command whose `--relations` takes all words up to the next option."""
+    """A command whose `--relations` takes all words until the next option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line."""
@@ -75,7 +75,7 @@ def fill(
         ),
     ] = None,
     subjects_from_kb: Annotated[
-        bool, typer.Option("--subjects-from-kb", help="Instead of a table: the title of every page is a subject.")
+        bool, typer.Option("--subjects-from-kb", help="Instead of a table, take the title of every page as a subject.")
     ] = False,
     options: FillOptions = FILL_OPTIONS,
     empty: Annotated[
@@ -83,18 +83,18 @@ def fill(
         typer.Option(
             metavar="TEXT,…",
             show_default="NA,N/A,NaN,null,-,…",
-            help="Texts that stand for no value, with commas between them; with none, only empty cells are empty.",
+            help="Texts that stand for no value, separated by commas; '': only empty cells are empty.",
         ),
     ] = None,
     asked: AskedKb = KB,
     search: SearchOptions = SEARCH,
     as_json: Json = False,
 ) -> None:
-    """Fill the empty cells of a table with what the text says, if it is likely enough. A killed run resumes.
+    """Fill the empty cells of a table from the text, if a value is likely enough. A killed run resumes.
 
-    Beside filled.csv, filled.claims.jsonl has every value with its probability and its place in the text: see
-    `kbq export`. The answers are kept, too: another threshold, decisions, or one more column or row ask only for what
-    is missing.
+    Beside filled.csv, filled.claims.jsonl has every value with its probability and its place in the text, for
+    `kbq export`. The answers are kept, too: with another threshold, decisions, or one more column or row, only missing
+    answers are asked for.
     """
     if (table is None) != subjects_from_kb:
         taken = next((name for name in relations or () if Path(name).suffix), None)
@@ -165,7 +165,7 @@ def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
 
 
 def _by_relation(filled: "Table") -> list[str]:
-    """Say of each of several relations how many cells were filled, how likely they are right, and how many were not."""
+    """Count, for each of several relations, the filled and the empty cells, and average the probabilities."""
     accepted: dict[str, dict[str, float | None]] = {}
     guesses: Counter[str] = Counter()
     for claim in filled.claims:
@@ -271,7 +271,7 @@ def list_relations(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Print known relations with wordings, types and P-numbers, as a file relations.toml to choose from and to edit."""
+    """Print known relations with wordings, types and P-numbers, as a file relations.toml to select from and edit."""
     from kbq.tables.relations import as_toml, known_relations, preset
 
     found = list(dict.fromkeys(relation for name in names or [""] for relation in preset(name)))

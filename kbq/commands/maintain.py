@@ -1,9 +1,9 @@
 """Maintain: `kbq update`, `sync`, `delete`, `compact`, `verify`, `index`, `merge-kb`, `pages`, `import`, `cluster`."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -55,7 +55,7 @@ BUILD = BuildOptions()
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A knowledge base, and the corpus that it is to follow."""
+    """Options: a knowledge base, and the corpus that it follows."""
 
     kb: Kb
     corpus: Annotated[str, typer.Argument(help="A file or folder, or - for standard input.")]
@@ -111,7 +111,7 @@ def delete(
     missing_ok: Annotated[bool, typer.Option("--missing-ok", help="Ignore ids that do not exist.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Delete pages: no answer comes from them any more. Their bytes stay until `kbq compact`."""
+    """Delete pages, so that no answer comes from them. Their bytes stay until `kbq compact`."""
     from kbq.dump.changes import page_ids
     from kbq.kb import KnowledgeBase
 
@@ -129,7 +129,7 @@ def delete(
 def compact(
     kb: Kb,
     threshold: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Leave shards alone that have at most this share of deleted pages.")
+        float, typer.Option(min=0.0, max=1.0, help="Skip shards with at most this share of deleted pages.")
     ] = 0.0,
     model: MovedModel = None,
     device: Device = "auto",
@@ -155,12 +155,12 @@ def compact(
 @app.command(rich_help_panel=MAINTAIN)
 def verify(
     folder: Annotated[Path, typer.Argument(help="A knowledge base, or a model; `default` is the bundled model.")],
-    repair: Annotated[bool, typer.Option("--repair", help="Rebuild damaged indexes, of vectors and of words.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Rebuild damaged indexes of vectors and of words.")] = False,
     model: MovedModel = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Compare each file with its digest, and name damaged ones."""
+    """Compare each file with its digest, and name damaged files."""
     from kbq.search.building_indexes import verify
 
     with Bar(f"verifying {folder}") as bar:
@@ -178,7 +178,7 @@ def verify(
 
 
 def _suggest_compacting(kb: Path, manifest: "Manifest") -> None:
-    """Say when deleted pages take much room."""
+    """Tell the user if deleted pages take much room."""
     dead = manifest.size.rows - manifest.counts.rows
     if dead > MUCH * manifest.size.rows:
         note(f"deleted pages take {dead / manifest.size.rows:.0%} of the vectors: `kbq compact {kb}` removes them")
@@ -190,13 +190,13 @@ def index_vectors(
     kb: Kb,
     kind: Annotated[
         WantedKind,
-        typer.Option(help="Bytes per vector (of 384 dimensions): disk 400, on the disk; compact 80 and tiny 45."),
+        typer.Option(help="Bytes per vector of 384 dimensions: disk 400, on disk; compact 80 and tiny 45, in memory."),
     ] = "auto",
     recall: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Share of the ten best phrases that it must find.")
     ] = 0.99,
     queries: Annotated[
-        str | None, typer.Option(help="File of typical queries, one per line; by default slots of its own pages.")
+        str | None, typer.Option(help="File of typical queries, one per line; by default, slots of its own pages.")
     ] = None,
     filter: Annotated[
         float | None,
@@ -207,7 +207,7 @@ def index_vectors(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Build an index of the vectors, to be used from now on; others stay."""
+    """Build an index of the vectors, and use it from now on; other indexes stay."""
     from kbq.description import index_facts
     from kbq.index.factory import chosen_kind
     from kbq.kb import KnowledgeBase
@@ -290,7 +290,7 @@ def list_pages(
 ) -> None:
     """List the pages of a knowledge base: the id and the title of each, with a tab between them.
 
-    Make a file for --pages of the ids: kbq pages KB --where language=en | cut -f1 > ids.txt
+    The ids make a file for --pages: kbq pages KB --where language=en | cut -f1 > ids.txt
     """
     from kbq.corpus.pages import has_value
     from kbq.dump.page_directory import Pages
@@ -301,7 +301,9 @@ def list_pages(
         fields = list(pages.metadata())
         for name, _ in wanted:
             if not any(name in one for one in fields):
-                raise _unknown_field(name, fields)
+                known = ", ".join(list(dict.fromkeys(chain.from_iterable(fields)))[:NAMED])
+                advice = f"the fields are {known}" if known else "no page has any, see the guide to your own text"
+                raise KbqError(f"no page has metadata {name!r:.80}: {advice}", is_usage=True)
         names = compress(names, (all(has_value(one, *pair) for pair in wanted) for one in fields))
     found = list(islice((one for one in names if words.casefold() in one[1].casefold()), limit or None))
     tell(
@@ -309,12 +311,6 @@ def list_pages(
         as_json,
         *(f"{page_id}\t{title}" for page_id, title in found),
     )
-
-
-def _unknown_field(name: str, metadata: Sequence[Mapping[str, object]]) -> KbqError:
-    known = ", ".join(list(dict.fromkeys(field for fields in metadata for field in fields))[:NAMED])
-    advice = f"the fields are {known}" if known else "no page has any, see the guide to your own text"
-    return KbqError(f"no page has metadata {name!r:.80}: {advice}", is_usage=True)
 
 
 app.add_typer(importing, name="import", rich_help_panel=MAINTAIN)
@@ -336,7 +332,7 @@ def checkpoint(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a model of a checkpoint. It gives the vectors of the official code."""
+    """Turn a checkpoint into a model that gives the same vectors as the official code."""
     from kbq.importing.checkpoint import import_checkpoint
 
     made = import_checkpoint(source, out, vocabulary=vocabulary, base=base, command=typed_command())
@@ -352,7 +348,7 @@ def checkpoint(
 def dump(
     dump: Dump, kb: NewKb, model: Checkpoint, bm25: Words = True, device: Device = "auto", as_json: Json = False
 ) -> None:
-    """Make a knowledge base of a phrase dump. Its vectors stay as they are. A killed run resumes."""
+    """Turn a phrase dump into a knowledge base, with its vectors unchanged. A killed run resumes."""
     from kbq.importing.dump import import_dump
 
     with Bar(f"importing {kb}") as bar:
@@ -372,7 +368,7 @@ def index_of_densephrases(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Make a knowledge base of an index alone. Its codes stay where they are. A killed run resumes."""
+    """Turn an index alone into a knowledge base, with its codes unchanged. A killed run resumes."""
     from kbq.importing.index import import_index
 
     with Bar(f"importing {kb}") as bar:
@@ -383,7 +379,7 @@ def index_of_densephrases(
 
 
 def _tell(imported: "Imported", as_json: bool) -> None:
-    """Say what a knowledge base holds, and how many tokens of the dump its text lacks."""
+    """Print what a knowledge base holds, and how many tokens of the dump are missing in its text."""
     from kbq.storage.files import folder_bytes
 
     counts, misfits, size = imported.manifest.counts, imported.misfits, folder_bytes(imported.folder)
@@ -416,7 +412,7 @@ def check(
     index: IndexName = None,
     as_json: Json = False,
 ) -> None:
-    """List the nodes, and say whether they compute as this machine does and which shards each can open."""
+    """List the nodes, whether they compute as this machine does, and which shards each can open."""
     from kbq.cluster.nodes import check
 
     report = check(address, kb, index)

@@ -83,7 +83,7 @@ def evaluate(
         list[Path] | None, typer.Option(help="Predictions of a second system, for paired tests; repeat it for more.")
     ] = None,
     calibration: Annotated[
-        bool, typer.Option("--calibration", help="Say how well probabilities tell right from wrong answers.")
+        bool, typer.Option("--calibration", help="Measure how well probabilities tell right from wrong answers.")
     ] = False,
     plots: Annotated[
         Path | None, typer.Option(callback=output_path, help="Draw the calibration in this folder, as two pictures.")
@@ -93,7 +93,8 @@ def evaluate(
     ] = None,
     ks: Annotated[str, typer.Option(help="Depths of the retrieval scores.")] = "1,5,10,20,100",
     missing: Annotated[
-        Literal["error", "zero"], typer.Option(help="How a query without a prediction counts; official: error.")
+        Literal["error", "zero"],
+        typer.Option(help="A query without a prediction is an error, as officially, or counts 0."),
     ] = "error",
     trec_run: Annotated[
         Path | None, typer.Option(callback=output_path, help="Write the predicted pages to this file, as a TREC run.")
@@ -145,7 +146,7 @@ def errors(
     sample: Annotated[int, typer.Option(min=0, help="How many examples of each kind.")] = 3,
     as_json: Json = False,
 ) -> None:
-    """Say why predictions are wrong, with examples; --kb adds the texts of their pages.
+    """Explain why predictions are wrong, with examples; --kb adds the texts of their pages.
 
     Answers are compared letter by letter or, with a --task that ranks by EM, after KILT's normalisation.
     """
@@ -160,7 +161,7 @@ def errors(
 
 
 def case_lines(case: "ErrorCase") -> "list[Line]":
-    """Show a wrong prediction beside the gold record, and an empty line."""
+    """Show a wrong prediction beside the gold record, followed by an empty line."""
     gold = " | ".join(f"{page.title} ({page.page_id})" for page in case.gold_places)
     rank = "not found" if case.found is None else f"complete at rank {case.rank}" if case.rank else "not all found"
     lines = {
@@ -185,9 +186,9 @@ def validate(
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
-    """Check KILT predictions without gold. Exit status 1: the leaderboard would refuse or misread them.
+    """Check KILT predictions without gold; the exit status is 1 if the leaderboard would refuse or misread them.
 
-    Page ids must be integers with --strict, or if those in the inputs are; otherwise, others only give a warning.
+    Page ids must be integers with --strict, or if those of the inputs are; otherwise, any others give a warning.
     """
     from kbq.kilt.error_kinds import expect
     from kbq.kilt.submission import validate as validate_file
@@ -212,7 +213,7 @@ def validate(
 def passages(
     file: Guess,
     gold: Gold,
-    ks: Annotated[str, typer.Option(help="Values of k of the top-k accuracy.")] = "1,5,20,100",
+    ks: Annotated[str, typer.Option(help="Values of k for the top-k accuracy.")] = "1,5,20,100",
     export: Annotated[
         Path | None,
         typer.Option(

@@ -5,7 +5,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
@@ -19,10 +19,8 @@ from kbq.commands import terminal
 from kbq.commands.terminal import Styled, note, show
 from kbq.errors import QueryError
 from kbq.options import Declared, declared
-from kbq.progress import Bar
 
 if TYPE_CHECKING:
-    from kbq.dump.shards import Counts
     from kbq.kb import KnowledgeBase
 
 ASK, FILL, SERVE, TEACH = "Ask", "Fill", "Serve", "Teach"  # panels of the help
@@ -230,7 +228,7 @@ class AskedKb:
 
         where: Any = {"index": self.index, "ray": self.ray, "workers": self.workers, "device": self.device}
         if self.kb is None:
-            kb = KnowledgeBase.sample(self.model, building=_building, **where)
+            kb = KnowledgeBase.sample(self.model, note=note, **where)
         else:
             kb = KnowledgeBase.open(self.kb, self.model, **where)
         return kb if self.pages is None else kb.with_pages(self.pages)
@@ -239,13 +237,6 @@ class AskedKb:
         """Tell the user if the bundled sample is asked."""
         if self.kb is None:
             note("no --kb is given, so the bundled sample is used")
-
-
-@contextmanager
-def _building(folder: Path) -> "Iterator[Callable[[Counts], None]]":
-    note(f"building the sample knowledge base, once, in {folder}")
-    with Bar("building") as bar:
-        yield bar.pages
 
 
 def refuse_idle(context: typer.Context, backend: Backend, reader: str | None) -> None:

@@ -48,13 +48,13 @@ def serve(
     device: Device = "auto",
     decisions: Annotated[
         Path | None,
-        typer.Option(help="Folder for decisions that people make on the page, NAME.decisions.jsonl for each KB."),
+        typer.Option(help="Folder for the decisions that people make on the page: NAME.decisions.jsonl for each KB."),
     ] = None,
     log_queries: Annotated[bool, typer.Option("--log-queries", help="Also log the text of queries.")] = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Answer people and programs over HTTP: a page to ask and to fill tables, and an API. Ctrl-C or SIGTERM ends it."""
+    """Answer people and programs over HTTP, by a page to ask and to fill tables, and by an API. Ctrl-C ends it."""
     try:
         from kbq.serve.app import serve as serve_until_told
         from kbq.serve.guard import ServeSettings, read_keys
@@ -96,7 +96,7 @@ def mcp(
 
 
 def _missing(command: str, error: ModuleNotFoundError) -> Exception:
-    """Say which packages a command needs; if a module of kbq is missing, that is an error of its own."""
+    """Return an error that names the packages a command needs, or the given one if a module of kbq is missing."""
     if (error.name or "").startswith("kbq"):
         return error
     return KbqError(f"{command} needs further packages: pip install '.[serve]' in the checkout of kbq")
@@ -121,7 +121,7 @@ def _folders(
 
 
 def _named(text: str) -> tuple[str, str]:
-    """Return a name and a folder, whose own name is the default.
+    """Return a name, by default that of the folder, and the folder.
 
     >>> _named("people=kbs/p"), _named("kbs/places"), _named("kbs/a=b")
     (('people', 'kbs/p'), ('places', 'kbs/places'), ('a=b', 'kbs/a=b'))

@@ -43,13 +43,13 @@ train = typer.Typer(
 app.add_typer(train, name="train", rich_help_panel=TEACH)
 
 Encoder = Annotated[
-    str, typer.Option(help="What to start from: a BERT-like encoder (folder or hub name), or a kbq model.")
+    str, typer.Option(help="The network to start from: a BERT-like encoder (folder or hub name), or a kbq model.")
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """Examples, and the network that learns from them."""
+    """Options: examples, and the network that learns from them."""
 
     examples: Annotated[
         list[Path],
@@ -73,7 +73,7 @@ def finetune(
     kb: Annotated[Path, typer.Option(help="The knowledge base whose query encoder learns.")],
     out: Annotated[Path, typer.Option(callback=output_path, help="Folder of the new query encoder.")],
     task: Annotated[str, typer.Option(help="A task, a family such as entity_linking, or a file.")] = "slot_filling",
-    examples: Annotated[int, typer.Option(min=0, help="Queries to tune on, with each relation's share; 0: all.")] = 0,
+    examples: Annotated[int, typer.Option(min=0, help="Queries to tune on, from each relation its share; 0: all.")] = 0,
     dev: Annotated[
         Path | None,
         typer.Option(help="Triples to score on; by default a tenth is set aside, with subjects and pages of its own."),
@@ -112,7 +112,7 @@ def calibrate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Learn how likely answers are to be right, from triples with known objects; 200 are enough to be useful."""
+    """Learn how likely answers are to be right, from triples with known objects; 200 or more are useful."""
     from kbq.kb import KnowledgeBase
 
     opened = KnowledgeBase.open(kb, model, device=device)
@@ -163,7 +163,7 @@ def reader(
         str, typer.Option(help="Also learn from a larger reader with the same tokenizer: folder or hub name.")
     ] = "",
 ) -> None:
-    """Train a reader, which reads question and passage together: for --reader and --distill."""
+    """Train a reader, which sees question and passage together, for --reader and --distill."""
     from kbq.training.reader import train_reader
 
     _train(train_reader, reader_lines, training, init, settings, dev=training.dev, distill=distill)
@@ -174,11 +174,11 @@ def reader(
 @takes(Training, without=("dev",))
 def sparta(
     training: Training,
-    init: Annotated[str, typer.Option(help="What to start from: a BERT-like encoder, a kbq model or a SPARTA model.")],
+    init: Annotated[str, typer.Option(help="Network to start from: a BERT-like encoder, a kbq or a SPARTA model.")],
     marked: Annotated[bool, typer.Option("--marked", help="Encode each sentence on its own, as in the paper.")] = False,
     settings: RunSettings = SPARTA,
 ) -> None:
-    """Train a SPARTA model, which gives weights to words: for `kbq index sparta`."""
+    """Train a SPARTA model, which gives weights to words, for `kbq index sparta`."""
     from kbq.training.sparta import train_sparta
 
     _train(train_sparta, sparta_lines, training, init, settings, marked=marked)
@@ -192,7 +192,7 @@ def _train(
     settings: Any,
     **more: Any,
 ) -> None:
-    """Train a network and print what `lines` says of the outcome."""
+    """Train a network, and print its outcome as JSON or by `lines`."""
     out, device = training.out, training.device
     with Bar(f"training {out}") as bar:
         if "distill" in more:
@@ -220,10 +220,11 @@ def augment(
     ] = None,
     format: Annotated[CorpusFormat, typer.Option(help="Format of the corpus.")] = "auto",
     entities: Annotated[
-        str, typer.Option(help="What to ask for: `written` (names and numbers), or a spaCy pipeline's entities.")
+        str,
+        typer.Option(help="Answers to ask for: `written` (names and numbers), or a spaCy pipeline's entities."),
     ] = "written",
     prompt: Annotated[
-        str | None, typer.Option(help="What the generator reads, with {before}, {answer}, {after} and {title}.")
+        str | None, typer.Option(help="The generator's input, with {before}, {answer}, {after} and {title}.")
     ] = None,
     beams: Annotated[int, typer.Option(min=1, help="Beams of the generator's search.")] = 1,
     each: Annotated[int, typer.Option(min=1, help="At most this many questions on a paragraph.")] = 5,
@@ -266,7 +267,7 @@ def augment(
 
 
 def encoder_lines(out: Path, outcome: "TrainingOutcome") -> list[str]:
-    """Say what `kbq train encoders` made."""
+    """Return the lines that `kbq train encoders` prints."""
     scores = outcome.scores
     vectors = min(outcome.filter, key=lambda point: abs(point.kept - scores.kept)).vectors
     return [
@@ -280,19 +281,19 @@ def encoder_lines(out: Path, outcome: "TrainingOutcome") -> list[str]:
 
 
 def reader_lines(out: Path, outcome: "ReaderOutcome") -> list[str]:
-    """Say what `kbq train reader` made."""
+    """Return the lines that `kbq train reader` prints."""
     scores = f"EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)"
     return [_steps(out, outcome), f"reading, passage given    {scores}", *_left_out(outcome)]
 
 
 def sparta_lines(out: Path, outcome: "SpartaOutcome") -> list[str]:
-    """Say what `kbq train sparta` made."""
+    """Return the lines that `kbq train sparta` prints."""
     left_out = f"{outcome.left_out:,} left out: their answer is not within a sentence"
     return [f"{_steps(out, outcome)}; {left_out}", *_left_out(outcome)]
 
 
 def finetuning_lines(outcome: "FinetuningOutcome") -> list[str]:
-    """Say what `kbq finetune` made, and which answers can never be found."""
+    """Return the lines that `kbq finetune` prints, among them which answers can never be found."""
     reach, before, after = outcome.reach, outcome.scores[0], max(outcome.scores)
     unnamed = f", of {reach.unnamed:,} no page is named" if reach.unnamed else ""
     nowhere = f"; answers of {reach.nowhere:,} of these do not occur in it" if reach.nowhere else ""
@@ -326,7 +327,7 @@ def finetuning_lines(outcome: "FinetuningOutcome") -> list[str]:
 
 
 def calibration_lines(outcome: "CalibrationOutcome") -> list[str]:
-    """Say what `kbq calibrate` made; the scores are of relations that were left out."""
+    """Return the lines that `kbq calibrate` prints; the scores are those on held-out relations."""
     errors = {"Brier": outcome.brier, "ECE": outcome.ece, "by chance": outcome.ece_of_chance}
     scores = {"AUROC": outcome.auroc} | errors
     figures = "  ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None)
@@ -339,7 +340,7 @@ def calibration_lines(outcome: "CalibrationOutcome") -> list[str]:
     return [
         f"{outcome.out}: {outcome.queries - outcome.hidden:,} triples, {outcome.hidden:,} of them asked again without "
         f"their pages; {outcome.right:,} of {outcome.queries:,} answers are right",
-        f"on relations left out  {figures}",
+        f"on held-out relations  {figures}",
         f"with the best threshold for these very queries, {outcome.coverage_90 or 0:.0%} are answered, 90 % rightly",
         *thresholds,
     ]
@@ -350,7 +351,7 @@ def _steps(out: Path, outcome: Any) -> str:
 
 
 def _left_out(outcome: Any) -> list[str]:
-    """Count the queries and answers that nothing was learned from, if there are any."""
+    """Count the queries and answers, if any, that nothing was learned from."""
     too_long, surplus = getattr(outcome, "too_long", 0), getattr(outcome, "surplus", 0)
     lines, repairs = [], outcome.repairs
     if too_long or surplus:
