@@ -413,6 +413,7 @@ class KnowledgeBase:
         command: str = "",
         note: Note = warn,
         report: Callable[[StepReport], None] | None = None,
+        report_stage: Report | None = None,
         **settings: Unpack[FinetuningWords],
     ) -> FinetuningOutcome:
         """Tune the query encoder on triples; this knowledge base is not changed. `with_model` takes the outcome.
@@ -432,10 +433,10 @@ class KnowledgeBase:
         from kbq.tuning.finetune import finetune
 
         refuse_unknown_options(settings, FinetuningSettings.__dataclass_fields__, QueryError)
-        with LateBar(f"tuning {out}") as bar:
+        with LateBar(f"tuning {out}", report, report_stage) as bar:
             return finetune(
                 self.searcher, triples, out, FinetuningSettings(**settings), task=task, dev=dev, examples=examples,
-                command=command, note=note, report=bar.to("step", report),
+                command=command, note=note, report=bar.to("step", report), report_stage=bar.to("stage", report_stage),
             )  # fmt: skip
 
     def calibrate(

@@ -90,7 +90,7 @@ def finetune(
     with Bar(f"tuning {out}") as bar:
         outcome = opened.finetune(
             triples, out, task=task, dev=dev, examples=examples, command=typed_command(), note=note, report=bar.step,
-            **fields_of(settings),
+            report_stage=bar.stage, **fields_of(settings),
         )  # fmt: skip
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *finetuning_lines(outcome))
 

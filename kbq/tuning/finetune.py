@@ -2,8 +2,10 @@
 
 import copy
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,7 +18,7 @@ from kbq.kilt.scores import NO_GROUP, relation_of
 from kbq.kilt.task import Task
 from kbq.model.model_folder import write_config
 from kbq.reading.probability import CALIBRATION
-from kbq.storage.files import Note, as_path, file_digest
+from kbq.storage.files import Note, Report, as_path, file_digest, silent
 from kbq.storage.machine import available_memory
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import output_folder, versions
@@ -28,6 +30,7 @@ from kbq.tuning.triples import other_queries, pages_of, read_triples, sample_by_
 
 MOST_NAMED = 10  # missing pages that a note names
 ENOUGH, MOST_PASSES = 1000, 7  # queries of an epoch: few triples are passed over several times, but not more often
+STEP = 3  # times as long as a search does a step take with one query
 LEARNED, WATCHED = 2000, 500  # other queries whose answers are learned not to be forgotten, and those that tell whether
 
 
@@ -76,6 +79,7 @@ def finetune(
     command: str = "",
     note: Note = lambda line: None,
     report: Callable[[StepReport], None] = lambda step: None,
+    report_stage: Report = silent,
 ) -> FinetuningOutcome:
     """Tune a copy of the query encoder of `kb` and save it; see `KnowledgeBase.finetune`.
 
@@ -111,21 +115,29 @@ def finetune(
         if len(scored) < len(dev_golds):
             note(f"{len(dev_golds) - len(scored)} of {len(dev_golds)} dev queries cannot be read: left out")
         scorer = DevScorer(task, scored, kb)
-        usual = kb.model.config.lexical_factor
+        usual, begun = kb.model.config.lexical_factor, time.monotonic()
+        report_stage("dev queries before tuning", 0, len(scorer))
         hybrid_before = _percent([float(scorer.values(hybrid(usual)).mean())])[0] if kb.words else None
         passes = max(1, min(MOST_PASSES, ENOUGH // len(queries)))
-        distillation = _distillation(kb, queries, settings)
+        scored_in, begun = time.monotonic() - begun, time.monotonic()
+        distillation = _distillation(kb, queries, settings, report_stage)
         tuner = Finetuner(kb, labeller, passes * queries, settings, scorer.score, distillation, scorer.digest)
+        a_query = (time.monotonic() - begun) / max(1, distillation.queries)
+        an_epoch = scored_in + a_query * (STEP * len(tuner.queries) + WATCHED)
+        minutes = max(1, round(settings.epochs * an_epoch / 60))
+        report_stage(f"{tuner.steps:,} steps at most, about {minutes:,} min", 0, tuner.steps)
         tuner.run(folder / "checkpoint.pt", report)
         factor, hybrid_score = 1.0, None
         taught: Sequence[float] = ()
         if kb.words:
+            report_stage("weights of words", 0, len(scorer))
             factor, score = scorer.best_factor(usual)
             hybrid_score = round(100 * score, 2)
         kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=factor)
         if task.answer == "phrase" and settings.keep < 1 and kb.reranking.n_reranked(SearchOptions()):
+            report_stage("judge of relations", 0, len(queries))
             taught = _teach_reranker(kb, untuned, [query.gold for query in queries], scorer.asked, settings.seed)
-        answered = _answered(kb, scorer.asked) if task.answer == "phrase" else []
+        answered = _answered(kb, scorer.asked, report_stage) if task.answer == "phrase" else []
         outcome = FinetuningOutcome(
             out, reach, len(scorer), scorer.measure, _percent(tuner.scores), _percent(tuner.agreements),
             _percent([count / len(tuner.queries) for count in tuner.found]), passes, tuner.optimizer.done,
@@ -157,13 +169,15 @@ def _with_own_query_encoder(kb: Searcher) -> Searcher:
     return kb
 
 
-def _distillation(kb: Searcher, queries: Sequence[PreparedQuery], settings: FinetuningSettings) -> Distillation:
+def _distillation(
+    kb: Searcher, queries: Sequence[PreparedQuery], settings: FinetuningSettings, report: Report
+) -> Distillation:
     """Remember the untuned query encoder's answers to other queries than these."""
     tuned = [query.gold.input or "" for query in queries]
     count = min(LEARNED, settings.epochs * len(queries)) if settings.keep else 0
     learned = other_queries(kb.shards, kb.model.query_tokenizer, tuned, count, settings.seed)
     watched = other_queries(kb.shards, kb.model.query_tokenizer, tuned, WATCHED, settings.seed, watched=True)
-    return Distillation(kb, learned, watched, settings.k)
+    return Distillation(kb, learned, watched, settings.k, report)
 
 
 def _teach_reranker(
@@ -178,9 +192,11 @@ def _teach_reranker(
     return percent_right(kb, judged, [before.judge if before else kb.reranking.reader.reranking[1], after.judge])
 
 
-def _answered(kb: Searcher, dev: Sequence[Gold]) -> list[JudgedAnswer]:
+def _answered(kb: Searcher, dev: Sequence[Gold], report: Report) -> list[JudgedAnswer]:
     """Judge answers to dev queries, to learn probabilities from them; return none where nothing can be learned."""
-    answered = judge(kb, dev, SearchOptions()) if kb.reranking.n_reranked(SearchOptions()) else []
+    if not kb.reranking.n_reranked(SearchOptions()):
+        return []
+    answered = judge(kb, dev, SearchOptions(), report=partial(report, "probabilities"))
     return answered if teaches(kb, answered) else []
 
 

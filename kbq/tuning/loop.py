@@ -29,6 +29,7 @@ from kbq.kilt.task import Task
 from kbq.model.devices import autocast, padded
 from kbq.model.queries import QueryEncoder
 from kbq.search.search import BATCH, BM25_WEIGHT, SPARTA_WEIGHT
+from kbq.storage.files import Report, silent
 from kbq.training.encoders import marginal_losses
 from kbq.training.engine import Run
 from kbq.training.settings import FinetuningSettings, Term
@@ -102,7 +103,9 @@ def _first_of_each(rows: np.ndarray) -> Bools:
 class Distillation:
     """What the query encoder of a knowledge base answered to other queries before tuning."""
 
-    def __init__(self, kb: Searcher, learned: Sequence[str], watched: Sequence[str], k: int) -> None:
+    def __init__(
+        self, kb: Searcher, learned: Sequence[str], watched: Sequence[str], k: int, report: Report = silent
+    ) -> None:
         """Search for the answers.
 
         Args:
@@ -110,10 +113,11 @@ class Distillation:
             watched: queries whose answers `agreement` compares.
             k: phrases found for a learned query that compete.
         """
-        self._kb = kb
+        self._kb, self.queries = kb, len(learned) + len(watched)
         self._ids = [kb.model.query_tokenizer.ids_of(text) for text in learned]
         self._phrases: list[Phrases] = []
         for first in range(0, len(learned), BATCH):
+            report("answers to keep", first, len(learned))
             self._phrases += retrieve(kb, *kb.model.encode_queries(learned[first : first + BATCH]), k)
         self._watched = watched
         self._before = self._answers()

@@ -58,6 +58,16 @@ def asked(rows: Rows, write_json_lines: Callable[..., Path], tmp_path: Path) -> 
     return settings | {"triples": triples, "out": tmp_path / "out", "dev": triples, "command": "kbq finetune"}
 
 
+def test_every_phase_is_reported_with_an_estimate_before_the_steps(own_kb: KnowledgeBase, asked: Asked) -> None:
+    stages: list[str] = []
+    own_kb.finetune(**asked, report_stage=lambda name, *_: stages.append(name))
+    assert list(dict.fromkeys(stages)) == [
+        "dev queries before tuning",
+        "answers to keep",
+        "8 steps at most, about 1 min",
+    ]
+
+
 def run(asked: Asked, kb: KnowledgeBase, notes: list[str] | None = None) -> FinetuningOutcome:
     return kb.finetune(**asked, note=(lambda note: None) if notes is None else notes.append)
 
