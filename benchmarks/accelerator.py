@@ -33,7 +33,7 @@ from speed import tuning
 from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.readers import read_corpus
 from kbq.dump import building, page_encoder
-from kbq.dump.page_encoder import encode_pages
+from kbq.dump.page_encoder import PageEncoder
 from kbq.dump.shard_writer import EncodedParagraphs, Progress, ShardWriter, page_digest
 from kbq.dump.shards import Shard
 from kbq.index import exact
@@ -267,7 +267,7 @@ def encoded(run: Run, found: dict[str, Any]) -> None:
     pages = articles(1 if run.small else COPIES)
     model = Model.open("default", str(run.device))
     blocks = list(building._blocks(iter(pages)))
-    encode_pages(model, blocks[0])  # warm
+    PageEncoder(model)(blocks[0])  # warm
 
     def encode() -> list[Any]:
         return [block for _, block in page_encoder.encode_blocks(model, blocks, lambda block: block)]
@@ -290,7 +290,7 @@ def encoded(run: Run, found: dict[str, Any]) -> None:
     found[f"{several} processes with their start, tokens per second"] = round(tokens / ended)
     few = articles(1)[:20]
     on_device, on_cpu = (without_filter(Model.open("default", device)) for device in (str(run.device), "cpu"))
-    one, other = (encode_pages(each, few).vectors.astype(np.float32) for each in (on_device, on_cpu))
+    one, other = (PageEncoder(each)(few).vectors.astype(np.float32) for each in (on_device, on_cpu))
     cosines = (one * other).sum(axis=1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
     found |= {"mean cosine to the CPU's": float(cosines.mean()), "least cosine": float(cosines.min())}
 

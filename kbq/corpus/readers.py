@@ -52,7 +52,7 @@ from kbq.corpus.pages import (
 from kbq.corpus.reading import LIBRARIES, PLAIN
 from kbq.errors import MOST_PROBLEMS, CorpusError, KbqError
 from kbq.storage.files import Note, as_path, unheard
-from kbq.storage.lines import WHOLE, BadLine, Line, parse_json_lines, read_lines, refuse, source_name, whole_text
+from kbq.storage.lines import BadLine, Line, parse_json_lines, read_lines, refuse, source_name, whole_text
 from kbq.storage.records import parsed_json
 from kbq.storage.rows import SUFFIXES, NumberedRow, read_rows, text_of
 from kbq.text.letters import clean_text, normal_form
@@ -303,7 +303,7 @@ def _others(fields: Fields, known: frozenset[str]) -> Fields:
 def _squad_pages(lines: Iterator[Line], name: str) -> Iterator[Source]:
     wanted = 'write one object {"data": [{"title", "paragraphs": [{"context"}]}]}'
     try:
-        fields = parsed_json(whole_text(lines, name, WHOLE, CorpusError, "\n"))
+        fields = parsed_json(whole_text(lines, name, CorpusError, "\n"))
     except ValueError as reason:
         raise CorpusError(f"{name}: not JSON ({reason}): {wanted}") from reason
     if not isinstance(fields, dict) or not isinstance(fields.get("data"), list):

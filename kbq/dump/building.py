@@ -1,7 +1,7 @@
 """Building: write pages as the shards of a phrase dump in bounded memory; a killed build resumes.
 
 Pages are encoded in blocks. After each block, everything is on the disk, and `building.json` is replaced atomically to
-say so. A resumed build reads the corpus again, checks that it has not changed, and encodes the missing blocks, which
+record it. A resumed build reads the corpus again, checks that it has not changed, and encodes the missing blocks. They
 are cut in the same way and therefore give the same bytes.
 """
 
@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import FORMAT, STATE, Manifest, is_knowledge_base, read_manifest, refuse_other_model
@@ -33,7 +33,7 @@ class OtherCorpusError(KnowledgeBaseError):
 
 @dataclass(frozen=True, slots=True)
 class BuildState:
-    """The progress of a build; `pages` and `corpus`, a digest, are of the part of the corpus that is on the disk."""
+    """The progress of a build. `pages` and the digest `corpus` cover the part of the corpus that is on the disk."""
 
     model: str  # phrase fingerprint
     first_shard: int  # of this build; earlier ones are published already
@@ -43,9 +43,8 @@ class BuildState:
     current: Progress = field(default_factory=Progress)
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Pages to encode together; `consumed` and `digest` are of the corpus up to the end of the block."""
+class _Block(NamedTuple):
+    """Pages to encode together. `consumed` and `digest` cover the corpus up to the end of the block."""
 
     pages: list[Page]
     digests: list[bytes]  # of the pages
@@ -54,13 +53,12 @@ class _Block:
 
 
 def manifest_before(folder: Path, model: Model, append: bool) -> Manifest:
-    """Return the manifest to start from: that of the knowledge base to append to, or an empty one.
+    """Return the manifest of the knowledge base to append to, or an empty one for an empty folder.
 
     Raises:
         KnowledgeBaseError: the folder holds something else, or no knowledge base to append to.
         ModelError: the knowledge base was built with another model.
     """
-    fresh = Manifest(model.source, model.config.phrase_fingerprint, model.dim, model.config.filter_threshold)
     if append:
         manifest = read_manifest(folder)
         refuse_other_model(folder, manifest, model)
@@ -70,9 +68,9 @@ def manifest_before(folder: Path, model: Model, append: bool) -> Manifest:
             f"{folder} already holds a knowledge base: add to it with --append, or choose another folder"
         )
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    if names and not any(name == STATE or is_left_of(name, STATE) for name in names):  # killed at once: only the second
+    if names and not any(name == STATE or is_left_of(name, STATE) for name in names):
         raise KnowledgeBaseError(f"{folder} is not empty, and holds no unfinished build: choose another folder")
-    return fresh
+    return Manifest(model.source, model.config.phrase_fingerprint, model.dim, model.config.filter_threshold)
 
 
 def build_shards(
@@ -85,23 +83,20 @@ def build_shards(
     encode: Callable[[Sequence[Any]], EncodedParagraphs] | None = None,
     with_vectors: bool = True,
 ) -> tuple[list[ShardEntry], str]:
-    """Write the shards, or those that are missing; return them and a digest of the corpus.
-
-    Only this process writes, block by block.
+    """Write the missing shards, block by block, and return all shards of the build and a digest of the corpus.
 
     Args:
-        start_encoders: gives the workers that encode; None: this process does.
-        encode: gives the paragraphs of a block of pages, if the model has encoded them before.
-        with_vectors: write them.
+        start_encoders: starts workers that encode; by default this process does.
+        encode: returns the paragraphs of a block of pages that have been encoded elsewhere.
 
     Raises:
-        KnowledgeBaseError: the folder holds an unfinished build with another model or of another corpus, or a damaged
-            one; or a worker died.
+        KnowledgeBaseError: the folder holds an unfinished build that is damaged, or of another model or corpus; or a
+            worker died.
     """
     make_folders(folder)
     state, dim = _read_state(folder, model, first_shard), model.dim if with_vectors else None
     report(_total(state))
-    write_record(folder / STATE, state, FORMAT)  # first, as a build starts only in an empty folder, or with this file
+    write_record(folder / STATE, state, FORMAT)  # first: a folder that is not empty needs it
     try:
         writer = ShardWriter(folder / shard_name(first_shard + len(state.finished)), dim, state.current)
     except ValueError as error:
@@ -125,26 +120,18 @@ def build_shards(
             give_memory_back()
         return [*state.finished, writer.close()], state.corpus
     except KbqError:
-        if state.pages == 0:  # for instance, for a wrong file: there is nothing to resume
+        if state.pages == 0:  # nothing to resume, for instance after a wrong file: leave the folder as it was
             writer.abandon()
-            _clear(folder, first_shard)
+            remove_folder(folder / shard_name(first_shard))
+            remove_file(folder / STATE)
+            remove_empty_folder(folder)
         raise
     finally:
         writer.abandon()
 
 
-def _clear(folder: Path, first_shard: int) -> None:
-    """Restore the folder to what it was before the build."""
-    remove_folder(folder / shard_name(first_shard))
-    remove_file(folder / STATE)
-    remove_empty_folder(folder)
-
-
 def _new_blocks(pages: Iterable[Page], state: BuildState, folder: Path) -> Iterator[_Block]:
-    """Yield the blocks that are not on the disk yet.
-
-    Raises KnowledgeBaseError if the pages on the disk are not those of this corpus.
-    """
+    """Yield the blocks that are not on the disk. Raises OtherCorpusError if the others come from another corpus."""
     digest = hashlib.blake2b(digest_size=16)
     consumed = 0
     for block in _blocks(pages):
@@ -160,7 +147,7 @@ def _new_blocks(pages: Iterable[Page], state: BuildState, folder: Path) -> Itera
 
 
 def _blocks(pages: Iterable[Page]) -> Iterator[list[Page]]:
-    """Yield pages in blocks of about BLOCK_CHARACTERS, which depend on the pages alone."""
+    """Yield pages in blocks of about BLOCK_CHARACTERS, which depend on nothing but the pages."""
     block: list[Page] = []
     size = 0
     for page in pages:
@@ -180,7 +167,7 @@ def _read_state(folder: Path, model: Model, first_shard: int) -> BuildState:
         return fresh
     with reading_from(path, KnowledgeBaseError, _how_to_restart(folder, first_shard)):
         state = read_record(path, BuildState, FORMAT)
-    if state.first_shard != first_shard:  # left by a build that was killed after it was published
+    if state.first_shard != first_shard:  # a build was killed just after it was published
         return fresh
     if state.model != fresh.model:
         raise KnowledgeBaseError(
@@ -199,7 +186,7 @@ def _refuse_other_corpus(folder: Path, state: BuildState, digest: str) -> None:
 
 
 def _how_to_restart(folder: Path, first_shard: int) -> str:
-    """Say how to restart a build so that what was published before an append stays."""
+    """Return advice on how to restart a build without losing what was published before."""
     return f"delete {folder / STATE if first_shard else 'the folder'} to start over"
 
 

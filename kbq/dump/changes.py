@@ -1,9 +1,7 @@
 """Changes: compare a corpus with a knowledge base, rewrite shards without deleted pages, merge knowledge bases.
 
-A deleted page stays in the files of its shard, which never change; a list beside them says that it does not count.
-`compacting.py` makes shards without such pages.
-
-Pages keep their order, so that a compacted shard has the bytes that a build from the remaining pages gives it.
+The files of a shard never change: a deleted page is named in a list beside them until a new shard is written without
+it. Pages keep their order, so a compacted shard has the bytes that a build from the remaining pages would give it.
 """
 
 import io
@@ -26,17 +24,16 @@ from kbq.storage.files import Report, Stage, given, silent
 from kbq.storage.lines import read_lines
 from kbq.storage.records import digest_of_bytes
 from kbq.storage.writing import (
-    copy_folder,
     discard_folder,
-    link_file,
+    link_folder,
     make_folder,
     make_folders,
     move,
-    remove_empty_folder,
     remove_file,
     remove_folder,
     write_bytes,
     writing_alone,
+    writing_to,
 )
 from kbq.text.letters import clean_text
 
@@ -45,7 +42,7 @@ CHUNK = 2**16  # rows, or texts, copied at a time
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """How many pages a change has added, replaced and deleted, and how many it has left as they were."""
+    """How many pages a change has added, replaced, deleted and left unchanged."""
 
     added: int = 0
     replaced: int = 0
@@ -61,7 +58,7 @@ class Changes:
 
 
 class Comparison:
-    """The pages of a corpus, compared one after another with those of a knowledge base."""
+    """Compares the pages of a corpus, one by one, with those of a knowledge base."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = shards
@@ -71,7 +68,7 @@ class Comparison:
         self._added = 0
 
     def to_encode(self, pages: Iterable[Page]) -> Iterator[Page]:
-        """Yield the pages that the knowledge base does not have, or not as they are now."""
+        """Yield the pages that are new or have changed."""
         for page in pages:
             place = self._pages.place(page.id)
             if place is None:
@@ -84,14 +81,14 @@ class Comparison:
                 yield page
 
     def gone(self, also_missing: bool) -> list[Bools]:
-        """Whether each page of each shard is replaced or, `also_missing`, was not in the corpus. Shapes: (pages,)."""
+        """Whether each page of each shard is replaced or, if `also_missing`, not in the corpus. Shapes: (pages,)."""
         if not also_missing:
             return self._replaced
         seen = zip(self._shards, self._seen, self._replaced, strict=True)
         return [(shard.live_pages() & ~was_seen) | replaced for shard, was_seen, replaced in seen]
 
     def changes(self, also_missing: bool) -> Changes:
-        """Return what the corpus changes, once all of its pages have been compared."""
+        """Return the changes, once all pages of the corpus have been compared."""
         gone = sum(int(pages.sum()) for pages in self.gone(also_missing))
         replaced = sum(int(pages.sum()) for pages in self._replaced)
         had = sum(int(shard.live_pages().sum()) for shard in self._shards)
@@ -99,14 +96,14 @@ class Comparison:
 
 
 def delete(folder: Path, ids: Sequence[str], missing_ok: bool = False) -> tuple[Manifest, Changes]:
-    """Delete pages: no answer comes from them any more. Their bytes stay until `compact`.
+    """Delete pages, so that no answer comes from them. Their bytes stay until `compact`.
 
     Args:
-        ids: of the pages, as they are in the corpus, each once.
-        missing_ok: leave out ids that the knowledge base does not have, instead of refusing all.
+        ids: of the pages, each once.
+        missing_ok: ignore unknown ids.
 
     Raises:
-        KnowledgeBaseError: a page is unknown (all of them are named), or the folder cannot be written.
+        KnowledgeBaseError: pages are unknown, all of which are named, or the folder cannot be written.
     """
     with changing(folder) as before:
         shards = before.open_shards(folder)
@@ -121,10 +118,10 @@ def delete(folder: Path, ids: Sequence[str], missing_ok: bool = False) -> tuple[
 
 
 def page_ids(pages: str | Path | Iterable[str]) -> list[str]:
-    """Return the ids of some pages, each once, cleaned and stripped as those of a corpus.
+    """Return ids of pages, each once, cleaned and stripped like those of a corpus.
 
     Args:
-        pages: the ids, one id, or the path of a file with one id a line, `Path("-")` for standard input.
+        pages: ids, one id, or the path of a file with one id per line, `Path("-")` for standard input.
 
     Raises:
         KnowledgeBaseError: the file cannot be read, or there is no id.
@@ -146,7 +143,7 @@ def page_ids(pages: str | Path | Iterable[str]) -> list[str]:
 
 
 def refuse_unknown(folder: Path, ids: Sequence[str]) -> None:
-    """Raise KnowledgeBaseError if there are any ids: those of pages that a knowledge base does not have."""
+    """Raise KnowledgeBaseError if there are any ids, which are those of unknown pages."""
     if len(ids) == 1:
         raise KnowledgeBaseError(f"{folder} has no page {ids[0]!r}: check its id")
     if ids:
@@ -154,30 +151,21 @@ def refuse_unknown(folder: Path, ids: Sequence[str]) -> None:
 
 
 def without(manifest: Manifest, shards: Sequence[Shard], gone: Sequence[Bools]) -> Manifest:
-    """Return the manifest without some pages of its first shards, after writing the lists that it then names."""
+    """Write lists of deleted pages for the first shards, and return the manifest that names them."""
     entries = list(manifest.shards)
     for number, (shard, pages) in enumerate(zip(shards, gone, strict=True)):
         if pages.any():
             left = shard.live_pages() & ~pages
-            deleted = _write_deleted(shard.folder, np.flatnonzero(~left))
-            entries[number] = replace(entries[number], deleted=deleted, live=shard.counts_of(left))
+            content = io.BytesIO()
+            np.lib.format.write_array(content, np.flatnonzero(~left).astype(np.uint32), version=(1, 0))
+            digest = digest_of_bytes(content.getvalue())  # in the list's name, so that an earlier one stays
+            write_bytes(deleted_file(shard.folder, digest), content.getvalue())
+            entries[number] = replace(entries[number], deleted=digest, live=shard.counts_of(left))
     return replace(manifest, shards=tuple(entries))
 
 
-def _write_deleted(shard: Path, pages: Rows) -> str:
-    """Write the list of a shard's deleted pages, beside an earlier one; return its digest, by which it is found."""
-    content = io.BytesIO()
-    np.lib.format.write_array(content, pages.astype(np.uint32), version=(1, 0))
-    digest = digest_of_bytes(content.getvalue())
-    write_bytes(deleted_file(shard, digest), content.getvalue())
-    return digest
-
-
 def remove_unnamed_shards(folder: Path, manifest: Manifest) -> None:
-    """Remove lists of deleted pages, and shards, that the manifest does not name, except those of an unfinished build.
-
-    Raises StrangeFileError if a shard is a link elsewhere, OSError if one cannot be removed.
-    """
+    """Remove shards and lists of deleted pages that neither the manifest nor an unfinished build needs."""
     named = {deleted_file(folder / entry.name, entry.deleted) for entry in manifest.shards}
     for unnamed in set(folder.glob("shard-*/deleted-*")) - named:
         remove_file(unnamed)
@@ -187,10 +175,10 @@ def remove_unnamed_shards(folder: Path, manifest: Manifest) -> None:
 
 
 def groups_to_compact(manifest: Manifest, threshold: float) -> list[list[ShardEntry]]:
-    """Return the neighbouring shards that are to be written again together.
+    """Return the neighbouring shards to rewrite together; small neighbours are joined.
 
     Args:
-        threshold: share of a shard's pages; with more deleted pages, it is written again. Small neighbours are joined.
+        threshold: share of a shard's pages; a shard with more deleted pages is rewritten.
     """
 
     def is_due(entry: ShardEntry) -> bool:
@@ -204,26 +192,23 @@ def groups_to_compact(manifest: Manifest, threshold: float) -> list[list[ShardEn
 def write_compacted(
     folder: Path, group: Sequence[ShardEntry], shards: Sequence[Shard], first: int, report: Callable[[int], None]
 ) -> list[ShardEntry]:
-    """Write the remaining pages of some shards into new shards, in order.
+    """Copy the remaining pages of some shards, in order, to new shards, the first of which has the number `first`.
 
-    Args:
-        first: number of the first new shard; leftovers of a killed run under these names are replaced.
-        report: called with the number of rows that have been copied.
+    `report` is called with each number of rows copied.
     """
     left = [np.flatnonzero(shard.live_pages()) for shard in shards]
-    targets = _targets(
-        np.concatenate([shard.rows_of_pages()[pages] for shard, pages in zip(shards, left, strict=True)])
-    )
+    sizes = [np.bincount(s.paragraph_pages, s.paragraph_sizes(), len(s.ids)).astype(np.int64) for s in shards]
+    targets = _targets(np.concatenate([rows[pages] for rows, pages in zip(sizes, left, strict=True)]))
     of_shards = np.split(targets, np.cumsum([len(pages) for pages in left])[:-1])
     written = []
-    for target in range(int(targets.max(initial=0)) + 1):  # one without pages where none are left
+    for target in range(int(targets.max(initial=0)) + 1):  # a single, empty one if no page is left
         writer = ShardWriter(folder / shard_name(first + target), shards[0].shape[1], Progress())
         try:
             for shard, pages, of_pages in zip(shards, left, of_shards, strict=True):
                 chosen = np.zeros(len(shard.ids), bool)
                 chosen[pages[of_pages == target]] = True
                 if chosen.any():
-                    copy_pages(shard, chosen, writer, report)
+                    _copy_pages(shard, chosen, writer, report)
             written.append(writer.close())
         finally:
             writer.abandon()
@@ -231,7 +216,7 @@ def write_compacted(
 
 
 def _targets(rows: Rows) -> Rows:
-    """Return the new shard of each page, from 0, given the rows of each: a page that fills a shard is its last."""
+    """Return the number of each page's new shard, from 0, given its rows. A page that fills a shard is its last."""
     sums, targets, first = np.cumsum(rows), np.zeros(len(rows), np.int64), 0
     while first < len(rows):
         before = sums[first - 1] if first else 0
@@ -240,8 +225,8 @@ def _targets(rows: Rows) -> Rows:
     return targets
 
 
-def copy_pages(shard: Shard, pages: Bools, writer: ShardWriter, report: Callable[[int], None]) -> None:
-    """Append some pages of a shard to another. Shape of `pages`: (pages,)."""
+def _copy_pages(shard: Shard, pages: Bools, writer: ShardWriter, report: Callable[[int], None]) -> None:
+    """Append chosen pages of a shard to another. Shape of `pages`: (pages,)."""
     paragraphs = pages[shard.paragraph_pages]
     sizes = shard.paragraph_sizes()
     rows = np.flatnonzero(np.repeat(paragraphs, sizes))
@@ -264,15 +249,15 @@ def copy_pages(shard: Shard, pages: Bools, writer: ShardWriter, report: Callable
 
 
 def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manifest:
-    """Publish a knowledge base with the shards of all `folders`, in order; the folders are not changed.
+    """Publish a knowledge base with the shards of all `folders`, in order, without changing the folders.
 
-    It uses exact search. Indexes of the shards are linked, too, except those made for particular queries, so that
-    `kbq index vectors` only has to measure an index that all shards have. BM25 is kept if all folders have it. SPARTA
+    It uses exact search. Indexes of vectors are linked, too, except those made for particular queries, so that
+    `kbq index vectors` only has to measure an index that all shards have. BM25 stays if all folders have it. SPARTA
     indexes are left out, as their models may differ.
 
     Raises:
-        KnowledgeBaseError: one of the folders is not a knowledge base, or of another model; a page is in two of them;
-            or `out` is not empty or cannot be written.
+        KnowledgeBaseError: a folder is not a knowledge base or has another model, a page is in two folders, or `out`
+            is not empty or cannot be written.
     """
     manifests = [read_manifest(folder) for folder in folders]
     for folder, manifest in zip(folders, manifests, strict=True):
@@ -290,44 +275,32 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
         others=(),
         bm25=all(manifest.bm25 for manifest in manifests),
         sparta="",
-        seals={},  # of indexes, which have other places now
+        seals={},  # they name the places of indexes
     )
+    if out.exists() and any(out.iterdir()):
+        raise KnowledgeBaseError(f"{out} is not empty: delete it or choose another folder")
     partial = out.with_name(f"{out.name}.partial")
-    try:
+    with writing_to(out, KnowledgeBaseError, "free disk space or choose another folder"):
         make_folders(out.parent)
         make_folder(partial)
         with writing_alone(partial, out):
-            if out.exists() and any(out.iterdir()):
-                remove_empty_folder(partial)
-                raise KnowledgeBaseError(f"{out} is not empty: delete it or choose another folder")
             try:
-                _empty(partial)  # of what a killed merge has left
+                for left in partial.iterdir():  # of a killed merge
+                    remove_file(left) if left.is_symlink() or left.is_file() else remove_folder(left)
                 stage = Stage(report, "linked, shards", len(shards))
                 for number, shard in enumerate(shards):
-                    copy_folder(shard.folder, partial / shard_name(number), link_file, _stays_behind)
+                    link_folder(shard.folder, partial / shard_name(number), _stays_behind)
                     stage.add(1)
                 published = publish(partial, merged)
                 move(partial, out)
             except OSError:
                 discard_folder(partial)
                 raise
-    except OSError as error:
-        raise KnowledgeBaseError(
-            f"{out} cannot be written ({error.strerror}): free disk space or choose another folder"
-        ) from None
     return published
 
 
-def _empty(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            remove_folder(path)
-        else:
-            remove_file(path)
-
-
 def _stays_behind(name: str) -> bool:
-    """Whether a file or an index of a shard is not linked: what was left by a killed run, for instance."""
+    """Return whether a file or an index of a shard is left out of a merge."""
     return name.startswith("sparta") or "-for-" in name or name.endswith(".tmp")
 
 

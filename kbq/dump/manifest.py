@@ -1,7 +1,7 @@
 """Manifest: the file that describes a knowledge base. Writing it, last and atomically, publishes a change."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,58 +41,30 @@ MANIFEST = "manifest.json"
 STATE = "building.json"  # exists during a build, and after one that was stopped
 FORMAT = 4
 BM25 = "bm25"  # folder in each shard
+WITHOUT_QUERIES = "delete it, to use slot queries about the knowledge base instead"
 Share = Annotated[float, Meta(ge=0, le=1)]
 Number = Annotated[int, Meta(ge=0)]
 
 
-def files_as_sealed(kb: Path, seals: Mapping[str, str]) -> tuple[dict[Path, FileSeal], list[Damage]]:
-    """Return the files of some parts as their seals list them, and what is wrong with these seals.
-
-    Args:
-        seals: the digest of each part's seal, by the path of its folder below the knowledge base.
-    """
-    files: dict[Path, FileSeal] = {}
-    damages = []
-    for part, digest in seals.items():
-        try:
-            seal = read_seal(kb / part)
-            if seal.digest != digest:
-                raise ValueError("it is of another knowledge base or build")
-            files |= {kb / part / name: file for name, file in seal.files.items()}
-        except (OSError, ValueError) as error:
-            damages.append(Damage(kb / part / SEAL, error))
-    return files, damages
-
-
 def sentence(kb: Path, damage: Damage) -> str:
-    """Say what is wrong with a file, and what to do."""
-    return reading_problem(damage.path, damage.problem, advice(kb, damage.path))
-
-
-def reason(error: KnowledgeBaseError) -> str:
-    """Say what is wrong, without the advice."""
-    return str(error).partition(": ")[0]
-
-
-def advice(kb: Path, path: Path) -> str:
-    """Say what to do about a damaged file of a knowledge base: an index can be built again from the shards."""
-    parts = path.relative_to(kb).parts
+    """Say what is wrong with a file, and what to do: an index can be built again from the shards."""
+    parts, advice = damage.path.relative_to(kb).parts, "restore it from a copy, or build the knowledge base again"
     if IMPORTED in parts:
-        return f"put back the official file, or delete {kb} and import the index again"
-    if len(parts) > 2 and not parts[1].startswith("sparta"):
-        return f"`kbq verify {kb} --repair` builds it again"
-    if any(part.startswith("sparta") for part in parts):
-        return f"`kbq index sparta {kb} MODEL` builds it again"
-    if parts[0].startswith("queries"):
-        return "delete it, to use slot queries about the knowledge base instead"
-    return "restore it from a copy, or build the knowledge base again"
+        advice = f"put back the official file, or delete {kb} and import the index again"
+    elif any(part.startswith("sparta") for part in parts[:2]):
+        advice = f"`kbq index sparta {kb} MODEL` builds it again"
+    elif len(parts) > 2:
+        advice = f"`kbq verify {kb} --repair` builds it again"
+    elif parts[0].startswith("queries"):
+        advice = WITHOUT_QUERIES
+    return reading_problem(damage.path, damage.problem, advice)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """An index of the shards; its recall is the share of exact search's ten best phrases that it finds.
+    """An index of the shards. Its recall is the share of exact search's ten best phrases that it finds.
 
-    The recall of an official index is unknown: there are no vectors to search exactly.
+    The recall of an official index is unknown, as there are no vectors to search exactly.
     """
 
     kind: IndexKind = "exact"
@@ -100,10 +72,8 @@ class IndexEntry:
     target: Share = 1.0  # requested recall
     recall: Share = 1.0  # measured recall
     queries: Number = 0  # number of queries on which it was measured
-    filter: float | None = None  # only rows with a filter logit above this are in the index; None: all rows
-    asked: HexDigits = (
-        ""  # digest of the queries and the tuned encoder it was made for; empty: slot queries, base model
-    )
+    filter: float | None = None  # only rows with a filter logit above this are in the index
+    asked: HexDigits = ""  # digest of the given queries and the tuned encoder that it was made for, if any
 
     @property
     def facts(self) -> str:
@@ -112,10 +82,10 @@ class IndexEntry:
 
     @property
     def part(self) -> str:
-        """The name of its folder within that of a shard; only disk indexes do not depend on queries.
+        """The name of its folder in that of a shard.
 
-        An index with another filter, or made for other queries, has another folder, so that the index in use stays
-        intact until the manifest names the new one.
+        An index with another filter, or for other queries, has another folder, so that the index in use stays until
+        the manifest names the new one. Disk indexes do not depend on queries.
         """
         above = "" if self.filter is None else f"-above{self.filter!r}"
         learned = f"-for-{self.asked}" if self.kind != "disk" and self.asked else ""
@@ -126,8 +96,8 @@ class IndexEntry:
 class Manifest:
     """A published knowledge base.
 
-    `corpora`: a digest of each corpus that was added. `index` is the default, `others` can be chosen. `seals`: digests
-    of the seals of all folders of indexes, by their paths below the knowledge base; those of shards are in `shards`.
+    `corpora` holds a digest of each corpus that was added. `index` is the default, `others` can be chosen. `seals` are
+    the digests of the seals of index folders, by their paths below the knowledge base; `shards` has those of shards.
     """
 
     model: str  # name or folder of the model that it was built with
@@ -139,7 +109,7 @@ class Manifest:
     index: IndexEntry = IndexEntry()
     others: tuple[IndexEntry, ...] = ()
     bm25: bool = False  # whether every shard has a BM25 index
-    sparta: HexDigits = ""  # name of the SPARTA index that every shard has; empty: none
+    sparta: HexDigits = ""  # name of the SPARTA index of every shard, if there is one
     seals: dict[str, str] = field(default_factory=dict)
     phrases: PhraseLimit = field(default_factory=PhraseLimit)
     kbq: str = kbq.__version__
@@ -156,23 +126,18 @@ class Manifest:
 
     @property
     def size(self) -> Counts:
-        """The total counts of what the files of all shards hold, deleted pages included."""
+        """The total counts of all shards, with deleted pages."""
         return sum((shard.size for shard in self.shards), Counts())
 
-    @property
-    def vector_bytes(self) -> int:
-        """The total size of the vectors of all shards, in bytes."""
-        return self.size.rows * self.dim
-
     def parts(self, *entries: IndexEntry) -> list[str]:
-        """Return the folders of the words, and of these indexes of vectors, by their paths below the knowledge base."""
-        words = [BM25] * self.bm25 + [f"sparta-{self.sparta}"] * bool(self.sparta)
+        """Return the folders of all word indexes and these vector indexes, as paths below the knowledge base."""
+        sparta = [f"sparta-{self.sparta}"] * bool(self.sparta)
         vectors = [entry.part for entry in entries if entry.kind != "exact"]
-        within = [
-            f"{shard.name}/{part}" for shard in self.shards for part in (*words, *(vectors if shard.size.rows else ()))
-        ]
-        whole = [f"sparta-{self.sparta}"] * bool(self.sparta) + [IMPORTED] * (IMPORTED in vectors)
-        return [*whole, *within]
+        parts = [*sparta, *[IMPORTED] * (IMPORTED in vectors)]
+        for shard in self.shards:
+            within = [*[BM25] * self.bm25, *sparta, *(vectors if shard.size.rows else ())]
+            parts += [f"{shard.name}/{part}" for part in within]
+        return parts
 
     @property
     def next_shard(self) -> int:
@@ -186,7 +151,7 @@ class Manifest:
 
     @property
     def available(self) -> tuple[IndexEntry, ...]:
-        """The indexes that a query can use: all, and exact search, for which nothing is built."""
+        """The indexes that a query can use, with exact search, for which nothing is built."""
         has_exact = self.has_codes or any(entry.kind == "exact" for entry in self.entries)
         return self.entries if has_exact else (*self.entries, IndexEntry())
 
@@ -201,7 +166,7 @@ class Manifest:
             raise KnowledgeBaseError(plugin("codes").codes_instead_of_vectors(folder))
 
     def entry(self, folder: Path, kind: IndexKind | None) -> IndexEntry:
-        """Return the index of a kind; None: the default. Raises KnowledgeBaseError if there is none."""
+        """Return the index of a kind, by default the first. Raises KnowledgeBaseError if there is none."""
         by_kind = {entry.kind: entry for entry in self.available}
         if kind is not None and kind not in by_kind:
             self.refuse_codes(folder)
@@ -212,16 +177,15 @@ class Manifest:
         return self.index if kind is None else by_kind[kind]
 
     def with_shards(self, shards: Sequence[ShardEntry], corpus: str) -> "Manifest":
-        """Return the manifest with one more corpus, and no SPARTA index, which the new shards lack."""
-        shards, corpora = (*self.shards, *shards), (*self.corpora, corpus)
-        return dataclasses.replace(self, shards=shards, corpora=corpora, sparta="")
+        """Return the manifest with another corpus, and without SPARTA, which the new shards lack."""
+        return dataclasses.replace(self, shards=(*self.shards, *shards), corpora=(*self.corpora, corpus), sparta="")
 
     def shard_folders(self, folder: Path) -> list[Path]:
         """Return the folders of all shards, in order."""
         return [folder / shard.name for shard in self.shards]
 
     def open_shards(self, folder: Path, parts: Iterable[str] = ()) -> list[Shard]:
-        """Open all shards, in order, after a look at their files, and at those of other `parts` that will be read.
+        """Open all shards, in order, after a check of their files and of those of other `parts`.
 
         Raises KnowledgeBaseError if a file is missing or damaged.
         """
@@ -229,7 +193,7 @@ class Manifest:
         damage = first_damage(files)
         if damage is not None:
             raise KnowledgeBaseError(sentence(folder, damage))
-        stay = stays_in_memory(self.vector_bytes)
+        stay = stays_in_memory(self.size.rows * self.dim)
         shards: list[Shard]
         if self.has_codes:
             shards = plugin("codes").open_shards(folder, self)
@@ -244,32 +208,39 @@ class Manifest:
                 )
         return shards
 
-    @property
-    def named_seals(self) -> dict[str, str]:
-        """The digests of the seals of all shards and indexes, by their paths below the knowledge base."""
-        return self.seals | {shard.name: shard.seal for shard in self.shards}
-
     def without_seals(self, parts: Iterable[str]) -> "Manifest":
-        """Return the manifest without the seals of indexes that were built again, to be read when it is written."""
+        """Return the manifest without the seals of rebuilt indexes, which are read when it is written."""
         gone = set(parts)
         return dataclasses.replace(self, seals={name: seal for name, seal in self.seals.items() if name not in gone})
+
+    def _sealed(self, folder: Path, parts: Iterable[str]) -> tuple[dict[Path, FileSeal], list[Damage]]:
+        """Return the files of some parts, as their seals list them, and what is wrong with these seals."""
+        files: dict[Path, FileSeal] = {}
+        damages = []
+        seals = self.seals | {shard.name: shard.seal for shard in self.shards}
+        for part in parts:
+            try:
+                seal = read_seal(folder / part)
+                if seal.digest != seals.get(part, ""):
+                    raise ValueError("it is of another knowledge base or build")
+                files |= {folder / part / name: file for name, file in seal.files.items()}
+            except (OSError, ValueError) as error:
+                damages.append(Damage(folder / part / SEAL, error))
+        return files, damages
 
     def files(self, folder: Path, parts: Iterable[str]) -> dict[Path, FileSeal]:
         """Return the files of some parts, which are folders below the knowledge base, as their seals list them.
 
         Raises KnowledgeBaseError if a seal is missing, damaged, or not the one that the manifest names.
         """
-        seals = self.named_seals
-        files, damages = files_as_sealed(folder, {part: seals.get(part, "") for part in parts})
+        files, damages = self._sealed(folder, parts)
         if damages:
             raise KnowledgeBaseError(sentence(folder, damages[0]))
         return files
 
     def all_files(self, folder: Path) -> tuple[dict[Path, FileSeal], list[Damage]]:
         """Return all sealed files, and what is wrong with the seals and with lists of deleted pages."""
-        seals = self.named_seals
-        parts = [*(shard.name for shard in self.shards), *self.parts(*self.entries)]
-        files, damages = files_as_sealed(folder, {part: seals.get(part, "") for part in parts})
+        files, damages = self._sealed(folder, [*(shard.name for shard in self.shards), *self.parts(*self.entries)])
         for shard in self.shards:
             try:
                 read_deleted(folder / shard.name, shard.deleted)
@@ -279,10 +250,7 @@ class Manifest:
 
     @contextmanager
     def damage_explained(self, folder: Path) -> Iterator[None]:
-        """Where reading fails unexpectedly, look for a damaged file, and name it in a KnowledgeBaseError.
-
-        Any other error is a fault of kbq, and stays what it is.
-        """
+        """Turn an unexpected error into a KnowledgeBaseError that names a damaged file, if there is one."""
         try:
             yield
         except (KbqError, MemoryError, OSError):
@@ -312,17 +280,16 @@ def refuse_other_model(folder: Path, manifest: Manifest, model: "Model") -> None
 
 
 def is_knowledge_base(folder: Path) -> bool:
-    """Whether a knowledge base is published in this folder."""
     return (folder / MANIFEST).exists()
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read and check a manifest.
+    """Read a manifest.
 
     Raises KnowledgeBaseError if it is missing, damaged, or of another format version, or if the folder has links.
     """
     path = folder / MANIFEST
-    if path.is_symlink() or path.exists():  # any other folder may be large
+    if path.is_symlink() or path.exists():  # else the folder may be any, and large
         refuse_strange_parts(folder)
     try:
         return read_record(path, Manifest, FORMAT)
@@ -337,15 +304,12 @@ def read_manifest(folder: Path) -> Manifest:
         problem: Exception = ValueError("it names no format version")
     except (OSError, ValueError) as error:
         problem = error
-    raise KnowledgeBaseError(
-        reading_problem(
-            path, problem, "restore it from a copy, or delete the folder and build the knowledge base again"
-        )
-    )
+    advice = "restore it from a copy, or delete the folder and build the knowledge base again"
+    raise KnowledgeBaseError(reading_problem(path, problem, advice))
 
 
 def refuse_strange_parts(folder: Path) -> None:
-    """Refuse links, devices and other people's files, which no knowledge base has. Raises KnowledgeBaseError."""
+    """Raise KnowledgeBaseError for links and devices, which no knowledge base has."""
     refuse_strange_files(folder, "a knowledge base", KnowledgeBaseError, lambda path: path == folder / IMPORTED / LINK)
 
 
@@ -362,14 +326,14 @@ def _why_not(folder: Path) -> str:
 
 
 def publish(folder: Path, manifest: Manifest) -> Manifest:
-    """Make the folder the knowledge base that the manifest describes: the end of a build."""
+    """End a build: the folder becomes the knowledge base that the manifest describes."""
     published = write_manifest(folder, manifest)
     remove_file(folder / STATE)
     return published
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
-    """Replace the manifest, and name the seals of new indexes; an unfinished build can still be resumed.
+    """Replace the manifest, with the seals of new indexes, and return it. An unfinished build can still be resumed.
 
     Raises KnowledgeBaseError if a new index has no seal, or belongs to another shard.
     """
@@ -393,18 +357,13 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
 def changing(folder: Path) -> Iterator[Manifest]:
     """Lock a published knowledge base, and yield its manifest.
 
-    Raises KnowledgeBaseError if there is none, or it cannot be written, KbqError if another process is writing to it.
+    Raises KnowledgeBaseError if there is none or it cannot be written, KbqError if another process is writing to it.
     """
     read_manifest(folder)  # first, so that only a knowledge base is locked
     with writing_to(folder, KnowledgeBaseError, goes_on=True), writing_alone(folder):
         manifest = read_manifest(folder)
-        _forget_published_build(folder, manifest)
+        with suppress(OSError, ValueError, TypeError, KeyError):  # a damaged state is reported when it is resumed
+            if read_object(folder / STATE)["first_shard"] < manifest.next_shard:
+                remove_file(folder / STATE)  # the build was killed just after it was published
         with manifest.damage_explained(folder):
             yield manifest
-
-
-def _forget_published_build(folder: Path, manifest: Manifest) -> None:
-    """Remove the state of a build that was killed when it had been published already."""
-    with suppress(OSError, ValueError, TypeError, KeyError):  # a damaged one is reported by who resumes it
-        if read_object(folder / STATE)["first_shard"] < manifest.next_shard:
-            remove_file(folder / STATE)

@@ -18,7 +18,7 @@ TERMS = 500  # kept for each sentence: in the paper, 500 reach an MRR of 0.77, a
 
 @dataclass(frozen=True, slots=True)
 class BuildOptions:
-    """How a knowledge base is built; an update has some of it. Raises KnowledgeBaseError for invalid values."""
+    """How a knowledge base is built; an update uses some of it. Raises KnowledgeBaseError for invalid values."""
 
     format: Annotated[CorpusFormat, Option("Format of the corpus.")] = "auto"
     columns: CorpusColumns | None = None  # what a table, or jsonl, calls the columns of ids, titles and texts
@@ -38,10 +38,10 @@ class BuildOptions:
 
 
 class CorpusWords(TypedDict, total=False):
-    """The options that everything that reads a corpus shares; see `BuildOptions`.
+    """The options of every method that reads a corpus; see `BuildOptions`.
 
-    `report` is called after each block with what has been written so far, `report_stage` with the progress of what
-    follows, indexes and words, and `note` with each line for the person who waits.
+    `report` is called after each block with the counts so far, `report_stage` with the progress of indexing, and `note`
+    with each message for the user.
     """
 
     format: CorpusFormat
@@ -69,7 +69,6 @@ class BuildWords(CorpusWords, total=False):
     """The options of `KnowledgeBase.build`."""
 
     skip_bad_lines: bool
-
     index: WantedKind
     bm25: bool
     sparta: str | Path | None
@@ -78,7 +77,7 @@ class BuildWords(CorpusWords, total=False):
 
 
 def build_options(words: Mapping[str, Any], known: type) -> tuple[BuildOptions, dict[str, Any]]:
-    """Split the words that a method was given, `known` all of them, into options and others; paths may be texts.
+    """Split the keywords of a method, whose names `known` declares, into options and others; paths may be texts.
 
     Raises KnowledgeBaseError for unknown options and invalid values.
     """

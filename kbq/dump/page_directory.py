@@ -17,7 +17,7 @@ from kbq.text.letters import normalised
 
 
 class PagePlace(NamedTuple):
-    """The place of a page: the number of its shard, and its number there."""
+    """The number of a page's shard, and its number there."""
 
     shard: int
     page: int
@@ -31,10 +31,9 @@ class PageValue(msgspec.Struct, frozen=True, tag_field="type", tag="page"):
 
 
 class Pages:
-    """The pages of a knowledge base, without deleted ones; the table of ids is made on first use."""
+    """The pages of all shards of a knowledge base that are not deleted."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
-        """`shards`: of the knowledge base, all of them."""
         self._shards = shards
 
     @classmethod
@@ -43,15 +42,15 @@ class Pages:
         return cls(read_manifest(folder).open_shards(folder))
 
     def ids(self) -> Iterator[str]:
-        """Return the ids of all pages, in the order of the corpus."""
+        """The ids of all pages, in the order of the corpus."""
         return (page_id for shard in self._shards for _, page_id in shard.live_ids())
 
     def names(self) -> Iterator[tuple[str, str]]:
-        """Return the ids and titles of all pages, in the order of the corpus."""
+        """The ids and titles of all pages, in the order of the corpus."""
         return ((page_id, shard.titles[page]) for shard in self._shards for page, page_id in shard.live_ids())
 
     def shown(self) -> Iterator[tuple[str, str]]:
-        """Return the ids and titles of the pages that answers may come from; see `Shard.show_only`."""
+        """Yield the ids and titles of the pages that answers may come from; see `Shard.show_only`."""
         for shard in self._shards:
             pages = shard.live_pages()
             if shard.shown is not None:
@@ -59,19 +58,16 @@ class Pages:
             yield from ((shard.ids[page], shard.titles[page]) for page in np.flatnonzero(pages).tolist())
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
-        """Return the metadata of all pages, in the order of the corpus."""
+        """The metadata of all pages, in the order of the corpus."""
         return (shard.metadata_of(page) for shard in self._shards for page, _ in shard.live_ids())
 
     def place(self, page_id: str) -> PagePlace | None:
-        """Return where a page is; None if the knowledge base does not have it."""
+        """Return where a page is, or None if it is unknown."""
         places = self._table.places(page_id)  # nearly always one at most
         return next((place for place in places if self._shards[place.shard].ids[place.page] == page_id), None)
 
     def chosen(self, ids: Iterable[str]) -> tuple[list[Bools], list[str]]:
-        """Whether each page of each shard is one of these, and the ids that the knowledge base does not have.
-
-        Shapes: (pages,).
-        """
+        """Return whether each page of each shard is one of these, and the unknown ids. Shapes: (pages,)."""
         masks, unknown = [np.zeros(len(shard.ids), bool) for shard in self._shards], []
         for page_id in ids:
             place = self.place(page_id)
@@ -86,16 +82,15 @@ class Pages:
         return _Table(self._shards, self.ids())
 
     def is_known(self, page_id: str) -> bool:
-        """Whether the knowledge base has the page."""
         return self.place(page_id) is not None
 
     def page(self, page_id: str) -> Page | None:
-        """Return a page as it was indexed; None if the knowledge base does not have it."""
+        """Return a page as it was indexed, or None if it is unknown."""
         place = self.place(page_id)
         return None if place is None else self._shards[place.shard].page(place.page)
 
     def text_of(self, page_id: str, paragraph: int | None) -> str | None:
-        """Return a paragraph by the corpus's number (None: the first of the page); None if there is no such one."""
+        """Return a paragraph by the corpus's number, by default the page's first, or None if there is none."""
         page = self.page(page_id)
         paragraphs = page.paragraphs if page else ()
         if paragraph is None:
@@ -104,14 +99,13 @@ class Pages:
 
 
 class Titles:
-    """The titles of all pages that are not deleted, as values are compared; the table is made on first use."""
+    """The titles of all pages that are not deleted, compared as values are."""
 
     def __init__(self, shards: Sequence[Shard]) -> None:
-        """`shards`: of the knowledge base, all of them."""
         self._shards = shards
 
     def page(self, text: str) -> PageValue | None:
-        """Return the page with this title; None if there is none, or more than one."""
+        """Return the only page with this title, or None."""
         wanted = normalised(text)
         found = [
             PageValue(self._shards[shard].ids[page], title)
@@ -126,10 +120,9 @@ class Titles:
 
 
 class _Table:
-    """Which pages may have a name: 24 bytes for each page that is not deleted."""
+    """Finds pages by the digests of their names, in 24 bytes per page that is not deleted."""
 
     def __init__(self, shards: Sequence[Shard], names: Iterable[str]) -> None:
-        """`names`: of all pages that are not deleted, in the order of the corpus."""
         pages = [np.flatnonzero(shard.live_pages()) for shard in shards]
         numbers = np.concatenate([*pages, np.empty(0, np.int64)])
         keys = np.fromiter(map(_key, names), np.uint64, len(numbers))
@@ -138,7 +131,7 @@ class _Table:
         self._shards = np.repeat(np.arange(len(pages)), [len(one) for one in pages])[order]
 
     def places(self, name: str) -> list[PagePlace]:
-        """Return the pages whose name has the same digest: these have it, or once in 2^64 pairs another name."""
+        """Return the pages whose name has the same digest; once in 2^64 pairs, it is another name."""
         first, stop = (np.searchsorted(self._keys, _key(name), side) for side in ("left", "right"))
         return list(map(PagePlace, self._shards[first:stop].tolist(), self._pages[first:stop].tolist()))
 

@@ -1,10 +1,9 @@
 """Page encoder: encode blocks of pages as the kept tokens of their paragraphs, in one process or several.
 
-A GPU computes a block while the host prepares the next one: what a block needs is asked for without waiting, and comes
-back in one transfer for each batch of windows.
-
-Each worker has its own copy of the model and computes with one thread, on the CPU or on one of the GPUs. Results are in
-the order of the blocks, and workers write no files, so the bytes of a build do not depend on the number of workers.
+A GPU computes a block while the host prepares the next one; the tokens of each batch of windows come back in one
+transfer. Each worker has its own copy of the model and computes with one thread, on the CPU or on one of the GPUs.
+Results are in the order of the blocks, and workers write no files, so the bytes of a build do not depend on their
+number.
 """
 
 import io
@@ -43,9 +42,9 @@ Block = TypeVar("Block")
 Started = TypeVar("Started")
 Task = TypeVar("Task")
 Done = TypeVar("Done")
-Equip = Callable[[bytes, str], Callable[[Task], Done]]  # takes the equipment and a device; gives what does a task
+Equip = Callable[[bytes, str], Callable[[Task], Done]]  # given the equipment and a device, returns what does a task
 ADVICE = f"use fewer --workers; {RESUMES}"
-AHEAD = 1  # blocks that are queued for each worker, or for the GPU of this process, so that none waits for the disk
+AHEAD = 1  # blocks queued for each worker, or for the GPU of this process, so that none waits for the disk
 
 
 class PageEncoder:
@@ -62,7 +61,7 @@ class PageEncoder:
         return self.start(block)()
 
     def start(self, block: Sequence[Page]) -> Callable[[], EncodedParagraphs]:
-        """Begin to encode a block, and return a function that waits for it. A CPU has finished by then."""
+        """Begin to encode a block, and return a function that waits for the result."""
         model = self._model
         titles = tokenize(model.tokenizer, [page.title for page in block])
         paragraphs = [paragraph for page in block for paragraph in page.paragraphs]
@@ -89,7 +88,7 @@ class PageEncoder:
 
     @torch.inference_mode()
     def _asked_for(self, batch: EncodedBatch) -> "_Batch":
-        """Send for the tokens of a batch: the device selects them; a CPU computes only what is kept."""
+        """Request the tokens of a batch, which the device selects. A CPU quantises only the kept ones."""
         config = self._model.config
         logits = batch.logits.amax(dim=2).masked_fill_(~batch.own, -torch.inf)
         # The best token of a window is always kept, as a phrase by itself, so that every paragraph can be found.
@@ -112,11 +111,11 @@ class _Batch(NamedTuple):
 
     members: Rows  # the numbers of the windows
     width: int  # tokens of a window, padding included
-    places: Tensor | None  # of the kept tokens among all, or None: all of them are in `tokens`
+    places: Tensor | None  # of the kept tokens among all, or None if `tokens` holds all
     tokens: Tensor  # a vector, and EXTRA bytes behind it. Shape: (tokens, dim + EXTRA), int8
 
     def kept(self) -> tuple[Rows, Rows, NDArray[np.int8]]:
-        """Return window and place in the window of each kept token, and its bytes, window after window."""
+        """Return the window, the place in it and the bytes of each kept token, window by window."""
         tokens = self.tokens.numpy()
         places = np.flatnonzero(tokens[:, -1] & KEPT) if self.places is None else self.places.numpy()
         window, place = np.divmod(places, self.width)
@@ -130,7 +129,7 @@ def _in_order(
     texts: Sequence[Tokens],
     dim: int,
 ) -> EncodedParagraphs:
-    """Return paragraphs with the kept tokens of their windows; `cut`: the windows of each, `texts`: its tokens."""
+    """Return paragraphs with the kept tokens of their windows. `cut` holds the windows of each, `texts` its tokens."""
     flat = [window for of_paragraph in cut for window in of_paragraph]
     found = [part.kept() for part in parts]
     owners = np.concatenate([np.empty(0, np.int64), *(members for members, _, _ in found)])
@@ -160,34 +159,26 @@ def _in_order(
     return EncodedParagraphs(sizes, kept, vectors, logits, edges, positions, starts, ends)
 
 
-def encode_pages(model: Model, block: Sequence[Page]) -> EncodedParagraphs:
-    """Encode all paragraphs of a block of pages together."""
-    return PageEncoder(model)(block)
-
-
 def quantise(vectors: Tensor, scale: Tensor, offset: float = 0.0) -> Tensor:
     """Quantise vectors to int8 in steps of `scale`, from `offset`. Shapes: (tokens, dim), (dim,)."""
     return ((vectors - offset) / scale).round_().clamp_(-127, 127).to(torch.int8)
 
 
 class Workers(Protocol):
-    """Workers that encode pages: a `WorkerPool` of this machine, or tasks on several (`kbq/cluster/nodes.py`)."""
+    """Workers that encode blocks of pages: a `WorkerPool` of this machine, or the tasks of `kbq/cluster/nodes.py`."""
 
     @property
-    def count(self) -> int:
-        """How many blocks are encoded at a time."""
+    def count(self) -> int: ...  # blocks that are encoded at a time
 
-    def submit(self, task: Sequence[Page], /) -> Future[EncodedParagraphs]:
-        """Have the pages of a block encoded."""
+    def submit(self, task: Sequence[Page], /) -> Future[EncodedParagraphs]: ...
 
     def result(self, future: Future[EncodedParagraphs], /) -> EncodedParagraphs:
-        """Wait for the pages of a block. Raises KnowledgeBaseError if a worker died."""
+        """Wait for a block. Raises KnowledgeBaseError if a worker died."""
 
-    def dismiss(self) -> None:
-        """End all work."""
+    def dismiss(self) -> None: ...
 
 
-StartEncoders = Callable[[Model], Workers]  # gives workers that encode with this model
+StartEncoders = Callable[[Model], Workers]  # returns workers that encode with this model
 
 
 def encode_blocks(
@@ -196,7 +187,7 @@ def encode_blocks(
     pages_of: Callable[[Block], Sequence[Page]],
     start_encoders: StartEncoders | None = None,
 ) -> Iterator[tuple[Block, EncodedParagraphs]]:
-    """Yield each block with the encoded paragraphs of its pages, in order; without workers, encode in this process.
+    """Yield each block, in order, with the encoded paragraphs of its pages; by default, encode in this process.
 
     Raises KnowledgeBaseError if a worker died.
     """
@@ -215,7 +206,7 @@ def encode_blocks(
 
 
 def _ahead(blocks: Iterable[Block], start: Callable[[Block], Started], count: int) -> Iterator[tuple[Block, Started]]:
-    """Yield each block with what starting it gave, once `count` blocks after it have been started."""
+    """Yield each block with the result of `start`, once `count` later blocks have been started."""
     waiting: deque[tuple[Block, Started]] = deque()
     for block in blocks:
         waiting.append((block, start(block)))
@@ -225,7 +216,7 @@ def _ahead(blocks: Iterable[Block], start: Callable[[Block], Started], count: in
 
 
 def processes(count: int) -> StartEncoders | None:
-    """Return what encodes in this number of processes; None for one: this process encodes."""
+    """Return what starts encoders in this number of processes, or None for one, which is this process."""
 
     def start_encoders(model: Model) -> Workers:
         gpus = torch.cuda.device_count()
@@ -236,7 +227,7 @@ def processes(count: int) -> StartEncoders | None:
 
 
 def packed(model: Model) -> bytes:
-    """Return a model as bytes, for `encoder`."""
+    """Pickle a model for `encoder`."""
     pickled = io.BytesIO()
     model.phrases.eval()  # it is read when it is first needed
     torch.save(model, pickled)  # pickle would always load it to the GPU that it comes from
@@ -244,16 +235,12 @@ def packed(model: Model) -> bytes:
 
 
 def device_of(number: int, device: torch.device, gpus: int) -> str:
-    """Return the device of a worker: the GPUs in turn, from the model's on, or the CPU if the model is there.
-
-    >>> [device_of(number, torch.device("cuda:1"), gpus=2) for number in range(3)]
-    ['cuda:1', 'cuda:0', 'cuda:1']
-    """
+    """Return the device of a worker: each GPU in turn, beginning with the model's, or the model's CPU."""
     return f"cuda:{((device.index or 0) + number) % gpus}" if device.type == "cuda" else str(device)
 
 
 def encoder(packed: bytes, device: str) -> Callable[[Sequence[Page]], EncodedParagraphs]:
-    """In a worker process: return what encodes the pages of a block."""
+    """In a worker process, return what encodes the pages of a block."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
     model: Model = torch.load(io.BytesIO(packed), "cpu", weights_only=False)
@@ -267,7 +254,6 @@ class _Process(SpawnProcess):
     _lock = threading.Lock()
 
     def start(self) -> None:
-        """Start it, while nothing says which script is the main one."""
         with self._lock:
             main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
             try:
@@ -281,25 +267,25 @@ class _Context(SpawnContext):  # forked processes cannot use the threads and GPU
 
 
 class WorkerPool(Generic[Task, Done]):
-    """Processes that do tasks, one for each device; they start with the first task, and again after one has died."""
+    """Worker processes, one for each device, that start with the first task, and again after one has died."""
 
     def __init__(
         self, equip: Equip[Task, Done], equipment: bytes, devices: Sequence[str], advice: str = ADVICE
     ) -> None:
-        """Make a pool.
-
-        Args:
-            equip: called once in each process; it must be a function that can be imported there.
-            advice: what to do where a process dies, or none can be started.
-        """
+        """`equip` is an importable function, called once in each process; errors end with the advice."""
         self.count, self._advice = len(devices), advice
         self._equip, self._equipment, self._devices = equip, equipment, devices
         self._pool: ProcessPoolExecutor | None = None
 
     def submit(self, task: Task) -> Future[Done]:
-        """Have a task done. Raises KnowledgeBaseError if no process can be started, or one has died."""
+        """Queue a task. Raises KnowledgeBaseError if no process can be started, or one has died."""
         try:
-            self._pool = self._pool or self._started()
+            if self._pool is None:
+                context = _Context()
+                devices = context.SimpleQueue()
+                for device in self._devices:
+                    devices.put(device)
+                self._pool = ProcessPoolExecutor(self.count, context, _begin, (self._equip, self._equipment, devices))
             return self._pool.submit(_done, task)
         except BrokenProcessPool:
             raise self._died() from None
@@ -322,23 +308,16 @@ class WorkerPool(Generic[Task, Done]):
                 process.kill()
             pool.shutdown(cancel_futures=True)
 
-    def _started(self) -> ProcessPoolExecutor:
-        context = _Context()
-        devices = context.SimpleQueue()
-        for device in self._devices:
-            devices.put(device)
-        return ProcessPoolExecutor(self.count, context, _begin, (self._equip, self._equipment, devices))
-
     def _died(self) -> KnowledgeBaseError:
         self.dismiss()
         return KnowledgeBaseError(f"a worker died, perhaps for lack of memory: {self._advice}")
 
 
-_WORK: list[Any] = []  # in a worker: how it is equipped, and then what does a task
+_WORK: list[Any] = []  # in a worker, how to equip it and, once that is done, the function that does tasks
 
 
 def _begin(equip: Equip[Any, Any], equipment: bytes, devices: Any) -> None:
-    """Begin a worker; the first task equips it, so that an error in this is that task's."""
+    """Begin a worker. The first task equips it, so that an error in this is raised from that task."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # on Ctrl-C, only the parent prints a message
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _WORK[:] = equip, equipment, devices.get()

@@ -2,9 +2,8 @@
 
 Source: arXiv 2012.12624, section 3.3.
 
-There is a row for each token that the filter kept; its number identifies it in every index. A shard holds whole pages.
-Once it is sealed, nothing in it changes: a page is deleted by naming it in a list beside the files, whose names and
-contents `shard_writer.py` lists.
+There is a row for each token that the filter kept; its number identifies it in every index. A shard holds whole pages,
+in files that `shard_writer.py` lists. They never change once they are sealed: a list beside them names deleted pages.
 """
 
 import contextlib
@@ -15,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
@@ -30,7 +29,7 @@ from kbq.storage.machine import expect_random_access, map_file, prefetch
 from kbq.storage.records import Summed, digest_of_bytes, read_seal
 from kbq.storage.writing import open_to_grow, replacing, sync_open
 
-LOOKED_AT, SOME = 2**26, 2**16  # bytes of a list that is looked at as a whole, and numbers of a part of another
+LOOKED_AT, SOME = 2**26, 2**16  # bytes of a list that is checked as a whole; numbers at both ends of others
 HEADER = 128  # bytes; the length of NumPy's header for every array used here
 
 Types = dict[str, type[np.generic]]
@@ -50,7 +49,7 @@ class GrowingArray:
     """A `.npy` file that is appended to; its header is valid only after `close`."""
 
     def __init__(self, path: Path, dtype: DTypeLike, columns: int | None = None) -> None:
-        """Open or create `path` for rows of `columns` values; None: rows are single values."""
+        """Open or create `path` for rows of `columns` values, or of single values."""
         self.path, self.dtype = path, np.dtype(dtype)
         self.row_shape = () if columns is None else (columns,)
         self.row_bytes = self.dtype.itemsize * (columns or 1)
@@ -63,22 +62,22 @@ class GrowingArray:
         return (self._file.tell() - HEADER) // self.row_bytes
 
     def append(self, rows: NDArray[np.generic]) -> None:
-        """Add rows. Shape: (rows,) or (rows, columns)."""
+        """Shape: (rows,) or (rows, columns)."""
         self._file.write(np.ascontiguousarray(rows, self.dtype).data)
 
     def truncate(self, rows: int) -> None:
-        """Keep the first `rows` rows only; the others were written by a run that was killed."""
+        """Keep the first `rows` rows; a run that was killed wrote the others."""
         self._file.truncate(HEADER + rows * self.row_bytes)
         self._file.seek(0)
         self._file.write(b"\0" * HEADER if rows == 0 else b"")
         self._file.seek(0, os.SEEK_END)
 
     def sync(self) -> None:
-        """Write everything appended so far to the disk."""
+        """Bring everything appended so far to the disk."""
         sync_open(self._file)
 
     def abandon(self) -> None:
-        """Close the file without a header, so that nothing is written to it once another run resumes."""
+        """Close the file without a header, so that nothing is written to it when another run resumes."""
         with contextlib.suppress(OSError):
             self._file.close()
 
@@ -95,7 +94,7 @@ class GrowingArray:
 
 
 def new_array(path: Path, dtype: DTypeLike, rows: int) -> NDArray[Any]:
-    """Make a file for an array that is mapped, and written where it lies. Shape: (rows,), at least one."""
+    """Create an array that is mapped and written in place. Shape: (rows,), at least one."""
     with open_to_grow(path) as file:
         header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (rows,)}
         np.lib.format.write_array_header_1_0(file, header)
@@ -104,7 +103,7 @@ def new_array(path: Path, dtype: DTypeLike, rows: int) -> NDArray[Any]:
 
 
 def save_array(path: Path, array: NDArray[np.generic]) -> None:
-    """Replace a file by an array, which `numpy.load` and `open_array` can read."""
+    """Replace a file with an array that `numpy.load` and `open_array` can read."""
     with replacing(path) as partial, partial.open("wb") as file:
         np.lib.format.write_array(file, np.asanyarray(array), version=(1, 0), allow_pickle=False)
 
@@ -117,14 +116,13 @@ class GrowingTexts:
         self.ends = GrowingArray(folder / f"{name}.npy", np.int64)
 
     def append(self, texts: list[str]) -> None:
-        """Add texts."""
         encoded = [text.encode() for text in texts]
         self.ends.append(np.cumsum([len(text) for text in encoded], dtype=np.int64) + len(self.bytes))
         self.bytes.append(np.frombuffer(b"".join(encoded), np.uint8))
 
 
 class Texts:
-    """A list of texts that `GrowingTexts` wrote, read-only and memory-mapped.
+    """A read-only, memory-mapped list of texts that `GrowingTexts` wrote.
 
     >>> texts = Texts(np.array([1, 3]), np.frombuffer(b"abc", np.uint8))
     >>> texts[1], list(texts)
@@ -133,11 +131,11 @@ class Texts:
 
     def __init__(self, ends: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
         """`ends`: where each text ends in `data`. Shape: (texts,)."""
-        self._ends, self._data = ends.data, data.data  # which give a single number sooner than arrays do
+        self._ends, self._data = ends.data, data.data  # memory views give a single number sooner than arrays do
 
     @classmethod
     def open(cls, folder: Path, name: str) -> "Texts":
-        """Raise OSError or ValueError if a file is missing or damaged."""
+        """Map the files. Raises OSError or ValueError if one is missing or damaged."""
         ends = open_array(folder / f"{name}.npy", np.int64)
         data = open_array(folder / f"{name}.bin", np.uint8)
         if len(data) != (ends[-1] if len(ends) else 0):
@@ -160,18 +158,15 @@ class Texts:
     def _read(self, index: int, begin: int, end: int) -> str:
         if not 0 <= begin <= end <= len(self._data):
             problem = f"text {index} lies at bytes {begin:,} to {end:,} of {len(self._data):,}"
-            raise KnowledgeBaseError(f"{problem}: build the knowledge base again")
+            raise KnowledgeBaseError(f"{problem}: {REPAIR}")
         try:
             return str(self._data[begin:end], "utf-8")
         except UnicodeDecodeError as error:
-            raise KnowledgeBaseError(f"text {index} is damaged ({error}): build the knowledge base again") from None
+            raise KnowledgeBaseError(f"text {index} is damaged ({error}): {REPAIR}") from None
 
 
 def refuse_descending(name: str, values: NDArray[Any], most: int) -> None:
-    """Refuse a list of places that are not in order, or not from 0 to `most`; look only at both ends of a long list.
-
-    Raises ValueError.
-    """
+    """Raise ValueError for places that do not ascend from 0 or more to `most`; of a long list, check both ends only."""
     for part in (values,) if values.nbytes <= LOOKED_AT else (values[:SOME], values[-SOME:]):
         is_in_order = part.dtype.kind in "iu" and part.ndim == 1 and bool((part[1:] >= part[:-1]).all())
         if len(part) and not (is_in_order and part[0] >= 0 and part[-1] <= most):
@@ -179,16 +174,18 @@ def refuse_descending(name: str, values: NDArray[Any], most: int) -> None:
 
 
 def open_array(path: Path, dtype: type[np.generic] | None = None, dimensions: int = 1) -> NDArray[Any]:
-    """Map a finished array to be read, of the type `dtype` if that is given.
-
-    Raises OSError if the file cannot be read, ValueError if it is damaged, or of another type or number of dimensions.
-    """
+    """Map a finished array read-only. Raises OSError, or ValueError if it is damaged, or not of this type and shape."""
     size = path.stat().st_size
     if size < HEADER:
         raise ValueError(f"{path.name} has {size} bytes, its header alone {HEADER}")
     try:
         with path.open("rb") as file:
-            shape, is_by_column, found = _header(file)
+            version = np.lib.format.read_magic(file)
+            if version != (1, 0):
+                raise ValueError(f"version {version}")
+            shape, is_by_column, found = np.lib.format.read_array_header_1_0(file)
+            if min(shape, default=0) < 0:
+                raise ValueError(f"shape {shape}")
             begin = file.tell()
     except OSError:
         raise
@@ -204,25 +201,13 @@ def open_array(path: Path, dtype: type[np.generic] | None = None, dimensions: in
     return map_file(path)[begin:].view(found).reshape(shape)
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return the shape of an array, whether columns are contiguous, and the type of its values."""
-    version = np.lib.format.read_magic(file)
-    if version != (1, 0):
-        raise ValueError(f"version {version}")
-    shape, is_by_column, dtype = np.lib.format.read_array_header_1_0(file)
-    if min(shape, default=0) < 0:
-        raise ValueError(f"shape {shape}")
-    return shape, is_by_column, dtype
-
-
 def shard_name(number: int) -> str:
-    """Return the name of a shard's folder."""
     return f"shard-{number:05d}"
 
 
 @dataclass(frozen=True, slots=True)
 class Counts(Summed):
-    """The size of a shard or a knowledge base; `tokens` are counted before the filter, `rows` after it."""
+    """The size of a shard or a knowledge base. `tokens` are counted before the filter, `rows` after it."""
 
     pages: int = 0
     paragraphs: int = 0
@@ -237,7 +222,7 @@ class Counts(Summed):
 
 @dataclass(frozen=True, slots=True)
 class PhraseLimit:
-    """How long the phrases of a knowledge base may be; `tokens` and `rows` count the first and the last, too.
+    """The longest phrases of a knowledge base. `tokens` and `rows` include the first and the last.
 
     `repeats`: rows of a paragraph may repeat earlier ones, where the windows of another encoder overlapped.
     """
@@ -265,8 +250,8 @@ class Shard:
         """Map all files.
 
         Args:
-            stay: whether vectors stay in memory once read; if not, they are prefetched.
-            deleted: digest of the list of deleted pages; empty: there is none.
+            stay: vectors stay in memory once read, so that they need no prefetching.
+            deleted: digest of the list of deleted pages, if there is one.
 
         Raises:
             KnowledgeBaseError: a file is missing or damaged, or lengths differ.
@@ -284,8 +269,8 @@ class Shard:
             self.paragraph_rows, self.paragraph_numbers, self.paragraph_pages, self.paragraph_tokens = per_paragraph
             self._refuse_misfits()
             self.deleted = read_deleted(folder, deleted)
-        self.live: Bools | None = None  # whether each paragraph is of a page that is left; None: all are
-        self.shown: Bools | None = None  # whether a search may answer with it; None: with all
+        self.live: Bools | None = None  # paragraphs of pages that are not deleted, or None if no page is
+        self.shown: Bools | None = None  # paragraphs that a search may answer with, or None for all
         if len(self.deleted):
             self.show_only(self.live_pages())
             self.live = self.shown
@@ -293,13 +278,13 @@ class Shard:
     def _open_vectors(self) -> tuple[int, int]:
         """Map the vectors, and return their shape. Raises OSError or ValueError."""
         self.vectors: NDArray[np.int8] = open_array(self.folder / "vectors.npy", np.int8, 2)
-        # Mapped a second time, for random access, as advice applies to a whole mapping.
+        # A second mapping, for random access, as advice applies to a whole mapping.
         self._scattered = open_array(self.folder / "vectors.npy")
         expect_random_access(self._scattered.ctypes.data, self._scattered.nbytes)
         return len(self.vectors), self.vectors.shape[1]
 
     def _refuse_misfits(self) -> None:
-        """Raise ValueError if files do not belong together; of long lists, only a part is looked at."""
+        """Raise ValueError if files do not belong together."""
         refuse_descending("paragraph_rows", self.paragraph_rows, len(self))
         refuse_descending("paragraph_pages", self.paragraph_pages, len(self.ids) - 1)
         per_row = self.positions, self.starts, self.ends, self.logits, self.edges
@@ -321,19 +306,15 @@ class Shard:
         return self.shape[0]
 
     def live_pages(self) -> Bools:
-        """Whether each page is left, and not deleted. Shape: (pages,)."""
+        """Whether each page is not deleted. Shape: (pages,)."""
         left = np.ones(len(self.ids), bool)
         left[self.deleted] = False
         return left
 
     def live_ids(self) -> Iterator[tuple[int, str]]:
-        """Yield the number and the id of each page that is left."""
+        """Yield the number and the id of each page that is not deleted."""
         left = self.live_pages().tolist()
         return ((number, page_id) for number, page_id in enumerate(self.ids) if left[number])
-
-    def rows_of_pages(self) -> Rows:
-        """Return how many rows each page has. Shape: (pages,)."""
-        return np.bincount(self.paragraph_pages, self.paragraph_sizes(), len(self.ids)).astype(np.int64)
 
     def counts_of(self, pages: Bools) -> Counts:
         """Return the counts of some pages. Shape: (pages,)."""
@@ -343,10 +324,7 @@ class Shard:
         return Counts(int(pages.sum()), int(paragraphs.sum()), tokens, rows)
 
     def metadata_of(self, page: int) -> Mapping[str, Any]:
-        """Return the other fields that a page had in the corpus, without addresses that could run something.
-
-        Raises KnowledgeBaseError if they are not the JSON that kbq writes.
-        """
+        """Return the other fields that a page had in the corpus, without addresses that could run something."""
         try:
             written = self.metadata[page]
             return stored_metadata(written) if written else {}
@@ -381,10 +359,10 @@ class Shard:
         unit: tuple[int, int] | None = None,
         text: str | None = None,
     ) -> Answer:
-        """Return the phrase at these characters of a paragraph, found as this unit; None: the whole paragraph.
+        """Return the phrase at these characters of a paragraph, by default all of it, found as this unit.
 
-        `text`: that of the paragraph, if it has been read already: many answers may share it. Raises KnowledgeBaseError
-        if the characters are not within the paragraph.
+        `text`: that of the paragraph, if it has been read: many answers may share it. Raises KnowledgeBaseError if the
+        characters are not within it.
         """
         page, number = int(self.paragraph_pages[paragraph]), int(self.paragraph_numbers[paragraph])
         text = self.texts[paragraph] if text is None else text
@@ -397,7 +375,7 @@ class Shard:
         return Answer(text[start:end], score, self.ids[page], self.titles[page], number, start, end, text, unit, facts)
 
     def show_only(self, pages: Bools) -> None:
-        """Let a search answer with these pages only: elsewhere, no phrase opens or closes. Shape: (pages,)."""
+        """Let no phrase open or close outside of these pages. Shape: (pages,)."""
         shown = pages[self.paragraph_pages]
         self.shown = shown if self.live is None else shown & self.live
         self.edges = self.edges * self.shown_rows()
@@ -409,16 +387,12 @@ class Shard:
     def _rows_in(self, paragraphs: Bools | None) -> Bools:
         return np.ones(len(self), bool) if paragraphs is None else np.repeat(paragraphs, self.paragraph_sizes())
 
-    def shown_or_all(self) -> Bools | None:
-        """Return `shown_rows`, or None where all rows are shown."""
-        return None if self.shown is None else self.shown_rows()
-
     def count_shown(self) -> int:
         """Return how many rows a search may answer with."""
         return len(self) if self.shown is None else int(self.shown_rows().sum())
 
     def rows_above(self, threshold: float | None) -> Rows:
-        """Return the rows to index: those above a filter logit, and each paragraph's best; None: all that are left."""
+        """Return the rows above a filter logit and the best of each paragraph, or all if None; no deleted ones."""
         rows_left = self._rows_in(self.live)
         if threshold is None or not len(self):
             return np.flatnonzero(rows_left)
@@ -432,7 +406,7 @@ class Shard:
         return np.searchsorted(self.paragraph_rows, rows, side="right")
 
     def row_range(self, paragraphs: Rows) -> tuple[Rows, Rows]:
-        """Return the first row of each paragraph, and the row after its last. Shapes: that of `paragraphs`."""
+        """Return the first row of each paragraph and the row after its last. Shapes: that of `paragraphs`."""
         return np.where(paragraphs > 0, self.paragraph_rows[paragraphs - 1], 0), self.paragraph_rows[paragraphs]
 
     def rows_of(self, paragraph: int) -> Rows:
@@ -441,13 +415,11 @@ class Shard:
 
     def opens(self, rows: Rows) -> Bools:
         """Whether a phrase may open at each row. Shape: that of `rows`."""
-        opening: Bools = self.edges[rows] & OPENS != 0
-        return opening
+        return np.asarray(self.edges[rows] & OPENS != 0)
 
     def closes(self, rows: Rows) -> Bools:
         """Whether a phrase may close at each row. Shape: that of `rows`."""
-        closing: Bools = self.edges[rows] & CLOSES != 0
-        return closing
+        return np.asarray(self.edges[rows] & CLOSES != 0)
 
     def vectors_of(self, rows: Rows) -> NDArray[np.int8]:
         """Return the vectors of some rows, prefetched together if they do not stay in memory. Shape: (rows, dim)."""
@@ -470,9 +442,9 @@ class Shard:
         return np.concatenate([self.inner_products(own, query) for own, query in parts])
 
     def inner_products(self, rows: Rows, queries: Floats | Doubles) -> Floats:
-        """Return the inner products of some rows with each query, for final scores.
+        """Return the inner products of rows with each query, for final scores.
 
-        For queries in whole steps (`in_steps`) they are exact before they are rounded once, so always the same.
+        For queries in whole steps (`in_steps`), they are exact sums that are rounded once, so always the same.
         Shapes: rows (rows,), queries (queries, dim), result (rows, queries).
         """
         products = np.empty((len(rows), len(queries)), np.float32)
@@ -485,10 +457,7 @@ class Shard:
 
 
 def read_deleted(folder: Path, digest: str) -> Rows:
-    """Return the numbers of a shard's deleted pages, ascending; none without a digest.
-
-    Raises OSError if the list is missing, ValueError if it is damaged.
-    """
+    """Return the numbers of a shard's deleted pages, ascending. Raises OSError, or ValueError if they are damaged."""
     if not digest:
         return np.empty(0, np.int64)
     path = deleted_file(folder, digest)
@@ -499,5 +468,4 @@ def read_deleted(folder: Path, digest: str) -> Rows:
 
 
 def deleted_file(folder: Path, digest: str) -> Path:
-    """Return the file that lists the deleted pages of a shard."""
     return folder / f"deleted-{digest}.npy"

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from kbq.array_types import Bools, Floats, Rows
 from kbq.corpus.pages import Page, PageIds, Paragraph
 from kbq.dump.manifest import Manifest
-from kbq.dump.page_encoder import encode_pages
+from kbq.dump.page_encoder import PageEncoder
 from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.dump.shards import CLOSES, OPENS, Counts, PhraseLimit, Shard
 from kbq.errors import CorpusError, KbqError, ModelError
@@ -350,7 +350,7 @@ def warn_unlike(shards: Sequence[Shard], model: Model, note: Note) -> None:
     for shard, paragraph in islice(_short_paragraphs(shards), TRIED):
         place = f"paragraph {shard.paragraph_numbers[paragraph]} of document {shard.answer(paragraph, 0.0).page_id}"
         page = Page("", shard.title_of(paragraph), shard.texts[paragraph])
-        encoded = encode_pages(model, [page])
+        encoded = PageEncoder(model)([page])
         if encoded.tokens[0] != shard.paragraph_tokens[paragraph]:
             continue  # it was cut into several windows
         rows = shard.rows_of(paragraph)

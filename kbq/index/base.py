@@ -1,9 +1,9 @@
 """Base: the interface of an index, and the inner products that rank rows, with a bound on their error.
 
-On devices that multiply int8 fast, a query is rounded to 15-bit integers in two int8 limbs, and multiplied with the
-int8 rows exactly: only the rounding of the query causes an error. Other devices multiply in float32. Final scores are
-sums in float64 that need no rounding, so that they do not depend on the rows and queries that are multiplied together,
-nor on the CPU. The last part of this file assigns the rows of shards to GPUs.
+On devices that multiply int8 fast, a query is rounded to 15-bit integers in two int8 limbs and multiplied exactly with
+the int8 rows: only the rounding of the query causes an error. Other devices multiply in float32. Final scores are
+float64 sums that need no rounding, so they depend neither on the rows and queries multiplied together nor on the CPU.
+The last part of this file assigns the rows of shards to GPUs.
 """
 
 import itertools
@@ -47,8 +47,8 @@ STEPS = 30  # bits of a query for final scores: 7 bits of a row and the sum of 2
 class Candidates:
     """The rows of a shard at which good spans may start, ascending and distinct.
 
-    No span that starts elsewhere scores above `complete_above`, as far as the index has searched: all rows for an exact
-    index, some of the cells for an approximate one.
+    No span that starts elsewhere scores above `complete_above`, as far as the index has searched: an exact index has
+    searched all rows, an approximate one some cells.
     """
 
     starts: Rows
@@ -74,19 +74,18 @@ class Index(Protocol):
         """Return the candidates of each query in each shard: result[shard][query].
 
         Args:
-            starts, ends: query vectors in the units of the rows, that is, multiplied by the dump's scale. Shapes:
-                (queries, dim).
-            k: depth of the search; a larger one finds at least as much.
-            bonus: what paragraphs add to the scores; read once for each shard.
+            starts, ends: query vectors in the units of the rows, times the dump's scale. Shapes: (queries, dim).
+            k: depth of the search; a greater depth finds at least as much.
+            bonus: the scores that paragraphs add, read once for each shard.
         """
 
     def products(self, shard: int, rows: Rows, query_of: Rows, queries: Floats | Doubles) -> Floats:
-        """`Shard.products` of one of the shards, computed where the index has its vectors."""
+        """`Shard.products` of a shard, computed where the index has its vectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardGroup:
-    """Neighbouring shards that are searched as one, whatever other shards are searched beside them."""
+    """Neighbouring shards that are searched as one, independently of all others."""
 
     first: int  # number of its first shard
     shards: Sequence[Shard]
@@ -95,30 +94,29 @@ class ShardGroup:
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeBaseSize:
-    """The size of a whole knowledge base, which decides its groups; an index may see a part of it."""
+    """The size of a whole knowledge base, which decides its groups even where an index sees a part of it."""
 
     shards: int
     rows: int
-    shown: int  # rows that may be found, as their pages are neither deleted nor left out
+    shown: int  # rows of pages that are neither deleted nor left out
 
     @classmethod
     def of(cls, shards: Sequence[Shard]) -> Self:
-        """Measure a knowledge base that has these shards."""
         shown = sum(shard.count_shown() for shard in shards)
         return cls(len(shards), sum(len(shard) for shard in shards), shown)
 
     @property
     def are_few(self) -> bool:
-        """Whether few rows of many may be found: all of these are compared, as most may lie in cells not probed."""
+        """Whether few of many rows may be found. All are compared then: most may lie in cells that are not probed."""
         return self.shown < self.rows and self.shown <= FEW_SHOWN
 
     @property
     def together(self) -> int:
-        """How many shards make a group of an approximate index."""
+        """The number of shards in a group of an approximate index."""
         return max(1, -(-self.shards // MOST_GROUPS))
 
     def parts(self, count: int) -> list[slice]:
-        """Return the shards in this number of parts, of whole groups, that may be searched in different places.
+        """Divide the shards into this number of parts of whole groups, to be searched in different places.
 
         >>> KnowledgeBaseSize(shards=25, rows=1000, shown=1000).parts(2)
         [slice(0, 12, None), slice(12, 25, None)]
@@ -128,12 +126,12 @@ class KnowledgeBaseSize:
         return [slice(first, stop) for first, stop in itertools.pairwise(stops) if first < stop]
 
     def share(self, hits: int, rows: int) -> int:
-        """Return how many of these hits fall to a part with this number of rows, rounded up."""
+        """Return how many of these hits fall to a part of this number of rows, rounded up."""
         return -(-hits * rows // max(1, self.shown))
 
 
 def everything(shards: Sequence[Shard], queries: int, bonus: Bonus | None) -> list[list[Candidates]]:
-    """Return all rows of each shard that may be found as candidates, for this number of queries."""
+    """Return all rows that may be found as candidates of this number of queries."""
     candidates = []
     for number, shard in enumerate(shards):
         rows = np.flatnonzero(shard.shown_rows())
@@ -167,8 +165,8 @@ def slices(numbers: Rows, count: int) -> list[slice]:
 class Factors:
     """A batch of start and end vectors, prepared for multiplication.
 
-    The score of a span is `units` times the sum of the `inner_products` of its first and its last row, with an error
-    of `errors` at most. Shapes: matrix (start vectors over end vectors, dim), units and errors (queries,).
+    The score of a span is `units` times the sum of the `inner_products` of its first and last row, within `errors`.
+    Shapes: matrix (start vectors over end vectors, dim), units and errors (queries,).
     """
 
     matrix: Tensor
@@ -194,7 +192,7 @@ class Factors:
         return cls(matrix, factors, errors, in_integers)
 
     def inner_products(self, rows: Tensor) -> Tensor:
-        """Of rows with the start vectors, then with the end vectors. Shapes: (rows, dim), (rows, 2 × queries)."""
+        """Multiply rows with the start vectors, then with the end vectors. Shapes: (rows, dim), (rows, 2 × queries)."""
         if not self.in_integers:
             return float32_products(rows, self.matrix) if rows.is_cpu else rows.float() @ self.matrix.T
         return integer_products(rows, self.matrix)
@@ -208,19 +206,22 @@ def whole_numbers(starts: Floats, ends: Floats) -> tuple[NDArray[np.int8], Float
     largest, most = _most(starts, ends)
     whole = np.float32(largest_whole(starts.shape[1]))
     units = largest / whole
-    # Rounding a query causes an error of half a unit, in each dimension of two rows; scores are float32.
+    # Rounding a query causes an error of half a unit in each dimension of two rows; scores are float32.
     errors = most * (1 / whole + np.float32(2.0**-21))
-    return _limbs(np.concatenate([starts, ends]), np.tile(units, 2)), units, errors
+    with np.errstate(invalid="ignore"):  # a query of NaN may find anything; fine-tuning notices NaN by its loss
+        integers = np.rint(np.concatenate([starts, ends]) / np.tile(units, 2)[:, None]).astype(np.int32)
+    high = (integers + LIMB // 2) // LIMB
+    return np.concatenate([high, integers - high * LIMB]).astype(np.int8), units, errors
 
 
 def _most(starts: Floats, ends: Floats) -> tuple[Floats, Floats]:
-    """The largest number in both vectors of each query, and the most that a row can score. Shapes: (queries,)."""
+    """The largest number in both vectors of each query, and the highest score of a row. Shapes: (queries,)."""
     largest = np.abs(np.stack([starts, ends])).max(axis=(0, 2)).clip(min=np.float32(1e-30))
     return largest, largest * np.float32(127.2 * starts.shape[1])  # with a margin for the rounding of sums
 
 
 def in_steps(vectors: Floats, bits: int = STEPS) -> Doubles:
-    """Round vectors to multiples of a power of two; 2^bits of these are more than the largest value of a vector.
+    """Round vectors to multiples of a power of two, of which 2^bits exceed the largest value of a vector.
 
     While sums of their products fit in the 53 bits of float64, no order of additions, and so no shape, changes them.
     Shapes: (…, dim).
@@ -230,18 +231,16 @@ def in_steps(vectors: Floats, bits: int = STEPS) -> Doubles:
     """
     _, exponents = np.frexp(np.abs(vectors).max(axis=-1, keepdims=True))
     steps: Doubles = np.rint(np.ldexp(vectors.astype(np.float64), bits - exponents))
-    rounded: Doubles = np.ldexp(steps, exponents - bits)
-    return rounded
+    return np.asarray(np.ldexp(steps, exponents - bits))
 
 
 def float32_products(rows: Tensor, queries: Tensor) -> Tensor:
     """Return the inner products of int8 rows and float32 queries on a CPU.
 
-    All blocks share a buffer, as a new one costs as much as the product.
     Shapes: rows (rows, dim), queries (queries, dim), result (rows, queries).
     """
     products = torch.empty(len(rows), len(queries))
-    wide = torch.empty(min(FLOAT_BLOCK, len(rows)), rows.shape[1])
+    wide = torch.empty(min(FLOAT_BLOCK, len(rows)), rows.shape[1])  # shared: a new one costs as much as the product
     for first in range(0, len(rows), FLOAT_BLOCK):
         part = rows[first : first + FLOAT_BLOCK]
         torch.mm(wide[: len(part)].copy_(part), queries.T, out=products[first : first + len(part)])
@@ -258,7 +257,11 @@ def integer_products(rows: Tensor, limbs: Tensor) -> Tensor:
         if rows.numel() <= CACHED:
             both = torch._int_mm(limbs, rows.T)
         else:
-            both = torch.cat([torch._int_mm(limbs, _fetched(piece).T) for piece in torch.split(rows, FETCHED)], dim=1)
+            parts = []
+            for piece in torch.split(rows, FETCHED):
+                piece.amax()  # reads it into the CPU's cache in order, which a product does not do
+                parts.append(torch._int_mm(limbs, piece.T))
+            both = torch.cat(parts, dim=1)
         return both[vectors:].add(both[:vectors], alpha=LIMB).T
     parts = []
     for piece in torch.split(rows, BLOCK) if rows.is_cpu else (rows,):
@@ -276,53 +279,34 @@ def int8_products(rows: Tensor, others: Tensor) -> Tensor:
 
 
 def tiled_products(rows: Tensor, others: Tensor) -> Tensor:
-    """`int8_products` with matrices padded to whole tiles, as CUDA requires."""
+    """`int8_products` with matrices padded to whole tiles, as CUDA requires; if `dim` fits, few rows are copied."""
     columns = in_tiles(others).T
-    parts = [torch._int_mm(part, columns) for part in tiled(rows)]
+    whole = len(rows) - len(rows) % TILE if rows.shape[1] % TILE == 0 else 0
+    parts = [torch._int_mm(part, columns) for part in (rows[:whole], in_tiles(rows[whole:])) if len(part)]
     return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(rows), : len(others)]
 
 
-def tiled(rows: Tensor) -> list[Tensor]:
-    """Return the rows as one or two matrices of whole tiles; if `dim` fits, only the last few rows are copied."""
-    whole = len(rows) - len(rows) % TILE if rows.shape[1] % TILE == 0 else 0
-    return [part for part in (rows[:whole], in_tiles(rows[whole:])) if len(part)]
-
-
 def in_tiles(matrix: Tensor) -> Tensor:
-    """Return the matrix padded with zeros to whole tiles; the same object if it fills them, as `pad` always copies."""
+    """Pad a matrix with zeros to whole tiles, without a copy if it fills them."""
     right, below = (-size % TILE for size in reversed(matrix.shape))
     return pad(matrix, (0, right, 0, below)) if right or below else matrix
 
 
-def _fetched(rows: Tensor) -> Tensor:
-    """Return the same rows, read into the CPU's cache in order, which a product does not do."""
-    rows.amax()
-    return rows
-
-
 def as_tensor(array: NDArray[Any]) -> Tensor:
-    """View an array as a tensor, to read: PyTorch has no read-only tensors, as arrays may be."""
+    """View an array as a tensor that must not be written to, as PyTorch has no read-only tensors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.from_numpy(array)
 
 
 def largest_whole(dim: int) -> int:
-    """Return the largest integer in a query, so that its high limb fits int8 and the score of a span int32."""
+    """Return the largest integer of a query whose high limb fits int8 and whose scores of spans fit int32."""
     return min(127 * LIMB + LIMB // 2 - 1, (2**31 - 1) // (2 * 127 * dim))
-
-
-def _limbs(queries: Floats, unit: Floats) -> NDArray[np.int8]:
-    """Queries as 15-bit integers, high limbs over low ones. Shape: (2 × queries, dim)."""
-    with np.errstate(invalid="ignore"):  # a query of NaN may find anything; fine-tuning notices NaN by its loss
-        whole = np.rint(queries / unit[:, None]).astype(np.int32)
-    high = (whole + LIMB // 2) // LIMB
-    return np.concatenate([high, whole - high * LIMB]).astype(np.int8)
 
 
 @cache
 def has_fast_int8(device: torch.device) -> bool:
-    """Return whether a device multiplies int8 in hardware: VNNI, AMX, tensor cores."""
+    """Return whether a device multiplies int8 in hardware, by VNNI, AMX or tensor cores."""
     if device.type == "cpu":
         return cpu_has("avx512_vnni", "avx_vnni", "amx_int8")
     ones = torch.ones(2, TILE, dtype=torch.int8, device=device)
@@ -335,14 +319,16 @@ def has_fast_int8(device: torch.device) -> bool:
 
 
 def devices_for(shards: Sequence[Shard], device: torch.device) -> list[torch.device]:
-    """Choose a device for the rows of each shard: the given one or, if it is a GPU without room, other GPUs, too.
+    """Choose a device for the rows of each shard: the given one and, if it is a GPU without room, other GPUs.
 
-    Raises:
-        KnowledgeBaseError: all GPUs together lack memory.
+    Raises KnowledgeBaseError if all GPUs together lack memory.
     """
     if device.type != "cuda":
         return [device] * len(shards)
-    sizes, working = [bytes_of(shard) for shard in shards], _working(shards)
+    sizes = [bytes_of(shard) for shard in shards]
+    # Each GPU keeps room for the products of a block of rows, or of the largest shard if that is smaller.
+    numbers = max((len(shard) * (shard.vectors.shape[1] + BATCH_NUMBERS) for shard in shards), default=0)
+    working = min(WORKING, 4 * numbers)
     count, first = torch.cuda.device_count(), device.index or 0
     room: dict[torch.device, int] = {}
     for number in range(count):  # one by one: a GPU that is queried reserves memory for this process for good
@@ -357,14 +343,14 @@ def devices_for(shards: Sequence[Shard], device: torch.device) -> list[torch.dev
 
 
 def bytes_of(shard: Shard) -> int:
-    """Bytes of a shard on a GPU: vector, edges and paragraph of all rows, and two 8-byte numbers for each paragraph."""
+    """Bytes of a shard on a GPU: vector, edges and paragraph of each row, and two 8-byte numbers for each paragraph."""
     return shard.vectors.nbytes + 5 * len(shard) + 2 * 8 * len(shard.paragraph_rows)
 
 
 def spread(sizes: Sequence[int], room: Mapping[torch.device, int]) -> list[torch.device] | None:
-    """Choose a device with room for each size in bytes: of these the one given least, so that all are equally busy.
+    """Choose a device with room for each size in bytes, so that all are equally busy if that works.
 
-    Where this leaves a size without room, each is given the first device that has some. None: neither way works.
+    Otherwise each gets the first device with room. Returns None if neither way works.
     """
     for pick_first in (False, True):
         given, chosen = dict.fromkeys(room, 0), []
@@ -379,13 +365,8 @@ def spread(sizes: Sequence[int], room: Mapping[torch.device, int]) -> list[torch
     return None
 
 
-def _working(shards: Sequence[Shard]) -> int:
-    """Bytes to keep free on each GPU for the products of a block of rows, or of the largest shard if smaller."""
-    return max((min(WORKING, 4 * len(s) * (s.vectors.shape[1] + BATCH_NUMBERS)) for s in shards), default=0)
-
-
 def _free(gpu: torch.device) -> int:
-    """Free bytes of a GPU, with those that PyTorch has reserved for this process; 0 if the GPU cannot be used."""
+    """Free bytes of a GPU and those that PyTorch has reserved for this process, or 0 if it cannot be used."""
     try:
         reserved = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
         return int(torch.cuda.mem_get_info(gpu)[0] + reserved)
@@ -395,8 +376,8 @@ def _free(gpu: torch.device) -> int:
 
 @contextmanager
 def out_of_memory_refused(device: torch.device) -> Iterator[None]:
-    """Raise an error of kbq when a GPU runs out of memory, as other programs may take memory at any time."""
+    """Turn a GPU's lack of memory, which other programs may take at any time, into an error of kbq."""
     try:
         yield
-    except torch.OutOfMemoryError as error:  # which says how much was asked for, and what was free
+    except torch.OutOfMemoryError as error:  # says how much was requested, and how much was free
         raise KnowledgeBaseError(f"{device} ran out of memory, which other programs may use: {ADVICE}") from error

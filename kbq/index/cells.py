@@ -1,11 +1,11 @@
-"""Cells: an inverted file (faiss) for each shard; a query is compared with the rows of its nearest cells.
+"""Cells: an inverted file (faiss) for each shard, in which a query is compared with the rows of its nearest cells.
 
-Cells are L2 clusters; a query probes those whose means have the largest inner products with it. faiss's default for
-inner products, unit centroids, loses half of the recall if the norms of vectors vary. So `Clusters` does the k-means,
+Cells are L2 clusters. A query probes those whose means have the largest inner products with it. faiss's default for
+inner products, unit centroids, loses half of the recall if the norms of vectors vary, so `Clusters` does the k-means,
 and faiss stores and searches the cells.
 
-The hits that are rescored are chosen among all shards, so that they would depend on what is searched together. Searches
-take `groups` of shards, which depend on the size of the knowledge base only.
+Hits to rescore are chosen among all shards of a search and would depend on what is searched together. So searches take
+`groups` of shards, which depend on nothing but the size of the knowledge base.
 """
 
 import re
@@ -46,18 +46,18 @@ SCORES = 2**18  # of rows with means, computed at a time on a CPU: they fit in a
 SCORES_CUDA = 2**27  # the same on a GPU: half a GB
 SAMPLES_PER_CLUSTER = 40  # rows that k-means is trained on
 CODEC_SAMPLES = 50_000  # rows that the codec is trained on
-ROTATED_BITS = 20  # of a query, and of its rotation: their products, and the sums of 2^13 dimensions, are exact
+ROTATED_BITS = 20  # of a query and its rotation: their products, and sums of 2^13 dimensions, are exact
 LEAST_SAMPLES = 16  # values of a four-bit code: faiss requires at least as many rows to train it on
 CHUNK = 65536  # rows added at a time
 NUMBER_BYTES = 8  # of a row's number, beside its code
 PREFETCHED = 2**27  # bytes of cells, about, prefetched at a time: more might evict each other from memory
 
 MOST_HITS = 2**22  # of the queries that are searched together, before rescoring: about 130 MB
-LEAST_HITS = 50  # starts, and ends, to find at least in all groups: the ten best phrases score above so many's bound
+LEAST_HITS = 50  # starts, and ends, to find in all groups: the ten best phrases score above the bound of so many
 
 
 def clusters_for(rows: int) -> int:
-    """Return the number of cells: about 4 √rows, but not so many that k-means lacks rows."""
+    """Return the number of cells: about 4 √rows, or as many as k-means has rows for."""
     return int(max(1, min(4 * rows**0.5, rows / 39)))
 
 
@@ -72,15 +72,15 @@ def build_cells(
 ) -> None:
     """Cluster rows, add them to an index under their numbers, and write it atomically.
 
-    The clusters are of unrotated vectors even if rotated ones are stored: of clusters of rotated vectors, several times
-    as many must be probed for the same recall.
+    Clusters are of unrotated vectors even if rotated ones are stored, as several times as many clusters of rotated
+    vectors must be probed for the same recall.
 
     Args:
         vectors: of the dump. Shape: (all, dim).
         rows: numbers of the vectors to index. Shape: (rows,).
-        rotation: store the rotated vectors, less their cells' means, in product codes of four bits, in blocks that
-            are searched in registers (fast scan, arXiv 1704.07355). Shape: (dim, kept). None: store the int8 vectors.
-        together: how many rotated values share a code; only with a rotation.
+        rotation: by default, the int8 vectors are stored. With a rotation, the rotated vectors, less their cells'
+            means, are stored in product codes of four bits (fast scan, arXiv 1704.07355). Shape: (dim, kept).
+        together: how many rotated values share a code.
         device: where rows are compared with means.
 
     Raises:
@@ -116,7 +116,7 @@ def build_cells(
 
 
 def _rotated(rows: Values, rotation: Floats | None) -> Floats:
-    """Rows, or means, as they are stored, before rounding. Shapes: (rows, dim), (rows, kept or dim)."""
+    """Rows or means as they are stored, before rounding. Shapes: (rows, dim), (rows, kept or dim)."""
     as_floats = rows.astype(np.float32)
     return as_floats if rotation is None else as_floats @ rotation
 
@@ -125,16 +125,15 @@ def _write(index: Any, path: Path) -> None:
     with replacing(path) as partial:
         try:
             load_faiss().write_index(index, str(partial))
-        except RuntimeError as error:  # a full disk, say; faiss says the reason last, in brackets or after a colon
+        except RuntimeError as error:  # the reason comes last, in brackets or after a colon
             reason = re.split(r": |\(", str(error))[-1].strip(" )")
             raise KnowledgeBaseError(f"{path} cannot be written ({reason}): free disk space; {RESUMES}") from None
 
 
 def read_cells(path: Path) -> Any:
-    """Open the index that `build_cells` wrote; int8 vectors are memory-mapped, four-bit codes are read into memory.
+    """Map the int8 vectors, or read the four-bit codes, of the index that `build_cells` wrote.
 
-    Raises:
-        KnowledgeBaseError: faiss is not installed, or the file is missing or damaged.
+    Raises KnowledgeBaseError if faiss is not installed, or the file is missing or damaged.
     """
     faiss = load_faiss()
     try:
@@ -161,12 +160,10 @@ class Cells:
         Args:
             probes: cells to search for a query.
             rotation: of queries, if the rows were rotated. Shape: (dim, kept).
-            stay: whether mapped cells stay in memory once read; if not, the probed cells are prefetched.
-            shown: whether each number in the index may be found; None: all may. Shape: (all,).
+            stay: mapped cells stay in memory once read, so that they need no prefetching.
+            shown: whether each number may be found; by default all may. Shape: (all,).
         """
-        self._faiss = load_faiss()
-        self._index = index
-        self._probes = probes
+        self._faiss, self._index, self._probes = load_faiss(), index, probes
         self._rotation = (
             None if rotation is None else in_steps(rotation.reshape(1, -1), ROTATED_BITS).reshape(rotation.shape)
         )
@@ -185,9 +182,9 @@ class Cells:
                 expect_random_access(int(lists.ptr), lists.totsize)
 
     def search(self, queries: Floats, k: int) -> tuple[Floats, Rows]:
-        """Find the k best rows in the probed cells: their scores, by codes, and numbers, -1 where there are fewer.
+        """Return the scores, by codes, and numbers of the k best rows in the probed cells, or -1 where there are fewer.
 
-        To find a share of the rows, at least the same share of the cells is probed; to find all rows, all cells.
+        To find a share of the rows, at least the same share of the cells is probed.
         Shapes: queries (queries, dim), results (queries, k or the number of rows).
         """
         if self._rotation is not None:
@@ -213,7 +210,7 @@ class Cells:
         return np.asarray(scores), np.asarray(rows)
 
     def _prefetch(self, queries: Floats, probes: int) -> None:
-        """Have the system read the cells that these queries will probe from the disk, all together."""
+        """Have the system read all cells that these queries will probe."""
         _, cells = self._index.quantizer.search(queries, probes)
         begin, row_bytes = int(self._prefetched.ptr), self._prefetched.code_size + NUMBER_BYTES
         for cell in np.unique(cells[cells >= 0]).tolist():  # a query of NaN probes none
@@ -222,11 +219,7 @@ class Cells:
 
 
 def load_faiss() -> Any:
-    """Import faiss on demand: exact search works without it.
-
-    Raises:
-        KnowledgeBaseError: it is not installed, or cannot be loaded.
-    """
+    """Import faiss, which exact search does without. Raises KnowledgeBaseError if it cannot be loaded."""
     try:
         import faiss  # only here
     except ImportError as error:  # it is not installed, or does not fit this NumPy
@@ -258,12 +251,9 @@ class Clusters:
         device: torch.device = CPU,
         report: Callable[[int], None] = lambda rows: None,
     ) -> Self:
-        """k-means: cluster these rows into `count` clusters. An empty cluster restarts at a random row.
+        """Cluster at least `count` rows by k-means. An empty cluster restarts at a random row. Shape: (rows, dim).
 
-        Args:
-            sample: at least `count` rows. Shape: (rows, dim).
-            device: where rows are compared with means.
-            report: called after each of the ROUNDS with the number of rows compared.
+        `report` is called with the number of rows after each of the ROUNDS.
         """
         random = np.random.default_rng(seed)
         clusters = cls(_random_rows(sample, count, random), device)
@@ -277,13 +267,13 @@ class Clusters:
         return clusters
 
     def nearest(self, rows: Values) -> Rows:
-        """Return the cluster of each row: that of the nearest mean by L2 distance. Shapes: (rows, dim), (rows,)."""
+        """Return the nearest cluster of each row by L2 distance. Shapes: (rows, dim), (rows,)."""
         step = max(1, (SCORES if self._device.type == "cpu" else SCORES_CUDA) // len(self.means))
         parts = [rows[first : first + step] for first in range(0, len(rows), step)]
         try:
             compare = self._compared_in_integers if has_fast_int8(self._device) else self._compared
             return np.concatenate([compare(part) for part in parts]) if parts else np.empty(0, np.int64)
-        except torch.OutOfMemoryError:  # a GPU that others use, too: continue on the CPU
+        except torch.OutOfMemoryError:  # others use the GPU, too
             return type(self)(self.means).nearest(rows)
 
     def _compared(self, rows: Values) -> Rows:
@@ -328,19 +318,19 @@ class Hits(NamedTuple):
 
     @property
     def least(self) -> np.float32:
-        """The score of the last hit; infinity if there is none."""
+        """The score of the last hit, or infinity."""
         return np.float32(self.scores[-1] if len(self.scores) else np.inf)
 
 
 class Paragraphs(NamedTuple):
-    """Paragraphs of one shard, and what they add to the scores of their spans. Shapes: (paragraphs,)."""
+    """Paragraphs of a shard, and the scores that they add. Shapes: (paragraphs,)."""
 
     numbers: Rows
     bonus: Floats
 
 
 class CellIndex:
-    """An approximate index: it may miss rows, but the scores of those that it finds are exact."""
+    """An approximate index: it may miss rows, but all scores are exact."""
 
     def __init__(
         self,
@@ -349,16 +339,13 @@ class CellIndex:
         overfetch: int,
         whole: KnowledgeBaseSize | None = None,
     ) -> None:
-        """Make an index of all shards, or of some groups of them.
+        """Make an index of all shards, or of some groups of the `whole`.
 
         Args:
-            cells: of each shard; None: it has no rows.
+            cells: of each shard, or None if it has no rows.
             overfetch: hits to rescore per hit wanted.
-            whole: the knowledge base; None: these are all shards.
         """
-        self._shards = shards
-        self._cells = cells
-        self._overfetch = overfetch
+        self._shards, self._cells, self._overfetch = shards, cells, overfetch
         self._whole = KnowledgeBaseSize.of(shards) if whole is None else whole
         self._shown = sum(shard.count_shown() for shard in shards)
 
@@ -374,9 +361,9 @@ class CellIndex:
         return groups
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
-        """Find all rows of paragraphs with one of the k best starts or ends in the probed cells, or k best bonuses.
+        """Find all rows of paragraphs with one of the k best starts, ends or bonuses; see `Index`.
 
-        See `Index`. Whole paragraphs are taken, as their other good rows may be in cells that were not probed.
+        Other good rows of these paragraphs may be in cells that were not probed.
         """
         rows = self._shown
         k = max(k, self._whole.share(LEAST_HITS, rows))
@@ -388,21 +375,20 @@ class CellIndex:
         parts = (queries[first : first + together] for first in range(0, len(queries), together))
         hits = list(chain.from_iterable(self._best_rows(part, k) for part in parts))
         sides = list(zip(hits[: len(starts)], hits[len(starts) :], strict=True))
-        # These hold for fewer than k hits, too: a deeper search probes more cells, and may find more.
+        # The bounds hold for fewer than k hits, too, as a deeper search probes more cells and may find more.
         worst = [(start.least, end.least) for start, end in sides]
+        numbers = range(len(self._shards))
         if bonus is None:
+            bounds = [at_most(*least) for least in worst]
             return [
-                [
-                    Candidates(self._rows_near(number, pair), at_most(*least))
-                    for pair, least in zip(sides, worst, strict=True)
-                ]
-                for number in range(len(self._shards))
+                [Candidates(self._rows_near(number, pair), bound) for pair, bound in zip(sides, bounds, strict=True)]
+                for number in numbers
             ]
-        near = [[self._around(number, pair) for pair in sides] for number in range(len(self._shards))]
+        near = [[self._around(number, pair) for pair in sides] for number in numbers]
         selections, limits = _with_best_bonuses(near, bonus, k)
         return [
             [
-                _all_rows(shard, selection.numbers, at_most(*pair, limit), selection.bonus)
+                _all_rows(shard, selection, at_most(*pair, limit))
                 for selection, pair, limit in zip(of_shard, worst, limits, strict=True)
             ]
             for shard, of_shard in zip(self._shards, selections, strict=True)
@@ -413,7 +399,7 @@ class CellIndex:
         return self._shards[shard].products(rows, query_of, queries)
 
     def _best_rows(self, queries: Floats, k: int) -> list[Hits]:
-        """Find the k best rows for each query vector; fewer if the probed cells hold fewer. Shape: (vectors, dim)."""
+        """Find the k best rows, or all in the probed cells, for each query vector. Shape: (vectors, dim)."""
         wanted = self._overfetch * k
         scores: Floats = np.empty((len(queries), 0), np.float32)
         shards: Rows = np.empty((len(queries), 0), np.int64)
@@ -447,7 +433,7 @@ class CellIndex:
         return ranges(*self._shards[number].row_range(self._around(number, sides)))
 
     def _around(self, number: int, sides: Sequence[Hits]) -> Rows:
-        """Return the paragraphs of a shard that contain a hit, ascending."""
+        """Return the paragraphs of a shard with a hit, ascending."""
         rows = np.concatenate([side.rows[side.shards == number] for side in sides])
         return np.unique(self._shards[number].paragraphs_of(rows))
 
@@ -455,7 +441,7 @@ class CellIndex:
 def at_most(start: np.float32, end: np.float32, bonus: float = 0.0) -> float:
     """Bound the score of a span by those of its start, its end and its bonus, rounded as `find_spans` rounds.
 
-    A bound that is rounded otherwise may lie between a score and what it is rounded to, which would then be lost.
+    A bound that is rounded otherwise may lie between a score and its rounded value, and that span would be lost.
 
     >>> at_most(np.float32(1), np.float32(1e-7)) > 1 + 1e-7
     True
@@ -466,40 +452,33 @@ def at_most(start: np.float32, end: np.float32, bonus: float = 0.0) -> float:
 def _with_best_bonuses(
     near: Sequence[Sequence[Rows]], bonus: Bonus, k: int
 ) -> tuple[list[list[Paragraphs]], list[float]]:
-    """Select, for each shard and query, the paragraphs `near` hits and those with one of the k largest bonuses of all.
+    """Add the paragraphs with the k largest bonuses of all shards to those `near` hits, for each shard and query.
 
-    Also, for each query, a bonus that no other paragraph exceeds; of equal bonuses, all or none are taken. There must
-    be more than k paragraphs.
+    Also return, for each query, a bonus that no other paragraph exceeds. Of equal bonuses, all or none are taken.
+    There must be more than k paragraphs.
     """
-    pairs = [_near_and_largest(bonus[number], of_shard, k + 1) for number, of_shard in enumerate(near)]
+    close, largest = list[list[Paragraphs]](), list[list[Paragraphs]]()
+    for number, of_shard in enumerate(near):
+        table = bonus[number]
+        close.append([Paragraphs(numbers, own[numbers]) for numbers, own in zip(of_shard, table, strict=True)])
+        best = [np.argpartition(-own, k)[: k + 1] if len(own) > k + 1 else np.arange(len(own)) for own in table]
+        largest.append([Paragraphs(numbers, own[numbers]) for numbers, own in zip(best, table, strict=True)])
     limits = [
         float(np.sort(np.concatenate([best.bonus for best in of_query]))[-k - 1])
-        for of_query in zip(*(largest for _, largest in pairs), strict=True)
+        for of_query in zip(*largest, strict=True)
     ]
-    selections = [[_with_better(*each) for each in zip(*of_shard, limits, strict=True)] for of_shard in pairs]
-    return selections, limits
-
-
-def _near_and_largest(table: Floats, near: Sequence[Rows], count: int) -> tuple[list[Paragraphs], list[Paragraphs]]:
-    """Select, for each query, the paragraphs of one shard near hits, and those with the largest bonus."""
-    close = [Paragraphs(numbers, bonus[numbers]) for numbers, bonus in zip(near, table, strict=True)]
-    return close, [_best_paragraphs(bonus, count) for bonus in table]
-
-
-def _best_paragraphs(bonus: Floats, count: int) -> Paragraphs:
-    """Find the `count` paragraphs of a shard with the largest bonus, in any order. Shape: (paragraphs,)."""
-    numbers = np.argpartition(-bonus, count - 1)[:count] if len(bonus) > count else np.arange(len(bonus))
-    return Paragraphs(numbers, bonus[numbers])
+    pairs = zip(close, largest, strict=True)
+    return [[_with_better(*each) for each in zip(*of_shard, limits, strict=True)] for of_shard in pairs], limits
 
 
 def _with_better(near: Paragraphs, largest: Paragraphs, limit: float) -> Paragraphs:
-    """Return the union, ascending, of `near` and those of `largest` whose bonus is above the limit."""
+    """Return the union, ascending, of `near` and of the paragraphs of `largest` with a bonus above the limit."""
     better = largest.bonus > limit
     numbers, first = np.unique(np.concatenate([near.numbers, largest.numbers[better]]), return_index=True)
     return Paragraphs(numbers, np.concatenate([near.bonus, largest.bonus[better]])[first])
 
 
-def _all_rows(shard: Shard, paragraphs: Rows, bound: float, bonus: Floats | None = None) -> Candidates:
-    """Return all rows of ascending paragraphs as candidates. Shapes: (paragraphs,)."""
-    begins, stops = shard.row_range(paragraphs)
-    return Candidates(ranges(begins, stops), bound, None if bonus is None else np.repeat(bonus, stops - begins))
+def _all_rows(shard: Shard, paragraphs: Paragraphs, bound: float) -> Candidates:
+    """Return all rows of ascending paragraphs as candidates."""
+    begins, stops = shard.row_range(paragraphs.numbers)
+    return Candidates(ranges(begins, stops), bound, np.repeat(paragraphs.bonus, stops - begins))

@@ -211,7 +211,7 @@ def _open_cells(
     cells: list[Cells | None] = [None] * len(shards)
     for number, folder in folders.items():
         rotation = Rotation.open(folder / ROTATION).queries if codes.together else None
-        shown = shards[number].shown_or_all()
+        shown = None if shards[number].shown is None else shards[number].shown_rows()
         cells[number] = Cells(read_cells(folder / CELLS), entry.probes, rotation, stay, shown)
     return CellIndex(shards, cells, codes.overfetch, whole)
 

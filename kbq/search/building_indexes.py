@@ -26,7 +26,6 @@ from kbq.dump.manifest import (
     changing,
     is_knowledge_base,
     read_manifest,
-    reason,
     refuse_other_model,
     sentence,
     write_manifest,
@@ -327,7 +326,7 @@ def verify(
         try:
             kept_queries(folder, entry)
         except KnowledgeBaseError as error:
-            damages.append(Damage(queries_file(folder, entry.asked), ValueError(reason(error))))
+            damages.append(Damage(queries_file(folder, entry.asked), ValueError(str(error).partition(": ")[0])))
     stage = Stage(report, "bytes compared", sum(file.bytes for file in files.values()))
     damages += all_damage(files, stage.add)
     damages += [Damage(place / SEAL, ValueError(OLDER)) for place in _older_words(folder, manifest)]

@@ -38,7 +38,7 @@ from kbq.serve.pages import HERE
 from kbq.serve.problems import DESCRIBED, Metrics, RefusedError, field_problems, log_as_json, response_to
 from kbq.serve.tools import server
 from kbq.storage.records import json_line
-from kbq.storage.writing import lock, make_folders, open_to_grow, sync, sync_open, writing_to
+from kbq.storage.writing import lock, make_folders, open_to_grow, sync_folder, sync_open, writing_to
 from kbq.tables.deciding import LONGEST, decision_of
 from kbq.tables.outputs import BROWSER
 
@@ -149,7 +149,7 @@ def _alone(path: Path) -> Iterator[BinaryIO]:
         is_new = not path.exists()
         with open_to_grow(path) as file:
             if is_new:
-                sync(path.parent)
+                sync_folder(path.parent)
             until = time.monotonic() + PATIENCE
             while not lock(file.fileno()):  # others hold it for milliseconds
                 if time.monotonic() > until:

@@ -11,8 +11,8 @@ from typing import Any
 from kbq.errors import KbqError, first_line
 
 PACKAGE = Path(__file__).parents[1]
-LARGEST = 2**28  # bytes of anything that is read as a whole, unpacked
-CANNOT_READ = {  # what to do where a file may well be whole
+LARGEST = 2**28  # unpacked bytes of anything that is read as a whole
+CANNOT_READ = {  # advice on errors of files that may well be whole
     errno.EACCES: "ask for permission to read it",
     errno.EPERM: "ask for permission to read it",
     errno.EMFILE: "raise the limit (`ulimit -n`)",
@@ -27,13 +27,13 @@ Note = Callable[[str], None]  # called with a one-line message for the user
 
 
 def own(name: str) -> Path:
-    """Return a file or folder of kbq that is inside the package when installed, and beside it in a checkout."""
+    """Return a file or folder of kbq, which is inside the package when installed, and beside it in a checkout."""
     inside = PACKAGE / name
     return inside if inside.exists() else PACKAGE.parent / name
 
 
 def cache_folder() -> Path:
-    """Return the folder for files that can be made again: `$KBQ_CACHE`, or the user's cache folder.
+    """Return the folder of files that can be made again: `$KBQ_CACHE` or the user's cache folder.
 
     Raises KbqError if the user has no home.
     """
@@ -49,31 +49,28 @@ def cache_folder() -> Path:
 
 
 def given(things: object, error: type[KbqError], what: str, wanted: str) -> Any:
-    """Return things that were given in Python. Raises an error of this class if they cannot be iterated over."""
+    """Return the argument of a Python call, or raise an error of this class if it is not a list of things."""
     if not isinstance(things, Iterable) or isinstance(things, str | bytes | Mapping):
         raise error(f"{what} {things!r:.60}: give {wanted}")
     return things
 
 
 def as_path(name: object, what: str) -> Path:
-    """Return a path that may be given as text. Raises KbqError if it is neither."""
+    """Return a path or text as a path. Raises KbqError for anything else."""
     if (isinstance(name, str) and not name) or not isinstance(name, str | os.PathLike):
         raise KbqError(f"{what} is {name!r:.60}: give a path")
     return Path(name)
 
 
 def refuse_large(name: str, size: int, error: type[KbqError] = KbqError, most: int = 0) -> None:
-    """Refuse what declares, or has, more bytes than LARGEST, or `most`. Raises an error of this class."""
+    """Raise an error of this class for a size above `most`, by default LARGEST: the one limit of all that is read."""
     most = most or LARGEST
     if size > most:
         raise error(f"{name} has {size:,} bytes, {most:,} at most are read: divide it")
 
 
 def reading_problem(path: Path, error: Exception, otherwise: str) -> str:
-    """Say what keeps a file from being read, and what to do: a missing right, a limit of the moment, or damage.
-
-    `otherwise`: what to do about a missing or damaged file.
-    """
+    """Say why a file cannot be read, and what to do. `otherwise` is the advice if it is missing or damaged."""
     number = error.errno if isinstance(error, OSError) else None
     path = Path(error.filename) if isinstance(error, OSError) and isinstance(error.filename, str) else path
     if isinstance(error, MemoryError):
@@ -87,7 +84,7 @@ def reading_problem(path: Path, error: Exception, otherwise: str) -> str:
 
 @contextmanager
 def reading_from(path: Path, error: type[KbqError], otherwise: str, what: str = "") -> Iterator[None]:
-    """Turn errors in reading `path` into an error of kbq; see `reading_problem`. `what`: words before the path."""
+    """Turn errors in reading `path` into an error of kbq; see `reading_problem`. `what` stands before the path."""
     try:
         yield
     except (OSError, ValueError, MemoryError) as problem:
@@ -95,15 +92,12 @@ def reading_from(path: Path, error: type[KbqError], otherwise: str, what: str = 
 
 
 def pipe_name(path: Path) -> str:
-    """Return the name of standard input or another pipe, which can be read only once; empty for any other file."""
+    """Return the name of standard input or another pipe, which can be read only once, or "" for any other file."""
     return "standard input" if str(path) == "-" else str(path) if path.is_fifo() else ""
 
 
 def file_digest(path: Path) -> str:
-    """Return the first 16 hexadecimal digits of a file's SHA-256.
-
-    Raises KbqError for standard input or another pipe, which cannot be read twice.
-    """
+    """Return the first 16 hexadecimal digits of a file's SHA-256. Raises KbqError for a pipe."""
     if pipe := pipe_name(path):
         raise KbqError(f"{pipe} can be read only once, but its digest is needed, too: give the name of a file")
     with path.open("rb") as file:
@@ -130,21 +124,20 @@ def run_file(out: Path) -> Path:
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Ignore the progress, as a `Report`."""
+    """Ignore progress; a `Report`."""
 
 
 def unheard(*what: object) -> None:
-    """Do nothing, as a callback."""
+    """Ignore a call; any other callback."""
 
 
 class Stage:
-    """A stage of the work, which counts the units done and reports them."""
+    """A stage of the work that counts and reports the units done."""
 
     def __init__(self, report: Report, name: str, total: int) -> None:
         self._report, self._name, self._total = report, name, total
         self._done = 0
 
     def add(self, done: int) -> None:
-        """Report that `done` more units are done."""
         self._done += done
         self._report(self._name, self._done, self._total)

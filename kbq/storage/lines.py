@@ -1,7 +1,7 @@
 """Lines: read a text file or standard input, plain or compressed, as numbered lines or JSON objects.
 
-The caller gives the class of the errors, so that a damaged corpus is a `CorpusError` and a damaged training file a
-`TrainingError`. Every message begins with the file, and the line if there is one.
+Callers give the class of the errors: a damaged corpus is a `CorpusError`, a damaged training file a `TrainingError`.
+Every message begins with the file, and the line if there is one.
 """
 
 import bz2
@@ -20,7 +20,7 @@ from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, TypeAlias, cast
+from typing import IO, Any, TypeAlias, TypeVar, cast
 
 from kbq.errors import KbqError
 from kbq.storage.files import LARGEST, Note, refuse_large, unheard
@@ -28,13 +28,13 @@ from kbq.storage.records import TOO_DEEP, is_too_deep, parsed_json
 from kbq.text.encodings import decode, guessed
 from kbq.text.letters import clean_text
 
+Part = TypeVar("Part", str, bytes)
 Line: TypeAlias = tuple[int, str]  # its number, from 1, and its text without the line end
-BadLine: TypeAlias = Callable[[KbqError], None]  # called with what is wrong; if it returns, the line is skipped
+BadLine: TypeAlias = Callable[[KbqError], None]  # called with the problem; if it returns, the line is skipped
 
-LONGEST = WHOLE = LARGEST
 XZ_MEMORY = 2**28  # bytes: `xz -9` needs 65 MB, but a file may ask for 4 GB
-ZSTD_WINDOW = 28  # log2 of the bytes that a file may look back: --long has 27, and --ultra -22 as many
-SMALL, MOST_TIMES = 2**22, 100  # bytes that any file may be unpacked to, and times its size: texts reach a tenth
+ZSTD_WINDOW = 28  # log2 of the bytes that a file may look back: --long and --ultra -22 have 27
+SMALL, MOST_TIMES = 2**22, 100  # a file may unpack to so many bytes, or times its size: texts reach a tenth
 
 _PER_LINE = "write one object {…} per line"
 ARRAY = re.compile(r"\s*+\[\s*+(\{|\]?\s*$)")  # how an array of objects begins
@@ -55,9 +55,8 @@ def source_name(source: str) -> str:
 def read_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse) -> Iterator[Line]:
     """Stream the lines of a file, one in memory at a time.
 
-    gzip, xz, bzip2, Zstandard, and zip with one file in it, are recognised by their first bytes, whatever the file
-    name. A byte order mark and the ends of lines are dropped: a line feed, perhaps behind a carriage return, or
-    carriage returns alone, where the first line ends in one.
+    gzip, xz, bzip2, Zstandard, and zip with one file in it, are recognised by their first bytes. A byte order mark and
+    the ends of lines are dropped: LF, CRLF or, where the first line ends in it, CR.
 
     Args:
         source: a path, or "-" for standard input.
@@ -71,31 +70,30 @@ def read_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLi
         yield number, (text.removeprefix(MARK) if number == 1 else text).rstrip("\r\n")
 
 
-def read_text(source: str, longest: int = LARGEST, error: type[KbqError] = KbqError) -> str:
-    """Read a whole file of at most `longest` characters as text, every line end as it is; see `read_lines`."""
-    return whole_text(read_whole_lines(source, error), source_name(source), longest, error)
+def read_text(source: str, longest: int = 0, error: type[KbqError] = KbqError) -> str:
+    """Read a whole file as text, with all line ends; see `read_lines` and `refuse_large`."""
+    return whole_text(read_whole_lines(source, error), source_name(source), error, longest=longest)
 
 
 def whole_text(
-    lines: Iterable[Line], name: str, longest: int, error: type[KbqError] = KbqError, between: str = ""
+    lines: Iterable[Line], name: str, error: type[KbqError] = KbqError, between: str = "", longest: int = 0
 ) -> str:
-    """Join lines, with `between` between them, to at most `longest` characters."""
-    parts, size = [], 0
-    for _, text in lines:
-        parts.append(text)
-        size += len(text) + len(between)
-        refuse_large(name, size, error, longest)
-    return between.join(parts).removeprefix(MARK)
+    """Join lines, with `between` between them, to at most `longest` characters; see `refuse_large`."""
+    return between.join(_within(longest, (text for _, text in lines), name, error)).removeprefix(MARK)
 
 
 def read_bytes(source: str, error: type[KbqError] = KbqError) -> bytes:
     """Read a whole file, decompressed; see `read_lines`."""
-    parts, size = [], 0
-    for _, line in _byte_lines(source, error):
-        parts.append(line)
-        size += len(line)
-        refuse_large(source_name(source), size, error)
-    return b"".join(parts)
+    return b"".join(_within(0, (line for _, line in _byte_lines(source, error)), source_name(source), error))
+
+
+def _within(most: int, parts: Iterable[Part], name: str, error: type[KbqError]) -> Iterator[Part]:
+    """Yield the parts of a text or a file, and refuse more than `most` characters or bytes; see `refuse_large`."""
+    size = 0
+    for part in parts:
+        size += len(part)
+        refuse_large(name, size, error, most)
+        yield part
 
 
 def read_whole_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse) -> Iterator[Line]:
@@ -106,7 +104,7 @@ def read_whole_lines(source: str, error: type[KbqError] = KbqError, on_bad_line:
 def decoded(
     lines: Iterable[tuple[int, bytes]], name: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
 ) -> Iterator[Line]:
-    """Decode numbered lines of UTF-8; `name` is that of their file, for messages."""
+    """Decode numbered lines of UTF-8 of the file `name`."""
     for number, line in lines:
         try:
             text = line.decode("utf-8")
@@ -120,9 +118,9 @@ def decoded(
 
 
 def read_any_lines(source: str, error: type[KbqError] = KbqError, note: Note = unheard) -> Iterator[Line]:
-    """Stream the lines of a file with their ends; one that is not UTF-8 is read by a guess, which `note` is told.
+    """Stream the lines of a file with their ends, and guess the encoding of one that is not UTF-8, with a `note`.
 
-    A text that begins like UTF-8 and goes on otherwise is refused: it is damaged. Raises KbqError as `read_lines`.
+    Raises KbqError as `read_lines`, also for a text that begins as UTF-8 and does not go on so, as it is damaged.
     """
     name, lines, guess, is_ascii = source_name(source), _byte_lines(source, error), "", True
     for number, line in lines:
@@ -144,7 +142,7 @@ def read_any_lines(source: str, error: type[KbqError] = KbqError, note: Note = u
 
 
 def ended(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield lines that end in LF or CRLF or, if the first one ends in CR, in any of these."""
+    """Yield lines that end in LF or CRLF or, if the first ends in CR, in any of these."""
     ends_in_cr: bool | None = None
     for line in lines:
         if ends_in_cr is None:
@@ -161,7 +159,9 @@ def _byte_lines(source: str, error: type[KbqError]) -> Iterator[tuple[int, bytes
     try:
         with nullcontext(sys.stdin.buffer) if source == "-" else Path(source).open("rb") as stream:
             readable = _decompressed(cast(io.BufferedReader, stream), name, error)
-            most = math.inf if readable is stream else _most_unpacked(source)
+            most = math.inf
+            if readable is not stream and Path(source).is_file():  # a few kilobytes may stand for days of blank lines
+                most = max(SMALL, MOST_TIMES * Path(source).stat().st_size)
             for number, line in enumerate(ended(iter(partial(readable.readline, LARGEST + 1), b"")), start=1):
                 if len(line) > LARGEST:
                     refuse_large(f"{name}:{number}: the line", len(line), error)
@@ -178,11 +178,6 @@ def _byte_lines(source: str, error: type[KbqError]) -> Iterator[tuple[int, bytes
         raise error(f"{name}:{number + 1}: compressed data is damaged ({reason}): download it again") from reason
 
 
-def _most_unpacked(source: str) -> float:
-    """Return how many bytes a compressed file may hold: a few kilobytes may stand for days of blank lines."""
-    return max(SMALL, MOST_TIMES * Path(source).stat().st_size) if Path(source).is_file() else math.inf
-
-
 def read_json_lines(
     source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
 ) -> Iterator[tuple[int, dict[str, object]]]:
@@ -193,7 +188,7 @@ def read_json_lines(
 def parse_json_lines(
     lines: Iterable[Line], source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse
 ) -> Iterator[tuple[int, dict[str, object]]]:
-    """Parse every non-blank line as a JSON object, or all of them as one array of objects; errors name `source`."""
+    """Parse each line that is not blank as a JSON object, or all as one array of objects; errors name `source`."""
     numbered = ((number, line) for number, line in lines if line.strip())
     first = next(numbered, (0, ""))
     if ARRAY.match(first[1]):
@@ -213,7 +208,7 @@ def _parsed_array(
 ) -> Iterator[tuple[int, dict[str, object]]]:
     """Yield the objects of an array, each with the line where it begins, up to what cannot be parsed."""
     first, *others = lines
-    text = whole_text([first, *others], source_name(source), LARGEST, error, "\n")
+    text = whole_text([first, *others], source_name(source), error, "\n")
     blank, decode = re.compile(r"\s*"), json.JSONDecoder().raw_decode
 
     def behind(place: int) -> int:
@@ -237,7 +232,7 @@ def _parsed_array(
 
 
 def _parsed(parse: Callable[[Any], Any], text: Any) -> tuple[Any, str]:
-    """Return what is parsed, or None and why it is not JSON."""
+    """Return the parsed value, or None and why it is not JSON."""
     try:
         return parse(text), ""
     except json.JSONDecodeError as reason:
@@ -258,7 +253,10 @@ def _decompressed(stream: io.BufferedReader, name: str, error: type[KbqError]) -
         return bz2.BZ2File(stream)
     # A file may begin with frames to skip, such as an index of its parts (0x184D2A5?).
     if head.startswith(b"\x28\xb5\x2f\xfd") or re.match(rb"[\x50-\x5f]\x2a\x4d\x18", head):
-        zstd = _zstd()
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
         options = {zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW}
         return cast(IO[bytes], zstd.ZstdFile(stream, options=options))
     if head.startswith(b"PK\x03\x04"):
@@ -267,17 +265,13 @@ def _decompressed(stream: io.BufferedReader, name: str, error: type[KbqError]) -
 
 
 class _Xz(io.RawIOBase):
-    """An xz file that is unpacked in bounded memory, which `lzma.LZMAFile` cannot promise."""
+    """Unpacks an xz file in bounded memory, which `lzma.LZMAFile` cannot promise."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
-        self._decoder = self._new()
-
-    def _new(self) -> lzma.LZMADecompressor:
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY)
+        self._decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY)
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -287,7 +281,7 @@ class _Xz(io.RawIOBase):
                 rest = (self._decoder.unused_data or self._stream.read(io.DEFAULT_BUFFER_SIZE)).lstrip(b"\0")
                 if not rest:
                     return 0
-                self._decoder, given = self._new(), rest
+                self._decoder, given = lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY), rest
             else:
                 given = self._stream.read(io.DEFAULT_BUFFER_SIZE) if self._decoder.needs_input else b""
                 if self._decoder.needs_input and not given:
@@ -298,7 +292,7 @@ class _Xz(io.RawIOBase):
 
 
 def _only_member(stream: io.BufferedReader, name: str, error: type[KbqError]) -> IO[bytes]:
-    """Open the one file in a zip."""
+    """Open the only file of a zip."""
     archive = zipfile.ZipFile(stream if stream.seekable() else io.BytesIO(stream.read()))
     names = [one.filename for one in archive.infolist() if is_member(one)]
     if len(names) != 1:
@@ -307,21 +301,13 @@ def _only_member(stream: io.BufferedReader, name: str, error: type[KbqError]) ->
 
 
 def is_member(one: zipfile.ZipInfo) -> bool:
-    """Whether a file of an archive is one that a person put there: no folder, and nothing hidden."""
+    """Return whether a person put this into an archive: it is neither a folder nor hidden."""
     name = one.filename
     return not name.endswith("/") and not any(part.startswith((".", "__MACOSX")) for part in name.split("/"))
 
 
-def _zstd() -> Any:
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-    else:
-        from backports import zstd
-    return zstd
-
-
 def _damage() -> tuple[type[Exception], ...]:
-    """Return the exceptions of files that cannot be read; those of zips with a password or odd names, too."""
+    """Return the exceptions that damaged files raise, and zips with a password or odd names."""
     loaded = [sys.modules[name] for name in ("compression.zstd", "backports.zstd") if name in sys.modules]
     zstd: list[type[Exception]] = [module.ZstdError for module in loaded]
     return (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile, RuntimeError, ValueError, *zstd)

@@ -1,13 +1,10 @@
 """Records: kbq's JSON files, read as their declared types; seals that reveal damage; runs that resume.
 
-A record's type is its schema: a file that lacks a field, or has one of another type, is damaged. The digest finds the
-rest, for instance a digit that has changed. It does not protect from forgery: see docs/explanation/trust.md.
+A record's type is its schema: a file that lacks a field, or has one of another type, is damaged. A digest finds other
+damage, such as a changed digit. It does not protect from forgery: see docs/explanation/trust.md.
 
-`seal.json` is written last; it lists the files beside it, not those of folders within. Whoever names a folder keeps the
-digest of its seal, so that one digest stands for everything below.
-
-Beside this file lies the description of the run, the facts that decide its results. It is written before the first
-result, and the file is locked from before that to the end: so results never lie beside the description of another run.
+`seal.json`, which is written last, lists the files beside it. The digest of a seal is kept where its folder is named:
+one digest stands for everything below.
 """
 
 import json
@@ -30,7 +27,7 @@ from kbq.storage.writing import is_left_of, make_folders, open_to_grow, sync_ope
 Record = TypeVar("Record")
 FORMAT, DIGEST = "format", "digest"
 LARGEST = 2**26  # bytes of a JSON file of kbq, or of a model
-DEEPEST = 100  # lists and objects in one another: what prints or writes them again uses the stack, too
+DEEPEST = 100  # lists and objects in one another, as printing or writing them uses the stack
 LINE_ENDS = {ord(letter): f"\\u{ord(letter):04x}" for letter in "\u0085\u2028\u2029"}
 TOO_DEEP = f"its lists are nested more than {DEEPEST} deep"
 
@@ -47,10 +44,10 @@ def parsed_json(text: str, constant: Callable[[str], Any] | None = None) -> Any:
     """Parse a JSON text.
 
     Args:
-        constant: called for `NaN`, `Infinity` and `-Infinity`; by default they are numbers.
+        constant: called for `NaN`, `Infinity` and `-Infinity`, which are numbers by default.
 
     Raises:
-        ValueError: it is not JSON (then a `json.JSONDecodeError`), or is too deep.
+        ValueError: it is not JSON (a `json.JSONDecodeError`), or nested too deep.
 
     >>> parsed_json('{"year": 1867}')
     {'year': 1867}
@@ -71,9 +68,9 @@ def parsed_json(text: str, constant: Callable[[str], Any] | None = None) -> Any:
 
 
 def json_line(value: object, default: Callable[[Any], Any] | None = None) -> str:
-    r"""Return JSON on one line, wherever a line may end: Python's `splitlines` also ends one at U+0085, U+2028, U+2029.
+    r"""Return JSON on one line, also for programs that end lines at U+0085, U+2028 and U+2029. Lone surrogates stay.
 
-    `default`: makes JSON of a value that it does not have. Lone surrogates stay.
+    `default` converts values that are not JSON.
 
     >>> print(json_line({"a": "é\u2028"}))
     {"a": "é\u2028"}
@@ -82,7 +79,7 @@ def json_line(value: object, default: Callable[[Any], Any] | None = None) -> str
 
 
 def is_too_deep(value: Any) -> bool:
-    """Whether lists and objects are nested more than DEEPEST deep."""
+    """Return whether lists and objects are nested more than DEEPEST deep."""
     level = [value]
     for _ in range(DEEPEST + 1):
         level = [
@@ -111,12 +108,11 @@ def digest_of_bytes(content: bytes) -> str:
 
 
 def digest_of_record(record: object) -> str:
-    """Return the digest that `write_record` writes with a record."""
     return _digest(msgspec.to_builtins(record))
 
 
 def write_record(path: Path, record: object, version: int) -> None:
-    """Replace a JSON file atomically by a record, with its format version and its digest."""
+    """Atomically replace a JSON file with a record, its format version and its digest."""
     fields: dict[str, Any] = msgspec.to_builtins(record)
     write_json(path, {FORMAT: version, DIGEST: _digest(fields)} | fields)
 
@@ -124,10 +120,7 @@ def write_record(path: Path, record: object, version: int) -> None:
 def read_record(path: Path, kind: type[Record], version: int) -> Record:
     """Read a record that `write_record` wrote.
 
-    Raises:
-        OtherFormatError: it has another format version.
-        OSError: it cannot be read.
-        ValueError: it is damaged: not JSON, of other types, or changed since.
+    Raises OtherFormatError, OSError, or ValueError if it is not JSON, has other types, or has changed since.
     """
     fields = read_object(path)
     found = fields.pop(FORMAT, None)
@@ -141,7 +134,7 @@ def read_record(path: Path, kind: type[Record], version: int) -> Record:
 
 
 def as_record(fields: object, kind: type[Record]) -> Record:
-    """Make a record of parsed JSON. Raises ValueError if a field is missing or has another type."""
+    """Convert parsed JSON to a record. Raises ValueError if a field is missing or has another type."""
     try:
         return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
@@ -149,7 +142,7 @@ def as_record(fields: object, kind: type[Record]) -> Record:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read the JSON object in a file. Raises OSError if it cannot be read, ValueError if it holds no such object."""
+    """Read a JSON object from a file. Raises OSError, or ValueError if it holds none."""
     facts = path.stat()
     if not stat.S_ISREG(facts.st_mode):
         raise ValueError("it is not a file")
@@ -173,7 +166,7 @@ def _digest(fields: Mapping[str, object]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Summed:
-    """Counts; `+` adds them field by field."""
+    """Counts that `+` adds field by field."""
 
     def __add__(self, other: Self) -> Self:
         return type(self)(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
@@ -190,14 +183,14 @@ class FileSeal:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The files of a folder by name. `of`: the digest of the seal of what it was made from, if anything."""
+    """The files of a folder by name. `of` is the digest of the seal of the folder that it was made from, if any."""
 
     files: dict[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")], FileSeal]
     of: str = ""
 
     @property
     def digest(self) -> str:
-        """The digest of this seal, and so of all files that it lists."""
+        """It stands for all files that the seal lists."""
         return digest_of_record(self)
 
 
@@ -213,29 +206,24 @@ class Damage:
 
     @property
     def is_unread(self) -> bool:
-        """Whether the file may well be whole, but cannot be read at the moment, or by this user."""
+        """Whether the file may be whole, but cannot be read at the moment or by this user."""
         return isinstance(self.problem, OSError) and self.problem.errno in CANNOT_READ
 
 
 def seal_folder(folder: Path, of: str = "") -> Seal:
     """Seal the files of a folder as they are now. Raises OSError."""
-    files = {path.name: seal_of(path) for path in sorted(folder.iterdir()) if path.is_file() and _is_sealed(path.name)}
-    seal = Seal(files, of)
+    files = [path for path in sorted(folder.iterdir()) if path.is_file() and not is_left_of(path.name, SEAL)]
+    seal = Seal({path.name: seal_of(path) for path in files if path.name != SEAL}, of)
     write_record(folder / SEAL, seal, SEAL_FORMAT)
     return seal
 
 
-def _is_sealed(name: str) -> bool:
-    return name != SEAL and not is_left_of(name, SEAL)  # the second may be left by a run that was killed
-
-
 def read_seal(folder: Path) -> Seal:
-    """Read the seal of a folder. Raises OSError if it is missing or cannot be read, ValueError if it is damaged."""
+    """Read the seal of a folder. Raises OSError, or ValueError if it is damaged."""
     return read_record(folder / SEAL, Seal, SEAL_FORMAT)
 
 
 def seal_of(path: Path) -> FileSeal:
-    """Return the size and digest of a file. Raises OSError."""
     digest, size, head = xxhash.xxh3_128(), 0, ""
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
@@ -246,24 +234,21 @@ def seal_of(path: Path) -> FileSeal:
 
 
 def first_damage(files: Mapping[Path, FileSeal], at_most: int = READ_WHEN_OPENED) -> Damage | None:
-    """Return a damaged file, as far as little reading tells; None if there is none.
-
-    All sizes are compared, and the contents of the smallest files, `at_most` bytes together.
-    """
+    """Compare the sizes of all files, and the contents of the smallest, `at_most` bytes together."""
     for path, seal in files.items():
-        if (damage := _other_size(path, seal)) is not None:
+        if damage := _other_size(path, seal):
             return damage
     for path in sorted(files, key=lambda path: files[path].bytes):
         at_most -= files[path].bytes
         if at_most < 0:
             break
-        if (damage := file_damage(path, files[path])) is not None:
+        if damage := file_damage(path, files[path]):
             return damage
     return None
 
 
 def all_damage(files: Mapping[Path, FileSeal], report: Callable[[int], None] = unheard) -> Iterator[Damage]:
-    """Yield every damaged file; `report` is called with the bytes of each file that has been read."""
+    """Yield all damaged files, and call `report` with the bytes of each file that has been read."""
     with ThreadPoolExecutor(THREADS) as pool:  # digests and reading leave Python to other threads
         checked = pool.map(lambda path: file_damage(path, files[path]), files)
         for path, damage in zip(files, checked, strict=True):
@@ -273,7 +258,7 @@ def all_damage(files: Mapping[Path, FileSeal], report: Callable[[int], None] = u
 
 
 def head_damage(path: Path, seal: FileSeal) -> Damage | None:
-    """Return what is wrong with the first HEAD bytes of a file, or its size; None if nothing is."""
+    """Compare the first HEAD bytes of a file, and its size."""
     if not seal.head:
         return _other_size(path, seal) or file_damage(path, seal)
     try:
@@ -297,7 +282,7 @@ def _other_size(path: Path, seal: FileSeal) -> Damage | None:
 
 
 def file_damage(path: Path, seal: FileSeal) -> Damage | None:
-    """Read a whole file, and return what is wrong with it; None if nothing is."""
+    """Compare a whole file."""
     try:
         found = _other_size(path, seal) or seal_of(path)
     except OSError as error:
@@ -317,18 +302,21 @@ def resumed(
     *,
     anew: bool = False,
 ) -> Iterator[tuple[BinaryIO, dict[str, Any]]]:
-    """Yield a file to read and to append to, and the description of the run that has begun it, which is written if new.
+    """Yield a file of results to read and to append to, and the description of the run that began it.
+
+    The description is written before the first result, and the file is locked to the end: results never lie beside the
+    description of another run.
 
     Args:
-        path: the file of results; an empty one is new, whoever made it.
+        path: the file of results; an empty one is new.
         facts: the file of the description.
-        description: of this run. Another run's results are refused.
-        advice: about results of another run.
+        description: the facts that decide the results of this run.
+        advice: on results of another run.
         undecisive: names of facts that may differ.
-        anew: begin anew where another run's results would be refused.
+        anew: begin anew instead of refusing another run's results.
 
     Raises:
-        KbqError: the results or the description are not this run's, cannot be written, or another process writes them.
+        KbqError: the results or the description are another run's, cannot be written, or another process writes them.
     """
     if path.exists() and not path.is_file():
         raise KbqError(f"{path} is {'a folder' if path.is_dir() else 'not a file'}: give --out the name of a file")
@@ -352,7 +340,7 @@ def resumed(
 def _begun(
     path: Path, facts: Path, description: Mapping[str, object], advice: str, undecisive: Collection[str]
 ) -> dict[str, Any]:
-    """Return the description that was written; raise KbqError if it is missing, damaged or of another run."""
+    """Return the written description. Raises KbqError if it is missing, damaged or another run's."""
     if not facts.exists():
         raise KbqError(f"{path} already exists and was not made by kbq: {advice}")
     try:

@@ -1,8 +1,7 @@
 """Rows: read CSV, TSV, JSON, Parquet and XLSX row by row, and write rows in the format they came from.
 
-Every table, triple, identifier, decision and gold value that kbq reads comes through here.
-
-Nothing is computed: of a formula, the value that was saved with it counts.
+Every table, triple, identifier, decision and gold value that kbq reads comes through here. Nothing is computed: a
+formula has the value that was saved with it.
 """
 
 import csv
@@ -63,10 +62,10 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 def read_xlsx(source: str) -> list[tuple[int, Cells]]:
-    """Read the rows of a sheet that have a value, with their numbers: `t.xlsx`, or `t.xlsx#Sheet` of several sheets.
+    """Read the rows of `t.xlsx`, or of one of its sheets, `t.xlsx#Sheet`, that have a value, with their numbers.
 
-    Whole numbers are integers, and all cells of a merged one have its value. openpyxl only reads
-    the rows: what else a sheet may have, such as links and notes, it would give a cell each, however many these are.
+    Whole numbers are integers, and all cells of a merged one have its value. openpyxl reads nothing but the rows: it
+    would give a cell to every link and note.
 
     Raises:
         KbqError: it cannot be read, is encrypted or too large, or several sheets have values; or openpyxl is missing.
@@ -92,7 +91,7 @@ def read_xlsx(source: str) -> list[tuple[int, Cells]]:
 
 
 def path_and_sheet(source: str) -> tuple[Path, str]:
-    """Split a name into the file and the sheet, if one is named.
+    """Split a name into the file and the sheet, which may be empty.
 
     >>> path_and_sheet("a/t.xlsx#People"), path_and_sheet("a#b.xlsx")
     ((PosixPath('a/t.xlsx'), 'People'), (PosixPath('a#b.xlsx'), ''))
@@ -103,7 +102,7 @@ def path_and_sheet(source: str) -> tuple[Path, str]:
 
 
 def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write a workbook with one sheet; text stays text, whatever it begins with, so that nothing in it is computed.
+    """Write a workbook with one sheet, in which all text stays text, so that nothing is computed.
 
     Raises KbqError if openpyxl is missing.
     """
@@ -136,20 +135,13 @@ def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
 
 
-def unpacked_sizes(archive: zipfile.ZipFile) -> tuple[int, int]:
-    """Return the bytes of all parts of an Office file, and of those that are XML, whatever their names are."""
-    parts = archive.infolist()
-    return sum(one.file_size for one in parts), sum(one.file_size for one in parts if _is_xml(archive, one))
-
-
-def _is_xml(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bool:
-    with archive.open(part) as file:
-        return file.read(64).lstrip(b"\xef\xbb\xbf\xfe\xff\0 \t\r\n")[:1] in (b"<", b"")
-
-
 def _title(path: Path, book: Any, wanted: str) -> str:
-    """Return the title of the sheet to read: the one that is named, or the one that has a value."""
-    filled = [sheet.title for sheet in book.worksheets if any(map(_has_value, _rows_of(sheet)))]
+    """Return the title of the sheet to read: the one that is named, or the only one that has a value."""
+    filled = [
+        sheet.title
+        for sheet in book.worksheets
+        if any(cell.value not in (None, "") for row in _rows_of(sheet) for cell in row)
+    ]
     names = ", ".join(filled)
     if wanted:
         if wanted not in [sheet.title for sheet in book.worksheets]:
@@ -161,13 +153,9 @@ def _title(path: Path, book: Any, wanted: str) -> str:
 
 
 def _rows_of(sheet: Any) -> Iterator[Sequence[Any]]:
-    """Yield the cells of each row, none where there is no row."""
-    sheet.reset_dimensions()  # a file may say anything
+    """Yield the cells of each row, which may be none."""
+    sheet.reset_dimensions()  # the file may state any
     yield from sheet.iter_rows(max_row=MOST_ROWS)
-
-
-def _has_value(row: Iterable[Any]) -> bool:
-    return any(cell.value not in (None, "") for cell in row)
 
 
 def _merged(archive: zipfile.ZipFile, title: str) -> Merged:
@@ -218,7 +206,7 @@ def _value(value: Any) -> Any:
 
 
 def read_parquet(path: Path) -> tuple[list[dict[str, Any]], Any]:
-    """Read a file: its rows, and the pyarrow.Table that they are in.
+    """Return the rows of a file, and its pyarrow.Table.
 
     Raises KbqError if it cannot be read, its footer says that it is too large, or pyarrow is missing.
     """
@@ -242,7 +230,6 @@ def read_parquet(path: Path) -> tuple[list[dict[str, Any]], Any]:
 
 
 def _as_text(value: Any) -> Any:
-    """Return a value in which bytes are text."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return list(map(_as_text, value)) if isinstance(value, list) else value
@@ -286,18 +273,19 @@ def read_rows(
     has_header: bool = True,
     note: Note = unheard,
 ) -> Rows:
-    """Read the rows of a file, plain or compressed, - for standard input; see `lines`.
+    """Read the rows of a file, plain or compressed; see `lines`.
 
-    Parquet is recognised by its suffix, JSON by its first character, TSV by the suffix or a tab in the first line. CSV
-    may have semicolons, tabs or bars between its values, and blanks behind these. A row may lack its last columns.
+    Parquet and XLSX are recognised by the suffix, JSON by its first character, TSV by the suffix or a tab in the first
+    line. CSV may have semicolons, tabs or bars between its values, and blanks behind these. A row may lack its last
+    columns.
 
     Args:
-        source: a path, or "-".
+        source: a path, or "-" for standard input.
         error: class of the errors.
-        on_bad_row: called for a row with more values than columns, or a line that is not JSON; without it, these rows
+        on_bad_row: called for a row with more values than columns, or a line that is not JSON; by default, these rows
             are named together at the end.
-        has_header: else the columns are called 0, 1, …
-        note: told if a text is not UTF-8, so that its encoding is guessed.
+        has_header: without a header, the columns are called 0, 1, …
+        note: told if a text is not UTF-8 and its encoding is a guess.
 
     Raises:
         KbqError: the file cannot be read, is empty, has two columns of one name, or bad rows.
@@ -339,7 +327,7 @@ def read_rows(
 
 
 def text_of(value: object) -> str:
-    """Return a cell's value as text: whole numbers without a point, dates in ISO 8601, and "" for no value.
+    """Return the value of a cell as text: whole numbers without a point, dates in ISO 8601, no value as "".
 
     >>> [text_of(value) for value in (1984.0, 0.5, 7, True, None, math.nan, "1.0", datetime(1934, 7, 4))]
     ['1984', '0.5', '7', 'true', '', '', '1.0', '1934-07-04']
@@ -357,7 +345,7 @@ def text_of(value: object) -> str:
 
 
 def empty_markers(texts: Iterable[str] = EMPTY) -> frozenset[str]:
-    """Return what stands for no value, in the case that is given, in lower and in upper case: Na is sodium.
+    """Return the texts that stand for no value, as given, in lower and in upper case: Na is sodium.
 
     >>> "n/a" in empty_markers(), "Na" in empty_markers()
     (True, False)
@@ -366,13 +354,13 @@ def empty_markers(texts: Iterable[str] = EMPTY) -> frozenset[str]:
 
 
 def _suffix(source: str) -> str:
-    """Return how a file's name ends, in lower case, before what says that it is compressed."""
+    """Return the suffix of a file in lower case, without that of compression."""
     path = PurePath(source)
     return (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix.lower()
 
 
 def _dialect(header: str, suffix: str, has_mark: bool, delimiter: str = "") -> Dialect:
-    """Tell how a file with separated values is written by its first line; `delimiter`: if that is known."""
+    """Tell from its first line how a file with separated values is written, whose delimiter may be known."""
     body = header.rstrip("\r\n")
     line_end, body = header[len(body) :] or "\n", body[:LOOKED_AT]
     is_tsv = SUFFIXES.get(suffix) == "tsv" or (suffix != ".csv" and "\t" in body)
@@ -393,8 +381,8 @@ def _dialect(header: str, suffix: str, has_mark: bool, delimiter: str = "") -> D
 def _values(
     lines: Iterable[str], name: str, dialect: Dialect, error: type[KbqError], first: int
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the values of each row, with the number of its last line; `first`: the number of the first line."""
-    limit, size = csv.field_size_limit(sys.maxsize), 0  # the second: characters of the row to come
+    """Yield the values of each row, with the number of its last line; the first line has the number `first`."""
+    limit, size = csv.field_size_limit(sys.maxsize), 0  # characters of the next row
 
     def pieces() -> Iterator[str]:
         nonlocal size
@@ -458,7 +446,7 @@ def _separated(
 
 
 def _xlsx(source: str, error: type[KbqError], on_bad_row: BadLine | None, has_header: bool) -> Rows:
-    """Read a sheet; the first row that has a value is the header, and nothing is right of its last name."""
+    """Read a sheet. The first row with a value is the header, and nothing may be right of its last name."""
     rows = _in_child(read_xlsx, source)
     if not rows:
         raise error(f"{source} is empty: {NOTHING}")
@@ -499,7 +487,7 @@ def _unquoted(value: str) -> str:
 
 
 def _in_child(read: Callable[..., Read], source: str | Path) -> Read:
-    """Read a file by a library, which may need far more time and memory than the file has bytes."""
+    """Read a file with a library that may need far more time and memory than the file has bytes."""
     try:
         with LimitedProcess() as process:
             return process.call(read, source, seconds=SECONDS)

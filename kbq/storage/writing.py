@@ -1,9 +1,7 @@
 """Writing: the one place that creates, replaces, moves and removes files and folders, and locks them.
 
-A file is written under a fresh random name, synchronised, and moved to its place: this follows no link, and a kill or
+A file is written under a fresh random name, synchronised, and moved to its place. This follows no link, and a kill or
 a power cut leaves the old file or the new one.
-
-A knowledge base or a model holds plain files and folders. A link among them would have kbq read something else.
 """
 
 import errno
@@ -21,7 +19,7 @@ from typing import IO, BinaryIO
 from kbq.errors import KbqError, first_line
 
 RESUMES = "the same command resumes from there"
-ADVICE = {  # what to do about an error; about any other, the disk being full, say: free disk space
+ADVICE = {  # by error; for any other, such as a full disk, it is to free disk space
     errno.EACCES: "choose a folder that you may write to",
     errno.EPERM: "choose a folder that you may write to",
     errno.EROFS: "choose a folder that can be written to",
@@ -35,7 +33,6 @@ ADVICE = {  # what to do about an error; about any other, the disk being full, s
 NOT_FOLLOWED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 NOT_SYNCED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM}  # of folders: CIFS, FUSE, Windows
 
-
 try:
     import fcntl
 except ImportError:  # on Windows, folders cannot be locked
@@ -44,9 +41,9 @@ except ImportError:  # on Windows, folders cannot be locked
 
 @contextmanager
 def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
-    """Hold an exclusive, advisory lock on a folder or file; without effect where locks are not supported.
+    """Hold an exclusive, advisory lock on a folder or file, where the system supports locks.
 
-    `what`: what is written, for the message, if not `path`. Raises KbqError if another process holds the lock.
+    Raises KbqError, which names `what` or else `path`, if another process holds the lock.
     """
     if fcntl is None:
         yield
@@ -61,15 +58,14 @@ def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
 
 
 def lock(handle: int) -> bool:
-    """Lock an open file, or folder, for this process; False if another one has the lock."""
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True  # the file system does not support locks
+    """Lock an open file or folder, and return False if another process has the lock."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # the file system does not support locks
+            pass
     return True
 
 
@@ -79,15 +75,14 @@ class StrangeFileError(KbqError):
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a new, empty file, whose content replaces `path` atomically: there is always the old file or the new one.
-
-    Leftovers of killed runs are removed.
-    """
+    """Yield a new, empty file that atomically replaces `path` at the end; remove what killed runs have left of it."""
     partial = path.with_name(f"{path.name}.{secrets.token_hex(6)}.tmp")
     with partial.open("xb") as file:
-        lock(file.fileno())  # else another process may take it for one that was left
+        lock(file.fileno())  # so that no other process takes it for a leftover
         try:
-            _remove_left(path, partial)
+            for left in path.parent.iterdir():
+                if left != partial and is_left_of(left.name, path.name):
+                    remove_left(left)
             yield partial
             sync(partial)  # by its name, as a library may have put another file there
             move(partial, path)
@@ -101,27 +96,21 @@ def is_left_of(name: str, of: str) -> bool:
     return re.fullmatch(rf"{re.escape(of)}\.[0-9a-f]{{12}}\.tmp", name) is not None
 
 
-def _remove_left(path: Path, own: Path) -> None:
-    """Remove what killed runs have left of a file."""
-    for left in [left for left in path.parent.iterdir() if left != own and is_left_of(left.name, path.name)]:
-        with suppress(OSError):
-            if left.is_symlink():
-                left.unlink()
-                continue
-            handle = os.open(left, os.O_RDONLY | NOT_FOLLOWED)
-            try:
-                if lock(handle):
-                    left.unlink()
-            finally:
-                os.close(handle)
+def remove_left(path: Path) -> None:
+    """Remove a file or folder that a killed process has left, unless another process still holds its lock."""
+    with suppress(OSError, KbqError):
+        if path.is_symlink():
+            path.unlink()
+            return
+        with writing_alone(path):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def open_to_grow(path: Path) -> BinaryIO:
-    """Open a file that is written bit by bit under its own name, to read and write; make it if there is none.
+    """Open a file to read and to append to under its own name, and create it if it does not exist.
 
     Raises:
-        StrangeFileError: it is a link, no file, or has another name, under which it would change, too.
-        OSError: it cannot be opened.
+        StrangeFileError: it is a link, not a file, or has a second name under which it would change, too.
     """
     advice = f"put a copy in its place, or remove {path.name}"
     try:
@@ -145,10 +134,7 @@ def remove_file(path: Path) -> None:
 
 
 def move(source: Path, target: Path) -> None:
-    """Rename a folder or file, which is on the disk; the new name is on the disk, too, when the call returns.
-
-    A file of that name is replaced, a folder only if it is empty.
-    """
+    """Rename a file or folder durably, replacing a file or an empty folder of the new name."""
     source.replace(target)
     for folder in dict.fromkeys([target.parent, source.parent]):
         sync_folder(folder)
@@ -156,21 +142,18 @@ def move(source: Path, target: Path) -> None:
 
 def sync(path: Path) -> None:
     """Bring the content of a file to the disk."""
-    _sync(path, (os.O_RDONLY if os.name == "posix" else os.O_RDWR) | NOT_FOLLOWED)
-
-
-def _sync(path: Path, flags: int) -> None:
-    handle = os.open(path, flags)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with path.open("rb" if os.name == "posix" else "r+b") as file:
+        os.fsync(file.fileno())
 
 
 def sync_folder(path: Path) -> None:
-    """Bring the names in a folder, which may be reached by a link, to the disk, where its file system can do so."""
+    """Bring the names in a folder to the disk, where its file system can do so."""
     try:
-        _sync(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
     except OSError as error:
         if error.errno not in NOT_SYNCED:
             raise
@@ -188,9 +171,8 @@ def writing_to(
     """Turn errors in writing to `path` into an error of kbq.
 
     Args:
-        error: its class.
-        advice: what to do, whatever the error; by default it depends on the error.
-        goes_on: whether the same command resumes once there is space.
+        advice: on any error; by default it depends on the error.
+        goes_on: say that the same command resumes once there is space.
         also: exceptions that a library raises when the disk is full.
     """
     errors: tuple[type[Exception], ...] = (OSError, *also)
@@ -203,22 +185,8 @@ def writing_to(
         raise error(f"{path} cannot be written ({reason}): {advice}") from problem
 
 
-def copy_file(source: Path, target: Path) -> None:
-    """Replace a file by a copy of another one."""
-    with replacing(target) as partial:
-        shutil.copyfile(source, partial)
-
-
-def link_file(source: Path, target: Path) -> None:
-    """Give a file, which never changes, a second name, or copy it where that is impossible."""
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:
-        copy_file(source, target)
-
-
 def name_again(source: Path, target: Path) -> None:
-    """Give a file, which must never be written to, a second name, or a link where that is impossible."""
+    """Give a file that never changes a second name, or make a link to it where that is impossible."""
     try:
         os.link(source.resolve(), target)  # it stays when the first name is removed
     except OSError:  # another disk, or a file of somebody else's
@@ -226,9 +194,9 @@ def name_again(source: Path, target: Path) -> None:
 
 
 def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a file that grows line by line, and cut off what comes after the whole ones.
+    """Yield the whole lines of a file that grows line by line, and cut off the rest.
 
-    A kill leaves an unfinished line at the end, a power cut zeros in place of what had not come to the disk.
+    A kill leaves an unfinished line at the end; a power cut leaves zeros in place of bytes that were not on the disk.
     """
     end = file.seek(0)
     for line in file:
@@ -253,7 +221,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a text file atomically, in UTF-8, which cannot hold lone surrogates: they are escaped."""
+    """Replace a text file atomically, in UTF-8, with lone surrogates escaped."""
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
@@ -263,26 +231,20 @@ def write_json(path: Path, content: object) -> None:
 
 
 def new_folder(path: Path) -> None:
-    """Make an empty folder; remove first what a killed run has left there.
-
-    Raises StrangeFileError for a link, OSError for a file or a folder that cannot be made.
-    """
+    """Make an empty folder in place of one that a killed run may have left. Raises StrangeFileError for a link."""
     remove_folder(path)
     path.mkdir()
     sync_folder(path.parent)
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it, unless it is there.
-
-    Raises StrangeFileError for a link, which might lead anywhere, OSError for a file or a folder that cannot be made.
-    """
+    """Make a folder and those above it if needed. Raises StrangeFileError for a link, which might lead anywhere."""
     _refuse_link(path)
     make_folders(path)
 
 
 def make_folders(path: Path) -> None:
-    """Make a folder, and those above it, unless it is there; the user has named it, and it may be a link."""
+    """Make a folder that the user has named, which may be a link, and those above it if needed."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -290,53 +252,48 @@ def make_folders(path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder and all in it, if there is one, but not what links in it lead to.
-
-    Raises StrangeFileError for a link, OSError for a folder that cannot be removed.
-    """
+    """Remove a folder, if there is one, without following links in it. Raises StrangeFileError for a link."""
     _refuse_link(path)
     with suppress(FileNotFoundError):
         shutil.rmtree(path)
 
 
 def discard_folder(path: Path) -> None:
-    """Remove a folder that nothing names any more, as far as possible."""
+    """Remove as much as possible of a folder that nothing names any more."""
     with suppress(OSError):
         remove_folder(path)
 
 
 def remove_empty_folder(path: Path) -> None:
-    """Remove a folder, unless something is in it."""
+    """Remove a folder if it is empty."""
     with suppress(OSError):
         path.rmdir()
 
 
-def copy_folder(
-    source: Path,
-    target: Path,
-    copy: Callable[[Path, Path], None] = copy_file,
-    leave_out: Callable[[str], bool] = lambda name: False,
-) -> None:
-    """Make a new folder with the files of another one and of those below; it is on the disk when the call returns.
+def link_folder(source: Path, target: Path, leave_out: Callable[[str], bool]) -> None:
+    """Give the files of a folder, which never change, second names in a new one, or copy them where that is impossible.
 
-    Args:
-        copy: makes the second file of the first one.
-        leave_out: tells by name which files and folders are left out.
+    `leave_out`: whether a file or folder of this name is left out.
     """
     new_folder(target)
     for path in sorted(source.iterdir()):
+        second = target / path.name
         if leave_out(path.name):
             continue
         if path.is_dir():
-            copy_folder(path, target / path.name, copy, leave_out)
-        else:
-            copy(path, target / path.name)
+            link_folder(path, second, leave_out)
+            continue
+        try:
+            os.link(path, second, follow_symlinks=False)
+        except OSError:
+            shutil.copyfile(path, second)
+            sync(second)
     sync_folder(target)
 
 
 @contextmanager
 def files_for(path: Path) -> Iterator[Path]:
-    """Yield a new folder, and move its files into `path` at the end: for libraries that write files by name."""
+    """Yield a new folder whose files are moved into `path` at the end, for libraries that write files by name."""
     make_folder(path)
     partial = path / f"{secrets.token_hex(6)}.tmp"
     new_folder(partial)
@@ -357,48 +314,39 @@ def _refuse_link(path: Path) -> None:
 def refuse_strange_files(
     folder: Path, what: str, error: type[KbqError], may_stay: Callable[[Path], bool], deep: bool = True
 ) -> None:
-    """Refuse what is neither a plain file nor a folder, anywhere below `folder`, which may be a link itself.
+    """Refuse anything but plain files and folders below `folder`, which may be a link itself.
+
+    A link would have kbq read something else. A folder that can be entered but not listed is refused, too.
 
     Args:
-        what: what the folder is, for the message: "a knowledge base".
-        error: its class, raised if there is a link, a device or a pipe, or a folder that cannot be listed.
-        may_stay: says of a link whether it may be there; it must lead to a plain file.
+        what: the folder is, for the message: "a knowledge base".
+        may_stay: whether a link to a plain file is allowed.
         deep: look into folders within, too.
     """
 
     def refuse_unlisted(problem: OSError) -> None:
-        can_be_reached = isinstance(problem, PermissionError) and os.access(problem.filename, os.X_OK)
-        if can_be_reached:  # by the names of its files
+        if isinstance(problem, PermissionError) and os.access(problem.filename, os.X_OK):
             advice = "ask for permission, or remove it"
             raise error(f"{problem.filename} cannot be listed ({problem.strerror}): {advice}") from None
 
     for place, folders, files in os.walk(folder, onerror=refuse_unlisted):
         for path in [Path(place, name) for name in sorted(folders + files)]:
-            reason = ""
             with suppress(FileNotFoundError):  # it has been removed meanwhile
-                reason = _strangeness(path.lstat().st_mode)
-            if reason and not (reason == LINK and may_stay(path) and path.is_file()):
+                mode = path.lstat().st_mode
+                if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (may_stay(path) and path.is_file()):
+                    continue
+                reason = "is a link" if stat.S_ISLNK(mode) else "is a device or a pipe"
                 raise error(f"{path} {reason}, and {what} has none: put a copy in its place, or remove it")
         if not deep:
             return
 
 
-LINK = "is a link"
-
-
-def _strangeness(mode: int) -> str:
-    """Return why a file is not allowed, or an empty string."""
-    if stat.S_ISLNK(mode):
-        return LINK
-    return "" if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else "is a device or a pipe"
-
-
 def is_in_hub_cache(path: Path) -> bool:
-    """Whether a link is one of the Hugging Face hub's cache: snapshots/REVISION/x to blobs/y."""
+    """Return whether a link is one of the Hugging Face hub's cache: snapshots/REVISION/x to blobs/y."""
     snapshot, blob = path.parent.resolve(), path.resolve()
     return snapshot.parent.name == "snapshots" and blob.parent == snapshot.parents[1] / "blobs"
 
 
 def leads_within(folder: Path) -> Callable[[Path], bool]:
-    """Return a function that says whether a link leads into the same folder, or is one of the hub's cache."""
+    """Return a function that tells whether a link leads into the same folder, or is one of the hub's cache."""
     return lambda path: path.resolve().is_relative_to(folder.resolve()) or is_in_hub_cache(path)

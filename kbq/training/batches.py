@@ -32,7 +32,7 @@ from kbq.model.queries import QueryTokenizer
 from kbq.model.weights import fingerprint
 from kbq.model.windows import Window, WindowShape, token_span, tokenize, windows
 from kbq.reading.reader import Reader
-from kbq.storage.lines import WHOLE, Line, parse_json_lines, read_lines, whole_text
+from kbq.storage.lines import Line, parse_json_lines, read_lines, whole_text
 from kbq.storage.records import parsed_json
 from kbq.text.letters import clean_text
 from kbq.text.markers import whole_words
@@ -144,7 +144,7 @@ def _raw_passages(path: Path) -> Iterator[RawPassage]:
     lines = read_lines(source, TrainingError)
     first = next((line for line in lines if line[1].strip()), (0, ""))
     if first[1].strip() == "{" or SQUAD.search(first[1][:200]):
-        yield from _squad(parsed_json(whole_text(chain([first], lines), source, WHOLE, TrainingError, "\n")))
+        yield from _squad(parsed_json(whole_text(chain([first], lines), source, TrainingError, "\n")))
         return
     yield from _merged(_lines(chain([first], lines), source))
 

@@ -459,7 +459,7 @@ def test_quantise() -> None:
 
 def test_vectors_in_steps_are_close_to_those_of_the_encoder(model: Model, tmp_path: Path) -> None:
     shard = built(model, tmp_path / "kb", Paragraph(0, "Marie Curie was born in Warsaw"))
-    encoded = page_encoder.encode_pages(model, [Page("1", "Title", (Paragraph(0, shard.texts[0]),))])
+    encoded = page_encoder.PageEncoder(model)([Page("1", "Title", (Paragraph(0, shard.texts[0]),))])
     assert (encoded.vectors == shard.vectors).all()
     assert (np.linalg.norm(shard.vectors * model.scale, axis=1) > 1).all()
 

@@ -81,7 +81,7 @@ def test_all_vectors_together_must_stay(
     kb_folder: Path, free: float, asked: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manifest = read_manifest(kb_folder)
-    monkeypatch.setattr("kbq.storage.machine.available_memory", lambda: 2 * free * manifest.vector_bytes)
+    monkeypatch.setattr("kbq.storage.machine.available_memory", lambda: 2 * free * manifest.size.rows * manifest.dim)
     (shard,) = manifest.open_shards(kb_folder)
     shard.vectors_of(np.array([0]))
     assert len(asked) == (free < 1)

@@ -15,7 +15,6 @@ from kbq.index.base import (
     in_steps,
     in_tiles,
     integer_products,
-    tiled,
     tiled_products,
 )
 
@@ -80,18 +79,18 @@ def test_rows_that_no_cache_holds_are_multiplied_in_parts(rows: int, monkeypatch
     monkeypatch.setattr(base, "CACHED", 6 * 16)
     monkeypatch.setattr(base, "FETCHED", 3)
     seen: list[int] = []
-    fetched = base._fetched
+    multiply = torch._int_mm
 
-    def counted(piece: torch.Tensor) -> torch.Tensor:
-        seen.append(len(piece))
-        return fetched(piece)
+    def counted(limbs: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        seen.append(columns.shape[1])
+        return multiply(limbs, columns)
 
-    monkeypatch.setattr(base, "_fetched", counted)
+    monkeypatch.setattr(torch, "_int_mm", counted)
     source = torch.Generator().manual_seed(0)
     vectors = torch.randint(-127, 128, (rows, 16), dtype=torch.int8, generator=source)
     limbs = torch.randint(-64, 65, (4, 16), dtype=torch.int8, generator=source)
     found = integer_products(vectors, limbs)
-    assert seen == {6: [], 7: [3, 3, 1], 21: [3] * 7}[rows]
+    assert seen == {6: [6], 7: [3, 3, 1], 21: [3] * 7}[rows]
     assert torch.equal(found, vectors.int() @ (limbs[:2].int() * 128 + limbs[2:].int()).T)
 
 
@@ -152,12 +151,3 @@ def test_products_in_whole_tiles_are_those_of_the_matrices(rows: int, others: in
     source = torch.Generator().manual_seed(0)
     one, other = (torch.randint(-127, 128, (size, dim), dtype=torch.int8, generator=source) for size in (rows, others))
     assert torch.equal(tiled_products(one, other), one.int() @ other.int().T)
-
-
-@pytest.mark.parametrize(("rows", "dim", "sizes"), [(70, 64, [64, 32]), (64, 64, [64]), (5, 64, [32]), (70, 40, [96])])
-def test_only_the_last_rows_are_copied_for_whole_tiles(rows: int, dim: int, sizes: list[int]) -> None:
-    matrix = torch.arange(rows * dim).view(rows, dim)
-    parts = tiled(matrix)
-    assert [len(part) for part in parts] == sizes
-    assert torch.equal(torch.cat(parts)[:rows, :dim], matrix)
-    assert (parts[0].data_ptr() == matrix.data_ptr()) == (rows >= 32 and dim % 32 == 0)
