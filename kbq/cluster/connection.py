@@ -4,7 +4,7 @@ import logging
 import os
 import platform
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from tempfile import gettempdir, mkdtemp
 from typing import Any
@@ -21,11 +21,11 @@ from kbq.errors import ClusterError, first_line
 from kbq.model.devices import fast_dtype
 from kbq.storage.machine import cpu_has
 
-LOCAL = "local"  # the address of a cluster that this process starts, and ends
+LOCAL = "local"  # the address of a cluster that this process starts and ends
 LOOPBACK = "127.0.0.2"  # Ray replaces 127.0.0.1 by the address that other machines see
-LONGEST_FOLDER = 30  # characters of TMPDIR: the names of Ray's sockets below may have 107 bytes in all
+LONGEST_FOLDER = 30  # characters of TMPDIR, as the paths of Ray's sockets in it may have 107 bytes
 CONNECT_SECONDS = 5.0
-ANSWER_SECONDS = 300.0  # for a node to start a process that says what it is
+ANSWER_SECONDS = 300.0  # for a node to start a process that describes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +54,24 @@ class Cluster:
 
     @property
     def cpus(self) -> int:
-        """How many tasks of one thread run at a time."""
+        """The number of tasks of one thread that run at a time."""
         return sum(node.cpus for node in self.nodes)
 
     def close(self) -> None:
-        """End the connection, if it began here, and all that runs for it."""
+        """End the connection and all its tasks, if it began here."""
         if self._began_here:
             ray.shutdown()
 
 
-_CONNECTED: dict[str, str] = {}  # by the address that was given: that of the head, which Ray writes otherwise
-_ALIKE: set[str] = set()  # nodes that have been looked at; those of another cluster have other ids
+_CONNECTED: dict[str, str] = {}  # Ray's address of the head by the given one
+_ALIKE: set[str] = set()  # ids of nodes that have been compared with this machine
 
 
 def connect(address: str, alike: bool = True) -> Cluster:
-    """Connect to the cluster at this address, `HOST:PORT` of its head or `local`, and look at its nodes.
+    """Connect to the cluster at this address, `HOST:PORT` of its head or `local`.
 
-    `alike`: refuse nodes that compute otherwise than this machine. Raises ClusterError if there is no cluster, or it
-    refuses a node.
+    `alike` refuses nodes that compute otherwise than this machine. Raises ClusterError if there is no cluster, or for
+    such a node.
     """
     if address != LOCAL:
         _refuse_deaf(address)
@@ -96,9 +96,9 @@ def connect(address: str, alike: bool = True) -> Cluster:
 def _initialise(address: str) -> None:
     options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.ERROR}
     logging.getLogger("ray").setLevel(logging.ERROR)
-    worker.print_to_stdstream = lambda data, ignore_prefix: None  # else Ray prints between the answers of a command
+    worker.print_to_stdstream = lambda data, ignore_prefix: None  # else Ray prints among a command's answers
     if address == LOCAL:
-        os.environ.setdefault("RAY_worker_niceness", "0")  # else they wait for all other processes
+        os.environ.setdefault("RAY_worker_niceness", "0")  # else workers wait for all other processes
         options |= {"_node_ip_address": LOOPBACK, "include_dashboard": False}
         if len(gettempdir()) > LONGEST_FOLDER:
             options["_temp_dir"] = mkdtemp(prefix="kbq-", dir="/tmp")
@@ -114,15 +114,13 @@ def _initialise(address: str) -> None:
     except (RayError, OSError, RuntimeError, ValueError, SystemExit) as error:
         where, advice = f"the Ray cluster at {address}", "is this its head, with the same Ray, and this machine a node?"
         if address == LOCAL:
-            where, advice = (
-                "a Ray cluster on this machine",
-                "set TMPDIR to a short folder with free space, such as /tmp",
-            )
+            where = "a Ray cluster on this machine"
+            advice = "set TMPDIR to a short folder with free space, such as /tmp"
         raise ClusterError(f"{where} cannot be used ({first_line(error)}): {advice}") from None
 
 
 def _refuse_deaf(address: str) -> None:
-    """Refuse an address where nobody listens: Ray waits for minutes there, and then ends the process."""
+    """Refuse an address where nothing listens, as Ray would wait for minutes and then end the process."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         raise ClusterError(
@@ -141,7 +139,7 @@ def _refuse_deaf(address: str) -> None:
 
 
 def _refuse_other(address: str) -> None:
-    """Refuse another cluster: a process is connected to one at a time."""
+    """Refuse another cluster, as a process is connected to one at a time."""
     host, _, port = address.rpartition(":")
     connected = ray.get_runtime_context().gcs_address
     if _CONNECTED.get(address) != connected and f"{socket.gethostbyname(host)}:{port}" != connected:
@@ -152,14 +150,13 @@ def _refuse_other(address: str) -> None:
 
 
 def living_nodes() -> list[Node]:
-    """Return the nodes of the cluster, by their addresses."""
+    """Return the nodes of the cluster in the order of their addresses."""
     alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     nodes = [Node(one["NodeID"], one["NodeManagerAddress"], int(one["Resources"].get("CPU", 0))) for one in alive]
     return sorted(nodes, key=lambda node: (node.address, node.id))
 
 
 def own_software() -> Software:
-    """Return the software of this machine."""
     number = str(fast_dtype(torch.device("cpu"))).removeprefix("torch.")
     tiles = " with AMX" if cpu_has("amx_bf16") else ""
     cpu = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}{tiles} in {number}"
@@ -167,16 +164,19 @@ def own_software() -> Software:
 
 
 def software_of(nodes: list[Node]) -> dict[Node, Software | str]:
-    """Return what each node says of itself, or why it says nothing."""
+    """Return the software of each node, or why it is unknown."""
 
-    def looked_at() -> Any:  # a function in a function: a node that lacks kbq can load it, too
+    def looked_at() -> Any:  # nested, so that a node without kbq can load it
         try:
             from kbq.cluster.connection import own_software
         except Exception as error:
             return f"has no kbq that works ({error}): install the same one on all nodes"
         return own_software()
 
-    asked = {node: on_node(looked_at, node).remote() for node in nodes}
+    asked = {}
+    for node in nodes:
+        place = NodeAffinitySchedulingStrategy(node.id, soft=False)
+        asked[node] = ray.remote(looked_at).options(num_cpus=0, scheduling_strategy=place, max_retries=0).remote()
     found: dict[Node, Software | str] = {}
     for node, answer in asked.items():
         try:
@@ -188,14 +188,8 @@ def software_of(nodes: list[Node]) -> dict[Node, Software | str]:
     return found
 
 
-def on_node(function: Callable[..., Any], node: Node) -> Any:
-    """Return a function as a remote one that runs on this node."""
-    place = NodeAffinitySchedulingStrategy(node.id, soft=False)
-    return ray.remote(function).options(num_cpus=0, scheduling_strategy=place, max_retries=0)
-
-
 def refuse_unlike(nodes: list[Node]) -> None:
-    """Raise ClusterError if a node would compute other bits than this machine; look at each node once."""
+    """Raise ClusterError if a node would compute other bits than this machine. Each node is compared once."""
     own, problems = own_software(), []
     for node, software in software_of([node for node in nodes if node.id not in _ALIKE]).items():
         if isinstance(software, str):
@@ -203,14 +197,14 @@ def refuse_unlike(nodes: list[Node]) -> None:
         else:
             problems += [f"node {node.address} {difference}" for difference in differences(software, own)]
     if len(problems) == 1:
-        raise ClusterError(f"{problems[0]}")
+        raise ClusterError(problems[0])
     if problems:
         raise ClusterError(f"{len(problems)} nodes of the cluster cannot be used", problems)
     _ALIKE.update(node.id for node in nodes)
 
 
 def differences(there: Software, here: Software) -> Iterator[str]:
-    """Yield what keeps a machine from computing what another does."""
+    """Yield the reasons why a machine computes other bits than another."""
     for name, one, other in (("kbq", there.kbq, here.kbq), ("torch", there.torch, here.torch)):
         if one != other:
             yield f"has {name} {one}, this machine {other}: install the same on all nodes"

@@ -19,7 +19,7 @@ from kbq.cluster.connection import Cluster, Software, connect, differences, own_
 from kbq.cluster.searcher import RaySearcher, divided
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import IndexEntry, read_manifest
-from kbq.dump.page_encoder import StartEncoders, Workers, encoder, packed
+from kbq.dump.page_encoder import StartEncoders, encoder, packed
 from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.dump.shards import Shard
 from kbq.errors import ClusterError, KbqError, first_line
@@ -28,13 +28,13 @@ from kbq.model.model import Model
 from kbq.storage.files import Report, Stage
 from kbq.storage.writing import RESUMES
 
-DEATHS = 3  # of workers, over one task, after which it is not tried again
-BLOCK_SECONDS = 1800.0  # in which a block is encoded, after those before it
+DEATHS = 3  # of workers over one task, after which it is not tried again
+BLOCK_SECONDS = 1800.0  # to encode a block, after those before it
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """A node; `problem` says why it cannot be used, or is empty."""
+    """A node, and the problem that keeps it from being used, if any."""
 
     address: str
     cpus: int
@@ -46,7 +46,7 @@ class NodeReport:
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """Neighbouring shards, and the node that opens them; `problem` says why it cannot, or is empty."""
+    """Neighbouring shards, the node that opens them, and the problem that keeps it from that, if any."""
 
     shards: str
     count: int
@@ -56,7 +56,7 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
-    """A cluster, and a knowledge base on it, if one was asked about."""
+    """A cluster, and the groups of a knowledge base on it, if one was given."""
 
     address: str
     nodes: tuple[NodeReport, ...]
@@ -64,17 +64,17 @@ class ClusterReport:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The problems of nodes and groups, in sentences."""
+        """All problems of nodes and groups, as sentences."""
         of_nodes = [f"node {node.address} {node.problem}" for node in self.nodes if node.problem]
         of_groups = [f"{group.shards} on node {group.node}: {group.problem}" for group in self.groups if group.problem]
         return (*of_nodes, *of_groups)
 
 
 def check(address: str, kb: Path | None = None, index: IndexKind | None = None) -> ClusterReport:
-    """Look at all nodes of a cluster and, if a knowledge base is given, open it on those that compute alike.
+    """Describe all nodes of a cluster and, if a knowledge base is given, open it on the nodes that compute alike.
 
-    Raises ClusterError if there is no cluster at this address, KnowledgeBaseError if there is no knowledge base in the
-    folder, or none with this index.
+    Raises ClusterError if there is no cluster at this address, KnowledgeBaseError if the folder holds no knowledge base
+    with this index.
     """
     manifest = None if kb is None else read_manifest(kb)
     cluster = connect(address, alike=False)
@@ -100,16 +100,12 @@ def check(address: str, kb: Path | None = None, index: IndexKind | None = None) 
 
 
 def encoders_on(address: str) -> StartEncoders:
-    """Return what encodes on the cluster at this address; it connects when there is something to encode."""
-
-    def start_encoders(model: Model) -> Workers:
-        return RayWorkers(connect(address), model)
-
-    return start_encoders
+    """Return what starts encoders on the cluster at this address, once there is something to encode."""
+    return lambda model: RayWorkers(connect(address), model)
 
 
 class RayWorkers:
-    """Tasks of one thread on all nodes of a cluster; see `Workers`. A task whose process or node dies is done again."""
+    """Tasks of one thread on all nodes of a cluster, repeated if their process or node dies; see `Workers`."""
 
     def __init__(self, cluster: Cluster, model: Model) -> None:
         self.count = cluster.cpus
@@ -119,14 +115,13 @@ class RayWorkers:
         self._tasks: dict[Future[EncodedParagraphs], ObjectRef[EncodedParagraphs]] = {}
 
     def submit(self, task: Sequence[Page]) -> Future[EncodedParagraphs]:
-        """Have the pages of a block encoded."""
         reference = self._encode.remote([self._model], list(task))
         future: Future[EncodedParagraphs] = reference.future()
         self._tasks[future] = reference
         return future
 
     def result(self, future: Future[EncodedParagraphs]) -> EncodedParagraphs:
-        """Wait for the pages of a block. Raises ClusterError if workers died again and again, or one has stopped."""
+        """Wait for a block. Raises ClusterError if workers died too often, or one has stopped."""
         try:
             encoded = future.result(BLOCK_SECONDS)
         except TimeoutError:
@@ -152,7 +147,7 @@ class RayWorkers:
 
 
 def _encode(model: Sequence[ObjectRef[bytes]], pages: Sequence[Page]) -> EncodedParagraphs:
-    """Encode in a process of a node. A reference in a list stands for itself: only who lacks the model fetches it."""
+    """Encode in a process of a node, which fetches the model once: Ray does not resolve a reference in a list."""
     return _encoder_of(model[0])(pages)
 
 
@@ -162,7 +157,7 @@ def _encoder_of(model: ObjectRef[bytes]) -> Callable[[Sequence[Page]], EncodedPa
 
 
 def building_on(address: str) -> Build:
-    """Return what builds indexes on the cluster at this address, a shard at a time on each CPU; see `build_missing`."""
+    """Return a `build_missing` that uses the cluster at this address, one CPU for each shard."""
 
     def build(
         shards: Sequence[Shard], entry: IndexEntry, queries: Floats, device: torch.device, report: Report
@@ -181,7 +176,10 @@ def building_on(address: str) -> Build:
                 try:
                     ray.get(done)
                 except RayError as error:
-                    raise ClusterError(f"the index of {shard.folder} was not built: {_reason(error)}") from None
+                    reason = f"its process died {DEATHS + 1} times ({first_line(error)}); {RESUMES}"
+                    if isinstance(error, RayTaskError) and isinstance(error.cause, KbqError | OSError):
+                        reason = str(error.cause)
+                    raise ClusterError(f"the index of {shard.folder} was not built: {reason}") from None
                 stage.add(1)
         finally:
             cluster.close()
@@ -192,10 +190,3 @@ def building_on(address: str) -> Build:
 def _build(folder: Path, deleted: str, entry: IndexEntry, queries: Floats) -> None:
     """Build the index of one shard, in a process of a node."""
     build_missing([Shard(folder, deleted=deleted)], entry, queries)
-
-
-def _reason(error: RayError) -> str:
-    cause = error.cause if isinstance(error, RayTaskError) else None
-    if isinstance(cause, KbqError | OSError):
-        return str(cause)
-    return f"its process died {DEATHS + 1} times ({first_line(error)}); {RESUMES}"

@@ -1,14 +1,14 @@
 """Searcher: actors of Ray search groups of shards, and their results become the k best units of all.
 
-Neighbouring shards are a group, open in a process of a node. Every group answers, or there is an error that names its
-shards: an actor whose process or node dies is started again, elsewhere if need be, and asked again.
+Neighbouring shards are a group that is open in a process of a node. If the process or node dies, Ray starts the actor
+again, elsewhere if need be, and repeats its task. Every group answers, or an error names its shards.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import ray
 import torch
@@ -28,25 +28,25 @@ from kbq.words.bm25 import BM25Index, open_bm25
 from kbq.words.sparta import SentenceImpacts
 
 OPEN_SECONDS = 600.0  # for an actor to start and to open its files
-SEARCH_SECONDS = 600.0  # for a batch: more must have stopped
-ASKED_AGAIN = 2  # times, where an actor dies
-SENT_ALONG = 100 * 1024  # bytes: what is larger, Ray does not send with a call
+SEARCH_SECONDS = 600.0  # for a batch, after which an actor must have stopped
+RETRIES = 2  # of a task whose actor dies
+SENT_ALONG = 100 * 1024  # bytes that Ray sends with a call
 
 
 @dataclass(frozen=True, slots=True)
 class ActorGroup:
-    """Neighbouring shards, and what a search of them must know of the others."""
+    """Neighbouring shards, and what their search must know of the others."""
 
     folder: Path
     manifest: Manifest  # which names these shards only
     index: IndexEntry
     whole: KnowledgeBaseSize
-    shown: tuple[Bools, ...]  # of each shard, the pages that may be answered with; none: all
+    shown: tuple[Bools, ...]  # the pages of each shard that answers may come from; empty for all
     length_penalty: float
 
     @property
     def names(self) -> str:
-        """The shards, as errors name them."""
+        """The names of the shards, for errors."""
         names = [shard.name for shard in self.manifest.shards]
         return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
@@ -60,7 +60,7 @@ def divided(
     shown: Sequence[Bools] = (),
     length_penalty: float = 0.0,
 ) -> list[ActorGroup]:
-    """Divide a knowledge base into this number of groups, or fewer; see `ActorGroup`."""
+    """Divide a knowledge base into this number of groups or fewer; see `ActorGroup`."""
     whole = KnowledgeBaseSize.of(shards)
     manifests = [(part, replace(manifest, shards=manifest.shards[part])) for part in whole.parts(count)]
     return [
@@ -69,18 +69,10 @@ def divided(
     ]
 
 
-class _Opened(NamedTuple):
-    """The open files of a group; the indexes of words have an item for each shard, or none."""
-
-    context: SearchContext
-    bm25: Sequence[BM25Index]
-    sparta: Sequence[ParagraphIndex]
-
-
 class GroupSearch:
-    """The search of one group, in a process of its own. Its files are opened when first needed, and stay open.
+    """Searches one group in a process of its own.
 
-    So a process that Ray has started again says what is wrong when it is asked.
+    Files are opened when they are first needed, so that a process that Ray has started again can report problems.
     """
 
     def __init__(self, group: ActorGroup, threads: int) -> None:
@@ -88,7 +80,7 @@ class GroupSearch:
         self._group = group
 
     def open(self) -> None:
-        """Open the files. Raises KnowledgeBaseError if they are missing here, damaged, or of another knowledge base."""
+        """Open the files. Raises KnowledgeBaseError if they are missing, damaged, or of another knowledge base."""
         _ = self._opened
 
     def search(
@@ -104,18 +96,17 @@ class GroupSearch:
             return search_several(context, queries, wanted, lexical)
 
     @cached_property
-    def _opened(self) -> _Opened:
+    def _opened(self) -> tuple[SearchContext, Sequence[BM25Index], Sequence[ParagraphIndex]]:
+        """The open shards, and the indexes of words of each shard, if there are any."""
         group, manifest = self._group, self._group.manifest
         within = [part for part in manifest.parts() if "/" in part]  # words whose folders lie in those of the shards
         shards = manifest.open_shards(group.folder, within)
         for shard, pages in zip(shards, group.shown, strict=bool(group.shown)):
             shard.show_only(pages)
         index = open_index(shards, group.index, CPU, whole=group.whole)
-        return _Opened(
-            SearchContext(shards, index, group.length_penalty),
-            open_bm25(shards) if manifest.bm25 else [],
-            [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else [],
-        )
+        bm25 = open_bm25(shards) if manifest.bm25 else []
+        sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
+        return SearchContext(shards, index, group.length_penalty), bm25, sparta
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +114,15 @@ class Actor:
     """A process that searches a group of shards."""
 
     group: ActorGroup
-    node: Node  # where it was started first
+    node: Node  # where it was first started
     handle: Any
 
 
 class _Outcome(NamedTuple):
-    """An answer or, if there is none, why."""
+    """An answer, or the problem that there is none."""
 
     answer: Any
     problem: str = ""
-    state: Literal["", "wrong", "late", "lost"] = ""  # lost: its process has died, or cannot be reached
 
 
 def open_searcher(
@@ -146,8 +136,8 @@ def open_searcher(
 ) -> "RaySearcher":
     """Open a knowledge base on the cluster at this address, in as many groups as can be searched side by side.
 
-    `shown`: of each shard, the pages that may be answered with; none: all. Shapes: (pages,). Raises ClusterError if the
-    cluster cannot be used, or a node cannot open its shards.
+    `shown` are the pages of each shard that answers may come from, or empty for all. Shapes: (pages,). Raises
+    ClusterError if the cluster cannot be used, or a node cannot open its shards.
     """
     cluster = connect(address)
     groups = divided(folder, manifest, index, shards, cluster.cpus, shown, length_penalty)
@@ -157,7 +147,7 @@ def open_searcher(
 
 
 class RaySearcher:
-    """The shards of a knowledge base on the nodes of a cluster, open as long as this object exists."""
+    """The shards of a knowledge base on a cluster, which stay open as long as this object exists."""
 
     def __init__(self, nodes: Sequence[Node], groups: Sequence[ActorGroup]) -> None:
         places = spread(nodes, len(groups))
@@ -174,9 +164,9 @@ class RaySearcher:
     def search_several(
         self, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores] = ()
     ) -> list[list[list[Answer]]]:
-        """Search as `search_several` on one machine. Raises ClusterError, naming shards that cannot be searched."""
+        """`search_several` on the cluster. Raises ClusterError, which names shards that cannot be searched."""
         words = [scores.queries for scores in lexical]
-        given = ray.put(queries) if queries.nbytes > SENT_ALONG else queries  # else it is stored for each actor
+        given = ray.put(queries) if queries.nbytes > SENT_ALONG else queries  # else once for each actor
         found = self._answers(lambda actor: actor.handle.search.remote(given, wanted, words), SEARCH_SECONDS)
         most = max(1, self.actors[0].group.whole.rows)
         return [
@@ -199,32 +189,20 @@ class RaySearcher:
         return [outcome.answer for outcome in outcomes]
 
     def _outcomes(self, ask: Callable[[Actor], Any], seconds: float) -> list[_Outcome]:
-        """Ask all actors, and those that die again."""
-        outcomes = _received([ask(actor) for actor in self.actors], seconds)
-        for _ in range(ASKED_AGAIN):
-            lost = [actor for actor, outcome in zip(self.actors, outcomes, strict=True) if outcome.state == "lost"]
-            if not lost:
-                break
-            opened = [actor.handle.open.options(max_task_retries=-1).remote() for actor in lost]  # until Ray has
-            ray.wait(opened, num_returns=len(opened), timeout=seconds)  # started them again
-            again = iter(_received([ask(actor) for actor in lost], seconds))
-            outcomes = [next(again) if outcome.state == "lost" else outcome for outcome in outcomes]
-        for actor, outcome in zip(self.actors, outcomes, strict=True):
-            if outcome.state == "late":  # it is stopped, perhaps: who asks again finds another in its place
-                ray.kill(actor.handle, no_restart=False)
+        asked = [ask(actor) for actor in self.actors]
+        late = set(ray.wait(asked, num_returns=len(asked), timeout=seconds)[1])
+        outcomes = []
+        for actor, one in zip(self.actors, asked, strict=True):
+            if one in late:
+                ray.kill(actor.handle, no_restart=False)  # it may have stopped: the next search finds a new one
+                outcomes.append(_Outcome(None, f"no answer in {seconds:.0f} seconds"))
+            else:
+                outcomes.append(_outcome(one))
         return outcomes
 
 
 def _open(actor: Actor) -> Any:
     return actor.handle.open.remote()
-
-
-def _received(asked: Sequence[Any], seconds: float) -> list[_Outcome]:
-    """Return the outcomes of what has been asked, after so many seconds at most."""
-    late = set(ray.wait(list(asked), num_returns=len(asked), timeout=seconds)[1])
-    return [
-        _Outcome(None, f"no answer in {seconds:.0f} seconds", "late") if one in late else _outcome(one) for one in asked
-    ]
 
 
 def _outcome(asked: Any) -> _Outcome:
@@ -233,13 +211,13 @@ def _outcome(asked: Any) -> _Outcome:
     except RayTaskError as error:
         if not isinstance(error.cause, KbqError | OSError | MemoryError):
             raise
-        return _Outcome(None, str(error.cause) or "not enough memory", "wrong")
+        return _Outcome(None, str(error.cause) or "not enough memory")
     except RayError as error:
-        return _Outcome(None, f"its process died {ASKED_AGAIN + 1} times ({first_line(error)})", "lost")
+        return _Outcome(None, f"its process died {RETRIES + 1} times ({first_line(error)})")
 
 
 def spread(nodes: Sequence[Node], count: int) -> list[Node]:
-    """Return the nodes for this number of actors, each in proportion to its CPUs; one node at least must have some.
+    """Choose nodes for this number of actors in proportion to their CPUs, of which there must be some.
 
     >>> two, one = Node("a", "10.0.0.1", 2), Node("b", "10.0.0.2", 1)
     >>> [node.id for node in spread([two, one], 6)]
@@ -253,11 +231,12 @@ def spread(nodes: Sequence[Node], count: int) -> list[Node]:
 
 
 def _started(group: ActorGroup, node: Node, together: int) -> Actor:
-    """Start one of `together` actors that share the CPUs of a node; Ray may restart it elsewhere if the node dies."""
+    """Start one of `together` actors that share the CPUs of a node."""
     threads = max(1, node.cpus // together)
     options = {
         "num_cpus": 0,  # so that it never waits for a build to end
         "max_restarts": -1,
+        "max_task_retries": RETRIES,
         "scheduling_strategy": NodeAffinitySchedulingStrategy(node.id, soft=True),
     }
     return Actor(group, node, ray.remote(GroupSearch).options(**options).remote(group, threads))

@@ -463,6 +463,7 @@ def _with_best_bonuses(
         close.append([Paragraphs(numbers, own[numbers]) for numbers, own in zip(of_shard, table, strict=True)])
         best = [np.argpartition(-own, k)[: k + 1] if len(own) > k + 1 else np.arange(len(own)) for own in table]
         largest.append([Paragraphs(numbers, own[numbers]) for numbers, own in zip(best, table, strict=True)])
+        del table  # before the next is computed
     limits = [
         float(np.sort(np.concatenate([best.bonus for best in of_query]))[-k - 1])
         for of_query in zip(*largest, strict=True)

@@ -2,8 +2,8 @@
 
 Rows are divided into pieces as long as the longest span, so that a span ends in the piece where it starts or in the
 next. The best span of a piece scores at least as much as its best row that is a phrase by itself, and at most its best
-start plus the best end within reach. Rows are left out only if these bounds allow it, so that no better span is missed:
-approximate indexes are measured against this one.
+start plus the best end within reach. Rows are left out only if these bounds allow it. Approximate indexes are measured
+against this one.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ WORST = torch.iinfo(torch.int32).min
 
 
 class ExactIndex:
-    """Exact search over all shards, without files of its own; the bound found in one shard is used in the next."""
+    """Exact search over all shards, without files of its own. The bound found in one shard is used in the next."""
 
     def __init__(self, shards: Sequence[Shard], devices: Sequence[torch.device]) -> None:
-        """`devices`: the device for the rows of each shard."""
+        """`devices` are those of the rows of each shard."""
         self._shards = shards
         self._parts: list[GpuRows | _BlockedRows] = []
         self._part_of: dict[int, GpuRows | _BlockedRows] = {}  # by the number of a shard
@@ -58,7 +58,7 @@ class ExactIndex:
         self.groups = [ShardGroup(0, shards, self)]  # however they are grouped, it finds the same
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
-        """Find all rows that may open a span as good as the best of the k-th best piece; see `Index`."""
+        """Find all rows that may open a span as good as the best span of the k-th best piece; see `Index`."""
         if k * MAX_TOKENS >= sum(len(shard) for shard in self._shards) or not len(starts):
             return everything(self._shards, len(starts), bonus)
 
@@ -85,7 +85,7 @@ class ExactIndex:
 
 
 def _candidates(openings: Openings, enough: Floats, shards: int, with_bonus: bool) -> list[list[Candidates]]:
-    """The candidates of each query in each shard, by the final scores that they must reach; `enough`: (queries,)."""
+    """Return the candidates of each query in each shard, given the scores to reach. Shape of `enough`: (queries,)."""
     kept = np.flatnonzero(openings.uppers >= enough[openings.queries])
     parts = openings.shards[kept] * len(enough) + openings.queries[kept]
     order = parts.argsort(kind="stable")  # the rows of a query in a shard stay in order
@@ -100,7 +100,7 @@ def _candidates(openings: Openings, enough: Floats, shards: int, with_bonus: boo
 
 
 def pieces_at_a_time(device_type: str, queries: int, dim: int, in_integers: bool) -> int:
-    """Return how many pieces to multiply with these queries at a time, to limit the size of the products."""
+    """Return how many pieces to multiply at a time, so that the products stay small."""
     if device_type == "cpu":
         return max(LEAST_PIECES, BLOCK_SCORES // queries)
     columns = max(TILE, 4 * queries) if in_integers else max(dim, 2 * queries)  # of products, or of float32 rows
@@ -117,15 +117,13 @@ class _Openings(NamedTuple):
 
 
 class _BlockedRows:
-    """The rows of some shards on one device, multiplied block by block with PyTorch: for CPUs, and without Triton."""
+    """The rows of some shards on one device without Triton, such as a CPU, multiplied in blocks; see `GpuRows`."""
 
     def __init__(self, shards: Sequence[Shard], numbers: Sequence[int], device: torch.device) -> None:
-        """See `GpuRows`."""
         self.device = device
         self._shards = {number: _ShardRows(shard, device) for number, shard in zip(numbers, shards, strict=True)}
 
     def openings(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None) -> tuple[Openings, Floats]:
-        """See `GpuRows`."""
         factors, best = Factors.of(starts, ends, self.device), _Best(k, len(starts), self.device)
         columns: list[tuple[np.ndarray, ...]] = []
         for number, rows in self._shards.items():
@@ -135,23 +133,23 @@ class _BlockedRows:
 
 
 def kind_for(device: torch.device, dim: int) -> type[GpuRows] | type[_BlockedRows]:
-    """Choose how rows are multiplied: by kernels on a GPU where they work, block by block elsewhere."""
+    """Choose kernels on a GPU where they work, and blocks elsewhere."""
     return GpuRows if device.type == "cuda" and kernels_work(device, dim) else _BlockedRows
 
 
 class _ShardRows:
-    """The rows of one shard; on a CPU they are memory-mapped, and only one block at a time is copied."""
+    """The rows of one shard. On a CPU they are memory-mapped, and one block at a time is copied."""
 
     def __init__(self, shard: Shard, device: torch.device) -> None:
         self.device = device
         sizes = np.diff(shard.paragraph_rows, prepend=0)
         filled, stop = np.flatnonzero(sizes), shard.paragraph_rows[sizes > 0]
         self._vectors, self._edges = (as_tensor(rows).to(device) for rows in (shard.vectors, shard.edges))
-        # The paragraphs that have rows, and the row after the last of each.
+        # Paragraphs with rows, and the row after the last of each.
         self._filled, self._stops = (as_tensor(numbers).to(device) for numbers in (filled, stop))
 
     def promising(self, factors: Factors, best: _Best, bonus: Floats | None) -> _Openings:
-        """Openings that may be good enough, given the best pieces so far. Shape of `bonus`: (queries, paragraphs)."""
+        """Find openings that may be good enough, given the best so far. Shape of `bonus`: (queries, paragraphs)."""
         nothing = torch.empty(0, dtype=torch.int64, device=self.device)
         openings = [_Openings(nothing, nothing, nothing.float(), nothing.float())]
         if not len(self._vectors):
@@ -164,12 +162,12 @@ class _ShardRows:
         pieces = -(-len(self._vectors) // MAX_TOKENS)
         for first in range(0, pieces, size - 1):
             block = self._in_block(first, min(size - 1, pieces - first), factors, added, best)
-            if len(block.rows):  # even an empty tensor kept 0.5 MB around it from being reused
+            if len(block.rows):  # an empty tensor would keep 0.5 MB around it from being reused
                 openings.append(block)
         return _Openings(*(torch.cat(parts) for parts in zip(*openings, strict=True)))
 
     def _in_block(self, first: int, count: int, factors: Factors, bonus: Tensor | None, best: _Best) -> _Openings:
-        """Openings in `count` pieces from the `first` on. Shape of `bonus`: (paragraphs, queries)."""
+        """Find openings in `count` pieces from the `first` on. Shape of `bonus`: (paragraphs, queries)."""
         begin = first * MAX_TOKENS
         edges = self._edges[begin : begin + count * MAX_TOKENS]
         edges = pad(edges, (0, count * MAX_TOKENS - len(edges))).view(count, MAX_TOKENS)  # 0 after the last row
@@ -216,7 +214,7 @@ class _ShardRows:
 
 
 def _lowers_of_all(by_piece: Tensor, edges: Tensor, factors: Factors) -> Tensor:
-    """A lower bound on the score of the best row of each piece that is a phrase by itself; -inf if there is none.
+    """Bound the score of the best row of each piece that is a phrase by itself from below, or by -inf if there is none.
 
     Shapes: (pieces, tokens, 2, queries), (pieces, tokens), result (queries, pieces).
     """

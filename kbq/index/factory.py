@@ -1,9 +1,9 @@
 """Factory: choose, build and open the index of a knowledge base.
 
-Disk, compact and tiny indexes have their rows in cells. Disk keeps the int8 vectors, memory-mapped. The others store a
-rotation of the vectors with a third of the dimensions, and four bits for each dimension (compact) or for every two
-(tiny), in memory. These codes only select rows: more hits than wanted, the more the coarser the codes, are scored again
-with the dump's vectors, so that the scores of the rows found are exact.
+Disk, compact and tiny indexes have their rows in cells. Disk maps the int8 vectors. The others keep a rotation of the
+vectors in memory, with a third of the dimensions and four bits for each dimension (compact) or every two (tiny). Codes
+only select rows: the coarser they are, the more hits are scored again with the dump's vectors, so that all scores are
+exact.
 """
 
 import sys
@@ -38,7 +38,7 @@ SAMPLE = 100_000  # rows to learn the directions of vectors from
 
 
 def chosen_kind(manifest: Manifest, wanted: WantedKind) -> BuiltKind:
-    """Return the kind that `auto` stands for: that of the default index or, if that is exact, by the number of rows."""
+    """Return the wanted kind. `auto` is that of the default index or, if it is exact, depends on the number of rows."""
     if wanted != "auto":
         return wanted
     kind = manifest.index.kind
@@ -49,13 +49,13 @@ def chosen_kind(manifest: Manifest, wanted: WantedKind) -> BuiltKind:
 
 @dataclass(frozen=True, slots=True)
 class CellCodes:
-    """The form in which a kind of index stores rows in its cells, and how many hits it scores again."""
+    """How a kind of index stores rows in cells, and how many hits it scores again."""
 
     together: int  # dimensions of rotated vectors that share four bits; 0: int8 vectors as they are
     overfetch: int  # hits to score again per hit wanted
 
     def kept(self, dim: int) -> int:
-        """Return how many dimensions of a rotated vector are stored."""
+        """Return the number of stored dimensions of a rotated vector."""
         return max(1, dim // 3 // self.together) * self.together
 
 
@@ -88,20 +88,14 @@ class Rotation:
         turned = widest @ np.linalg.qr(random.normal(size=(kept, kept)))[0]
         return cls((root @ turned).astype(np.float32), (inverse @ turned).astype(np.float32))
 
-    def save(self, path: Path) -> None:
-        save_array(path, np.stack([self.rows, self.queries]))
-
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Raises KnowledgeBaseError for a damaged file."""
+        """Read the matrices. Raises KnowledgeBaseError if the file is damaged."""
         try:
             return cls(*open_array(path))
         except (OSError, ValueError, TypeError) as error:
             advice = f"`kbq verify {path.parents[2]} --repair` builds it again"
             raise KnowledgeBaseError(reading_problem(path, error, advice)) from None
-
-
-# Building
 
 
 def build_missing(
@@ -111,7 +105,7 @@ def build_missing(
     device: torch.device = CPU,
     report: Report = silent,
 ) -> None:
-    """Build an index for every shard that lacks it; for exact search, nothing is built.
+    """Build an index for every shard that lacks it; exact search needs none.
 
     Args:
         queries: examples of the queries to expect, in the units of the rows. Shape: (queries, dim).
@@ -131,12 +125,12 @@ def build_missing(
 
 
 def _build(shard: Shard, entry: IndexEntry, queries: Floats, device: torch.device, report: Report) -> None:
-    """Build the index of one shard, of the rows above the entry's filter, in a folder that is sealed at the end."""
+    """Index the rows of a shard above the entry's filter, in a folder that is sealed at the end."""
     folder, codes, rotation = shard.folder / entry.part, CODES[entry.kind], None
     new_folder(folder)
     if codes.together:
         fitted = Rotation.fit(shard.vectors, queries, codes.kept(queries.shape[1]))
-        fitted.save(folder / ROTATION)
+        save_array(folder / ROTATION, np.stack([fitted.rows, fitted.queries]))
         rotation = fitted.rows
     rows = shard.rows_above(entry.filter)
     build_cells(folder / CELLS, shard.vectors, rows, rotation, codes.together, device, report)
@@ -144,23 +138,18 @@ def _build(shard: Shard, entry: IndexEntry, queries: Floats, device: torch.devic
 
 
 def is_built(shards: Sequence[Shard], entry: IndexEntry) -> bool:
-    """Return whether all shards have this index; shards without rows need none."""
+    """Return whether all shards with rows have this index."""
     try:
-        if entry.kind != "exact":
-            _folders(shards, entry)
+        return entry.kind == "exact" or _folders(shards, entry) is not None
     except KnowledgeBaseError:
         return False
-    return True
 
 
 def remove_others(shards: Sequence[Path], entry: IndexEntry) -> None:
-    """Remove indexes of the same kind with another filter, or made for other queries, from the folders of shards."""
+    """Remove indexes of the same kind with another filter, or for other queries, from the folders of shards."""
     for shard in shards:
         for other in set(shard.glob(f"{entry.kind}*")) - {shard / entry.part}:
             discard_folder(other)
-
-
-# Opening
 
 
 def open_index(
@@ -170,15 +159,13 @@ def open_index(
     may_leave_gpu: bool = False,
     whole: KnowledgeBaseSize | None = None,
 ) -> Index:
-    """Open the index of all shards, or of some neighbouring groups of them.
+    """Open the index of all shards, or of some neighbouring groups of the `whole` knowledge base.
 
     Args:
         may_leave_gpu: use the CPU for exact search if the GPUs lack memory for all rows.
-        whole: the knowledge base, of which these are some groups; None: these are all shards.
 
     Raises:
-        KnowledgeBaseError: an index is missing, damaged or of other rows; or memory, or that of the GPUs for exact
-            search, is too small for it.
+        KnowledgeBaseError: an index is missing, damaged or of other rows, or does not fit in memory.
     """
     if entry.kind == "exact":
         try:
@@ -197,7 +184,7 @@ def open_index(
 def _open_cells(
     shards: Sequence[Shard], entry: IndexEntry, folders: dict[int, Path], whole: KnowledgeBaseSize | None
 ) -> CellIndex:
-    """Open the cells of these shards as one index; mapped ones are prefetched if they do not stay in memory."""
+    """Open the cells of these shards as one index."""
     size = sum((folder / CELLS).stat().st_size for folder in folders.values())
     codes, stay, free = CODES[entry.kind], True, available_memory()
     if not codes.together:
@@ -217,10 +204,9 @@ def _open_cells(
 
 
 def _folders(shards: Sequence[Shard], entry: IndexEntry) -> dict[int, Path]:
-    """Return the folders of an index for all shards that have rows, by shard number; each is complete and of its shard.
+    """Return the checked folders of an index for all shards that have rows, by shard number.
 
-    Raises:
-        KnowledgeBaseError: one is missing or of another shard, or a file is missing or has another length.
+    Raises KnowledgeBaseError if one is missing, damaged, or of another shard.
     """
     return {number: _folder(shard, entry) for number, shard in enumerate(shards) if len(shard)}
 
@@ -235,7 +221,7 @@ def _folder(shard: Shard, entry: IndexEntry) -> Path:
     except (OSError, ValueError) as error:
         raise KnowledgeBaseError(f"index {reading_problem(folder / SEAL, error, advice)}") from None
     files = {folder / name: file for name, file in seal.files.items()}
-    # What is read into memory is compared as a whole; of what is mapped, the part that says what lies where.
+    # Files that are read into memory are compared as a whole; of mapped ones, only the part that says what lies where.
     if kind in ("disk", "official"):
         damage = next(filter(None, (head_damage(path, file) for path, file in files.items())), None)
     else:

@@ -1,7 +1,7 @@
 """Kernels: find the best start and the best end of each piece for a batch of queries, in one pass over the rows.
 
-They are written in Triton, which comes with PyTorch's builds for CUDA. Products stay in registers; those of 64 queries
-would take 1,024 bytes of memory a row, a row itself 384. They are exact sums of whole numbers; see `inner_products.py`.
+They are written in Triton, which comes with PyTorch's builds for CUDA. Products are exact sums of whole numbers, see
+`base.py`, and stay in registers: those of 64 queries would take 1,024 bytes of memory per row, and a row takes 384.
 """
 
 # ruff: noqa: N803
@@ -96,7 +96,7 @@ def score_pieces(
     STEP: tl.constexpr,
     HAS_BONUS: tl.constexpr,
 ) -> None:
-    """Write the scores of all rows of some pieces and of the pieces behind them, each for the query that it is given.
+    """Write the scores of all rows of some pieces and of the pieces behind them, each for its own query.
 
     Shapes: pieces and asked (pairs,), int64; written are starts and ends (pairs, 2 × PIECE), -inf where no phrase may
     open or close; others as in `best_of_pieces`.

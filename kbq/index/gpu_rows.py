@@ -1,7 +1,7 @@
 """Rows on a GPU: multiply every row once, and return those that may open one of the best spans.
 
-The shards of a GPU lie end to end, so that a batch of queries takes two kernels, however many shards there are. Rows
-are divided into pieces, and bounds are those of `exact.py`.
+The shards of a GPU lie end to end, so that a batch of queries takes two kernels for any number of shards. Pieces and
+bounds are those of `exact.py`.
 """
 
 import itertools
@@ -20,9 +20,9 @@ from kbq.index.base import MAX_TOKENS, Bonus, as_tensor, largest_whole, whole_nu
 
 PIECE = 32  # rows: a power of two, as many as the longest span or more
 PADDING = 256  # rows are filled up to a multiple of this, and one more follows: every piece has one behind it
-CHUNK = 2**25  # rows that are multiplied at a time: what is made of them takes 1.2 GB at most, half of `WORKING`
+CHUNK = 2**25  # rows that are multiplied at a time: their results take 1.2 GB at most, half of `WORKING`
 PAIRS = 2**16  # pieces × queries that are scored together
-MANY = 512  # rows: a GPU multiplies as many in the time that it takes to ask it
+MANY = 512  # rows that a GPU multiplies in the time that a call takes
 NUMBERS = 2**24  # of rows, multiplied in float64 at a time: with those of their queries they take 0.4 GB
 
 
@@ -44,15 +44,12 @@ SHAPES = {  # by the number of queries, rounded up; those of 8 and 64 were the f
 
 
 class Openings(NamedTuple):
-    """Rows where good spans of a query may open, which score `uppers` at most, ascending for each query in a shard.
-
-    Shapes: (openings,).
-    """
+    """Rows where good spans of a query may open, ascending for each query in a shard. Shapes: (openings,)."""
 
     shards: Rows  # their numbers
     queries: Rows
     rows: Rows  # of the shard
-    uppers: Floats  # bonus included
+    uppers: Floats  # bounds on the scores, bonus included
     added: Floats  # the bonus
 
 
@@ -60,7 +57,7 @@ class GpuRows:
     """The rows of some shards on one GPU."""
 
     def __init__(self, shards: Sequence[Shard], numbers: Sequence[int], device: torch.device) -> None:
-        """`numbers`: those of the shards among all shards of the index."""
+        """`numbers` are those of the shards in the index."""
         self.device = device
         self._numbers = np.array(numbers)
         self._begins = np.cumsum([0, *(-(-len(shard) // PIECE) * PIECE for shard in shards)])
@@ -78,7 +75,7 @@ class GpuRows:
             self._paragraphs[part] = as_tensor(np.repeat(np.arange(first, first + len(sizes), dtype=np.int32), sizes))
 
     def openings(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None) -> tuple[Openings, Floats]:
-        """Openings that may be good enough, and the score that each query's must reach. Shape: (queries,)."""
+        """Find openings that may be good enough, and the score to reach of each query. Shape: (queries,)."""
         added = None if bonus is None else self._bonus(bonus, len(starts))
         parts = []
         with _current(self.device):
@@ -96,7 +93,7 @@ class GpuRows:
         return openings, np.concatenate([enough for _, enough in parts])
 
     def products(self, number: int, rows: Rows, query_of: Rows, queries: Floats | Doubles) -> Floats:
-        """`Shard.products` of the shard with this number: sums of whole numbers, the same as on a CPU."""
+        """`Shard.products` of a shard: sums of whole numbers, as on a CPU."""
         begin = int(self._begins[self._numbers.tolist().index(number)])
         wanted, asked, vectors = (torch.from_numpy(part).to(self.device) for part in (rows, query_of, queries))
         found = torch.empty((len(rows), 2), device=self.device)
@@ -117,7 +114,7 @@ class GpuRows:
         return added
 
     def _search(self, asked: "QueryBatch", k: int) -> tuple[Tensor, Tensor]:
-        """Openings of a few queries, see `_scored`, and the scores that they must reach. Shape of these: (queries,)."""
+        """Find the openings of a few queries, see `_scored`, and the scores to reach. Shape of these: (queries,)."""
         lowers = torch.empty((len(asked.units), 0), device=self.device)
         enough = torch.full_like(asked.errors, -torch.inf)
         found = [torch.empty((4, 0), dtype=torch.float64, device=self.device)]
@@ -125,7 +122,7 @@ class GpuRows:
             count = min(CHUNK, self._count - first)
             part = slice(first, first + count + PADDING)
             best = best_of_pieces(self._vectors[part], self._edges[part], self._paragraphs[part], asked)
-            lowers = torch.cat([lowers, best.alone[:, : count // asked.shape.rows]], dim=1)
+            lowers = torch.cat([lowers, best.alone[:, : count // SHAPES[asked.columns].rows]], dim=1)
             if k <= lowers.shape[1]:
                 lowers = lowers.topk(k).values
                 enough = lowers[:, -1] - asked.errors
@@ -140,10 +137,10 @@ class GpuRows:
         return torch.cat(found, dim=1), enough
 
     def _scored(self, asked: "QueryBatch", pieces: Tensor, queries: Tensor, enough: Tensor) -> Tensor:
-        """Query, row, upper bound and bonus of what opens in these pieces and may be good enough.
+        """Return query, row, upper bound and bonus of openings in these pieces that may be good enough.
 
-        Shapes: pieces and queries (pairs,), result (4, openings); float64, in which every row number is exact, so that
-        one transfer is enough.
+        Shapes: pieces and queries (pairs,), result (4, openings) in float64, where row numbers are exact, for a single
+        transfer.
         """
         from kbq.index import gpu_kernels
 
@@ -171,14 +168,9 @@ class QueryBatch(NamedTuple):
     limbs: Tensor
     units: Tensor
     errors: Tensor
-    added: Tensor  # without a bonus, anything
+    added: Tensor  # any tensor if there is no bonus
     has_bonus: bool
     columns: int
-
-    @property
-    def shape(self) -> Shape:
-        """How the kernel divides its work."""
-        return SHAPES[self.columns]
 
     @classmethod
     def of(cls, starts: Floats, ends: Floats, bonus: Tensor | None, device: torch.device) -> "QueryBatch":
@@ -197,7 +189,7 @@ class QueryBatch(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The best start and end of each piece, and in each block the best row that is a phrase by itself; -inf: none.
+    """The best start and end of each piece, and the best row of each block that is a phrase by itself, or -inf.
 
     Shapes: starts and ends (pieces, queries), alone (queries, blocks).
     """
@@ -211,7 +203,7 @@ def best_of_pieces(rows: Tensor, edges: Tensor, paragraphs: Tensor, asked: Query
     """Multiply rows, a multiple of PADDING, with queries. Shapes: rows (rows, dim), edges and paragraphs (rows,)."""
     from kbq.index import gpu_kernels
 
-    shape, queries = asked.shape, len(asked.units)
+    shape, queries = SHAPES[asked.columns], len(asked.units)
     blocks = len(rows) // shape.rows
     starts, ends = torch.empty((2, len(rows) // PIECE, queries), device=rows.device)
     alone = torch.empty((queries, blocks), device=rows.device)
@@ -231,7 +223,7 @@ def best_of_pieces(rows: Tensor, edges: Tensor, paragraphs: Tensor, asked: Query
 
 @cache
 def kernels_work(device: torch.device, dim: int) -> bool:
-    """Return whether Triton is there, and its kernels compute on this GPU."""
+    """Return whether Triton and its kernels work on this GPU."""
     rows = (torch.arange(PADDING * dim, device=device) % 251 - 125).to(torch.int8).view(PADDING, dim)
     edges = torch.full((PADDING,), OPENS | CLOSES, dtype=torch.uint8, device=device)
     one = np.eye(1, dim, dtype=np.float32)
@@ -249,5 +241,5 @@ def kernels_work(device: torch.device, dim: int) -> bool:
 
 
 def _current(device: torch.device) -> AbstractContextManager[object]:
-    """Kernels start on the current GPU, whatever tensors they are given."""
+    """Make a GPU the current one, on which kernels start whatever their tensors are."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

@@ -1,12 +1,13 @@
 """Indexes: build an index, measure its recall, name it in the manifest; verify the files of a knowledge base.
 
-Recall is measured with queries. Vectors of the dump cannot replace them: they are close to other vectors of the dump,
+Recall is measured with queries. Vectors of the dump cannot replace them, as they are close to other vectors of the dump
 and find those with a fraction of the probes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from kbq.array_types import Floats
 from kbq.dump.manifest import (
     FORMAT,
     IMPORTED,
+    WITHOUT_QUERIES,
     IndexEntry,
     Manifest,
     changing,
@@ -42,7 +44,7 @@ from kbq.storage.records import SEAL, Damage, all_damage, read_record, write_rec
 from kbq.storage.writing import remove_file, remove_folder
 from kbq.words.bm25 import add_bm25, bm25_folder, is_older
 
-OWN_QUERIES = 1000  # slot queries to use if none are given
+OWN_QUERIES = 1000  # slot queries that are made if none are given
 MEASURED = 200  # queries to measure recall on; rotations are learned from the others
 K = 10  # recall is measured on the k best phrases
 SLOTS = (
@@ -62,12 +64,12 @@ class Queries:
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """The index to build, which then becomes the default."""
+    """The index to build, which becomes the default."""
 
     kind: WantedKind = "auto"
     target: float = 0.99  # recall to reach: the share of exact search's ten best phrases
-    queries: tuple[str, ...] = ()  # examples of the queries to expect; none: slot queries about pages of the dump
-    filter: float | None = None  # index rows with a filter logit above this, and the best of a paragraph; None: all
+    queries: tuple[str, ...] = ()  # examples of those to expect; by default, slot queries about pages of the dump
+    filter: float | None = None  # index only rows with a filter logit above this, and the best of each paragraph
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(WantedKind):
@@ -82,12 +84,10 @@ class IndexSpec:
 
     @classmethod
     def as_before(cls, folder: Path, manifest: Manifest, kind: IndexKind) -> Self:
-        """Return the specification of the index of a kind that is there; the defaults if there is none."""
+        """Return the specification of the present index of a kind, or the defaults if there is none."""
         wanted = cast(WantedKind, kind)  # an official index has been refused
         entry = next((entry for entry in manifest.entries if entry.kind == kind), None)
-        if entry is None:
-            return cls(wanted)
-        return cls(wanted, entry.target, kept_queries(folder, entry), entry.filter)
+        return cls(wanted) if entry is None else cls(wanted, entry.target, kept_queries(folder, entry), entry.filter)
 
 
 def build_indexes(
@@ -98,9 +98,9 @@ def build_indexes(
     report: Report = silent,
     build: Build = build_missing,
 ) -> Manifest:
-    """Build an index, and extend all others to new shards; returns the new manifest, which the caller writes.
+    """Build an index, extend all others to new shards, and return the new manifest, which the caller writes.
 
-    `build`: does so for the shards that lack it, here or elsewhere.
+    `build` indexes the shards that lack an index, here or elsewhere.
 
     Raises:
         KnowledgeBaseError: faiss is not installed, the folder cannot be written, or there is a filter for exact search.
@@ -120,16 +120,18 @@ def build_indexes(
     if new_kind != "exact":
         unfinished[new_kind] = IndexEntry(new_kind, target=spec.target, filter=spec.filter)
         queries[new_kind] = spec.queries
-    whole = {
-        f"{shard.folder.name}/{entry.part}"
-        for entry in manifest.entries
-        for shard in shards
-        if is_built([shard], entry)
-    }
+    pairs = itertools.product(shards, manifest.entries)
+    whole = {f"{shard.folder.name}/{entry.part}" for shard, entry in pairs if is_built([shard], entry)}
     for kind, entry in unfinished.items():
         digest = _digest(queries[kind], model)
         texts = queries[kind] or own_queries(shards, model, OWN_QUERIES)
-        entries[kind] = _build_and_measure(shards, replace(entry, asked=digest), model, texts, report, build)
+        vectors = model.in_row_units(*model.encode_queries(texts))
+        measured = min(MEASURED, -(-len(texts) // 2))
+        others = vectors[measured if len(texts) > 1 else 0 :]  # a single query is used for both
+        entry = replace(entry, asked=digest)
+        build(shards, entry, np.concatenate([others[:, 0], others[:, 1]]), model.device, report)
+        penalty = model.config.length_penalty
+        entries[kind] = tune_probes(shards, entry, vectors[:measured], model.device, penalty, report)
         if queries[kind]:
             write_record(queries_file(folder, digest), Queries(tuple(queries[kind])), FORMAT)
     built = [part for part in manifest.parts(*(entries[kind] for kind in unfinished)) if part not in whole]
@@ -140,24 +142,20 @@ def build_indexes(
 def add_index(
     folder: Path, model: Model, spec: IndexSpec, report: Report = silent, build: Build = build_missing
 ) -> Manifest:
-    """Add an index to a knowledge base, beside its others, and make it the default; see `build_indexes`.
+    """Add an index to a knowledge base and make it the default.
 
-    Raises:
-        KnowledgeBaseError: faiss is not installed, the folder cannot be written, or there is a filter for exact search.
-        ModelError: the knowledge base was built with another model.
-        QueryError: a query of the specification cannot be read.
+    Raises as `build_indexes`, and ModelError if the knowledge base was built with another model.
     """
     with changing(folder) as before:
         before.refuse_codes(folder)
         refuse_other_model(folder, before, model)
-        manifest = build_indexes(folder, before, model, spec, report, build)
-        manifest = write_manifest(folder, manifest)
+        manifest = write_manifest(folder, build_indexes(folder, before, model, spec, report, build))
         remove_unnamed(folder, manifest)
     return manifest
 
 
 def _digest(queries: Sequence[str], model: Model) -> str:
-    """Return a digest of the given queries and of a tuned encoder; empty without either."""
+    """Return a digest of the given queries and of a tuned encoder, or "" without either."""
     if not (queries or model.config.base):
         return ""
     content = "\n".join([*queries, model.config.query_fingerprint if model.config.base else ""])
@@ -165,7 +163,7 @@ def _digest(queries: Sequence[str], model: Model) -> str:
 
 
 def remove_unnamed(folder: Path, manifest: Manifest) -> None:
-    """Remove indexes, and files with the queries of indexes, that the manifest does not name."""
+    """Remove indexes and their files of queries that the manifest does not name."""
     for entry in manifest.entries:
         remove_others(manifest.shard_folders(folder), entry)
     named_files = {queries_file(folder, entry.asked) for entry in manifest.entries}
@@ -174,42 +172,22 @@ def remove_unnamed(folder: Path, manifest: Manifest) -> None:
 
 
 def queries_file(folder: Path, digest: str) -> Path:
-    """Return the file with the queries that an index was made for."""
     return folder / f"queries-{digest}.json"
 
 
 def kept_queries(folder: Path, entry: IndexEntry) -> tuple[str, ...]:
-    """Read the queries that were given for an index, if any.
-
-    Raises:
-        KnowledgeBaseError: the file that keeps them is damaged.
-    """
+    """Read the queries that were given for an index, if any. Raises KnowledgeBaseError if their file is damaged."""
     path = queries_file(folder, entry.asked)
     try:
         return read_record(path, Queries, FORMAT).queries
     except FileNotFoundError:
         return ()
     except (OSError, ValueError) as error:
-        advice = "delete it, to use slot queries about the knowledge base instead"
-        raise KnowledgeBaseError(reading_problem(path, error, advice)) from None
-
-
-def _build_and_measure(
-    shards: Sequence[Shard], entry: IndexEntry, model: Model, texts: Sequence[str], report: Report, build: Build
-) -> IndexEntry:
-    queries = model.in_row_units(*model.encode_queries(texts))
-    test_count = min(MEASURED, -(-len(texts) // 2))
-    training = slice(test_count if len(texts) > 1 else 0, None)  # a single query is used for both
-    training_vectors = np.concatenate([queries[training, 0], queries[training, 1]])
-    build(shards, entry, training_vectors, model.device, report)
-    return tune_probes(shards, entry, queries[:test_count], model.device, model.config.length_penalty, report)
-
-
-# Recall
+        raise KnowledgeBaseError(reading_problem(path, error, WITHOUT_QUERIES)) from None
 
 
 def own_queries(shards: Sequence[Shard], model: Model, count: int, seed: int = 0) -> list[str]:
-    """Make slot queries about random pages of the knowledge base, without a title that the encoder cannot read."""
+    """Make slot queries about random pages whose titles the encoder can read."""
     random = np.random.default_rng(seed)
     slots = [str(slot) for slot in random.choice(SLOTS, count)]
     left = [(shard.titles, np.flatnonzero(shard.live_pages())) for shard in shards]
@@ -232,9 +210,9 @@ def tune_probes(
     length_penalty: float = 0.0,
     report: Report = silent,
 ) -> IndexEntry:
-    """Give an entry about the fewest probes that reach its target recall, and the measured recall.
+    """Return the entry with about the fewest probes that reach its target recall, and the measured recall.
 
-    If even all cells do not reach the target, the fewest probes that find as much as all cells are taken.
+    If all cells miss the target, take the fewest probes that find as much as all cells.
 
     Args:
         queries: start over end vector, in the units of the rows. Shape: (queries, 2, dim).
@@ -242,7 +220,7 @@ def tune_probes(
     """
 
     def ten_best(trial: IndexEntry) -> list[list[Answer]]:
-        index = open_index(shards, trial, device, may_leave_gpu=True)  # lack of GPU memory may be why it is built
+        index = open_index(shards, trial, device, may_leave_gpu=True)  # the index may be built for lack of GPU memory
         context = SearchContext(shards, index, length_penalty)
         how = "exactly" if trial.kind == "exact" else f"with {trial.probes:,} probe{'s' * (trial.probes > 1)}"
         stage = Stage(report, f"recall of the {entry.kind} index, queries searched {how}", len(queries))
@@ -276,7 +254,7 @@ def tune_probes(
 
 
 def recall(exact: Sequence[Sequence[Answer]], found: Sequence[Sequence[Answer]]) -> float:
-    """Return the mean share of the phrases of exact search that were found, or 1 if it finds none for any query."""
+    """Return the mean share of exact search's phrases that were found, or 1 if there are none."""
     shares = []
     for true, hits in zip(exact, found, strict=True):
         phrases = {hit.place for hit in hits}
@@ -286,17 +264,17 @@ def recall(exact: Sequence[Sequence[Answer]], found: Sequence[Sequence[Answer]])
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The files compared, the problems (a sentence for each file), and the damaged folders that were built again."""
+    """The number of files compared, a sentence for each problem, and the damaged folders that were rebuilt."""
 
     folder: Path
     files: int
     bytes: int
     problems: tuple[str, ...] = ()
     repaired: tuple[str, ...] = ()
-    unread: int = 0  # of the problems: files that cannot be read, and may be whole
+    unread: int = 0  # problems with files that cannot be read but may be whole
 
     def __bool__(self) -> bool:
-        """Return whether everything is as it was written."""
+        """Whether everything is as it was written."""
         return not self.problems
 
 
@@ -306,12 +284,12 @@ def verify(
     """Compare every file of a knowledge base, a model or another network that kbq wrote with its digest.
 
     Args:
-        repair: build damaged indexes and words of a knowledge base again; its shards cannot be.
-        model: that of the knowledge base, if it has moved; it is opened only to build indexes of vectors again.
+        repair: rebuild damaged indexes of vectors and words; shards cannot be rebuilt.
+        model: that of the knowledge base, if it has moved. It is opened only to rebuild indexes of vectors.
         report: called with the bytes that have been compared.
 
     Raises:
-        KbqError: the folder is neither, its manifest is damaged, or it is of another format version.
+        KbqError: the folder is neither, its manifest is damaged, or it has another format version.
 
     >>> import kbq
     >>> bool(kbq.verify("default"))
@@ -329,7 +307,8 @@ def verify(
             damages.append(Damage(queries_file(folder, entry.asked), ValueError(str(error).partition(": ")[0])))
     stage = Stage(report, "bytes compared", sum(file.bytes for file in files.values()))
     damages += all_damage(files, stage.add)
-    damages += [Damage(place / SEAL, ValueError(OLDER)) for place in _older_words(folder, manifest)]
+    words = [bm25_folder(shard) for shard in manifest.shard_folders(folder)] if manifest.bm25 else []
+    damages += [Damage(place / SEAL, ValueError(OLDER)) for place in words if is_older(place)]
     if damages and read_manifest(folder) != manifest:  # it has been changed meanwhile
         return verify(folder, repair, model=model, device=device, report=report)
     repaired = _repaired(folder, damages, model, device, report) if repair and damages else ()
@@ -337,11 +316,6 @@ def verify(
     left = [one for one in damages if not any(one.path.is_relative_to(part) for part in parts)]
     problems, unread = tuple(sentence(folder, one) for one in left), sum(one.is_unread for one in left)
     return Verification(folder, len(files), sum(file.bytes for file in files.values()), problems, repaired, unread)
-
-
-def _older_words(folder: Path, manifest: Manifest) -> list[Path]:
-    places = [bm25_folder(shard) for shard in manifest.shard_folders(folder)] if manifest.bm25 else []
-    return [place for place in places if is_older(place)]
 
 
 def _verified_model(folder: Path, repair: bool, report: Report) -> Verification:
@@ -361,19 +335,17 @@ def _verified_model(folder: Path, repair: bool, report: Report) -> Verification:
 
 
 def _repaired(folder: Path, damages: list[Damage], model: str | None, device: str, report: Report) -> tuple[str, ...]:
-    """Build again the indexes that are damaged, if all shards are whole; returns their folders."""
+    """Rebuild the damaged indexes, if all shards are whole, and return their folders."""
     with changing(folder) as manifest:
         built = [part for part in manifest.parts(*manifest.entries) if "sparta" not in part and IMPORTED not in part]
-        parts = {part: folder / part for part in built}
-        damaged = tuple(part for part, place in parts.items() if any(one.path.is_relative_to(place) for one in damages))
-        in_parts = [one for one in damages if any(one.path.is_relative_to(parts[part]) for part in damaged)]
-        shards = [folder / shard.name for shard in manifest.shards]
-        if any(one not in in_parts and one.path.parent in shards for one in damages) or not damaged:
+        damaged = tuple(part for part in built if any(one.path.is_relative_to(folder / part) for one in damages))
+        shards = manifest.shard_folders(folder)
+        if any(one.path.parent in shards for one in damages) or not damaged:
             return ()
         needs_model = any(not part.endswith("/bm25") for part in damaged)
         opened = model_of(folder, manifest.model, model, device) if needs_model else None  # before anything is removed
         for part in damaged:
-            remove_folder(parts[part])
+            remove_folder(folder / part)
         after = manifest.without_seals(damaged)
         if opened is not None:
             spec = IndexSpec.as_before(folder, manifest, manifest.index.kind)

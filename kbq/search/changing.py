@@ -1,13 +1,14 @@
 """Changing: build or change a knowledge base; its new manifest, written last, makes the change.
 
-Pages are encoded first, then come indexes and words; a kill leaves the knowledge base as it was, and the same command
-resumes. Those who have it open keep what they opened.
+Pages are encoded before indexes and words. A kill leaves the knowledge base as it was, and the same command resumes.
+Open knowledge bases stay as they were opened.
 """
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,11 +63,11 @@ def build(
     report_stage: Report = silent,
     note: Note = unheard,
 ) -> tuple[Manifest, Model, int]:
-    """Publish a knowledge base; see `KnowledgeBase.build`. Returns the number of bad lines that were left out, too."""
+    """Publish a knowledge base; see `KnowledgeBase.build`. The number returned is that of the bad lines left out."""
     sparta, append = options.sparta, options.append
     if sparta is not None:
         SpartaModel.open(as_path(sparta, "a SPARTA model"), "cpu")
-        if not append and is_knowledge_base(folder):  # of a run killed while adding impacts, perhaps
+        if not append and is_knowledge_base(folder):  # perhaps a kill came while impacts were added
             command = f"kbq index sparta {folder} {sparta}"
             raise KnowledgeBaseError(f"{folder} is built: add the impacts with `{command}`")
     published = read_manifest(folder) if append else None
@@ -79,7 +80,7 @@ def build(
     pages, bad_lines = _pages(corpus, options, known_ids, note)
     pages = noting_language(pages, note)
     with writing_to(folder, KnowledgeBaseError, goes_on=True):
-        # A folder that is not a knowledge base is not locked; a missing faiss is reported before hours of encoding.
+        # A missing faiss, and damaged queries below, are reported before hours of encoding.
         kinds = {options.index} | ({entry.kind for entry in published.entries} if published else set())
         if kinds - {"auto", "exact"}:
             load_faiss()
@@ -88,7 +89,7 @@ def build(
             before = manifest_before(folder, model, append)
             refuse_strange_parts(folder)
             for entry in before.entries:
-                kept_queries(folder, entry)  # damaged ones are reported before hours of encoding
+                kept_queries(folder, entry)
             shards, digest = build_shards(pages, model, folder, before.next_shard, report, start_encoders)
             after = before.with_shards(shards, digest)
             spec = IndexSpec.as_before(folder, before, chosen_kind(after, options.index))
@@ -117,9 +118,8 @@ def publish_encoded(
     """Publish a new knowledge base of pages that the model has encoded elsewhere; a killed run resumes.
 
     Args:
-        encode: gives the paragraphs of a block of pages.
-        phrases: how long phrases may be.
-        index: gives the manifest with an index that was built elsewhere, too; no vectors are written then.
+        encode: returns the paragraphs of a block of pages.
+        index: adds an index that was built elsewhere to the manifest, instead of vectors.
 
     Raises:
         KnowledgeBaseError: the folder is in use, not writable, or holds something else.
@@ -133,10 +133,10 @@ def publish_encoded(
             refuse_strange_parts(folder)
             built = build_shards(pages, model, folder, 0, report, encode=encode, with_vectors=index is None)
             after = before.with_shards(*built)
-            if index is None:
-                after = build_indexes(folder, after, model, IndexSpec(chosen_kind(after, "auto")), report_stage)
-            else:
+            if index is not None:
                 after = index(after)
+            else:
+                after = build_indexes(folder, after, model, IndexSpec(chosen_kind(after, "auto")), report_stage)
             return _publish(folder, after, bm25, report_stage)
 
 
@@ -159,10 +159,10 @@ def update(
     """Change a knowledge base to what a corpus says; see `KnowledgeBase.update` and `sync`.
 
     Args:
-        open_model: gives the model; called only if there are pages to encode.
+        open_model: called only if there are pages to encode.
 
     Returns:
-        The manifest, what has changed, and the number of bad lines that were left out.
+        The manifest, the changes, and the number of bad lines that were left out.
     """
     published = read_manifest(folder)  # before the corpus is read
     published.refuse_codes(folder)
@@ -172,15 +172,16 @@ def update(
         for _ in comparison.to_encode(pages):
             pass
         return published, comparison.changes(delete_missing), bad_lines.count
+    change = partial(_updated, folder, open_model, delete_missing, start_encoders, report, report_stage)
     try:
-        manifest, changes = _updated(folder, pages, open_model, delete_missing, start_encoders, report, report_stage)
+        manifest, changes = change(pages)
     except OtherCorpusError:
         if not isinstance(corpus, str | Path) or pipe_name(Path(corpus)):
             raise  # it cannot be read again
         note(f"an update of {folder} was stopped, and the corpus has changed since: it starts over")
         remove_file(folder / STATE)
         pages, bad_lines = _pages(corpus, options, (), note)
-        manifest, changes = _updated(folder, pages, open_model, delete_missing, start_encoders, report, report_stage)
+        manifest, changes = change(pages)
     if published.sparta and not manifest.sparta:
         note(WITHOUT_IMPACTS.format(kb=folder))
     return manifest, changes, bad_lines.count
@@ -188,14 +189,14 @@ def update(
 
 def _updated(
     folder: Path,
-    pages: Iterator[Page],
     open_model: Callable[[], Model],
     delete_missing: bool,
     start_encoders: StartEncoders | None,
     report: Callable[[Counts], None],
     report_stage: Report,
+    pages: Iterator[Page],
 ) -> tuple[Manifest, Changes]:
-    """Encode what is new, and publish it without what it replaces."""
+    """Encode new and changed pages, and publish them without those that they replace."""
     with changing(folder) as before:
         comparison = Comparison(shards := before.open_shards(folder))
         to_encode = comparison.to_encode(pages)
@@ -212,7 +213,7 @@ def _updated(
             after = build_indexes(folder, after, model, spec, report_stage)
             manifest = _publish(folder, after, before.bm25, report_stage)
         else:
-            remove_file(folder / STATE)  # of an update that is not wanted any more
+            remove_file(folder / STATE)  # of an update that was given up
             manifest = before
             if comparison.changes(delete_missing):
                 manifest = write_manifest(folder, without(before, shards, comparison.gone(delete_missing)))
@@ -223,11 +224,8 @@ def _updated(
 def compact(folder: Path, open_model: Callable[[], Model], threshold: float = 0.0, report: Report = silent) -> Manifest:
     """Write shards again without their deleted pages; see `KnowledgeBase.compact`.
 
-    Args:
-        open_model: gives the model; called only if there are indexes that need it.
-
-    Raises:
-        KnowledgeBaseError: an update is unfinished, or the folder cannot be written.
+    `open_model` is called only if there are indexes that need it. Raises KnowledgeBaseError if an update is unfinished,
+    or the folder cannot be written.
     """
     if not (isinstance(threshold, int | float) and 0 <= threshold <= 1):
         raise KnowledgeBaseError(f"threshold is {threshold!r}, must be from 0 to 1", is_usage=True)
@@ -239,12 +237,11 @@ def compact(folder: Path, open_model: Callable[[], Model], threshold: float = 0.
             )
         remove_unnamed_shards(folder, manifest)  # left from a run that was killed
         groups = groups_to_compact(manifest, threshold)
-        rows = sum(entry.live.rows for group in groups for entry in group)
-        stage = Stage(report, "rows copied", rows)
+        stage = Stage(report, "rows copied", sum(entry.live.rows for group in groups for entry in group))
         for group in groups:
             names = [entry.name for entry in group]
             damage = next(all_damage(manifest.files(folder, names)), None)
-            if damage is not None:  # a copy would be sealed as it is
+            if damage is not None:  # its copy would be sealed
                 raise KnowledgeBaseError(sentence(folder, damage))
             old = [shard for shard in manifest.open_shards(folder) if shard.folder.name in names]
             new = write_compacted(folder, group, old, manifest.next_shard, stage.add)
@@ -253,8 +250,7 @@ def compact(folder: Path, open_model: Callable[[], Model], threshold: float = 0.
             after = replace(manifest, shards=entries)
             if manifest.sparta:
                 compact_sparta(folder, after, new, old)
-            needs_model = any(entry.kind != "exact" for entry in manifest.entries)
-            if needs_model:
+            if any(entry.kind != "exact" for entry in manifest.entries):
                 spec = IndexSpec.as_before(folder, manifest, manifest.index.kind)
                 after = build_indexes(folder, after, open_model(), spec, report)
             after = add_bm25(folder, after) if manifest.bm25 else after
@@ -267,7 +263,7 @@ def compact(folder: Path, open_model: Callable[[], Model], threshold: float = 0.
 def _pages(
     corpus: str | Path | Iterable[Page], options: BuildOptions, known_ids: Iterable[str], note: Note
 ) -> tuple[Iterator[Page], BadLines]:
-    """Read the pages of a file or folder, or check those that were made in Python; count the lines left out."""
+    """Read the pages of a file or folder, or check pages from Python, and count the bad lines."""
     bad_lines = BadLines(corpus, options.skip_bad_lines, note)
     if isinstance(corpus, str | Path):
         pages = read_corpus(corpus, options.format, bad_lines.add, known_ids, options.columns, note, options.documents)
@@ -278,8 +274,6 @@ def _pages(
 
 def _publish(folder: Path, manifest: Manifest, bm25: bool, report_stage: Report) -> Manifest:
     """Index the words of new shards, and publish them."""
-    if bm25:
-        manifest = add_bm25(folder, manifest, report_stage)
-    manifest = publish(folder, manifest)
+    manifest = publish(folder, add_bm25(folder, manifest, report_stage) if bm25 else manifest)
     remove_unnamed(folder, manifest)
     return manifest

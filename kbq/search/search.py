@@ -1,7 +1,7 @@
 """Search: find the k best distinct units of all shards by vectors and, if wanted, by words.
 
-The answers to a query are the same whatever is asked beside it. They are also the same if some `groups` of shards (see
-`Index`) are searched here and others elsewhere, and the answers of these parts are `merged`.
+The answers to a query do not depend on other queries beside it, nor on where the `groups` of shards (see `Index`) are
+searched, as long as their answers are `merged`.
 """
 
 import heapq
@@ -26,8 +26,8 @@ from kbq.text.markers import MARKERS, mention_in, slot_of
 from kbq.words.bm25 import BM25Index, WordStatistics, missing_words, open_bm25, query_words, title_term
 from kbq.words.sparta import PieceTokenizer, SentenceImpacts
 
-# What a point of each source adds to the score of a phrase, for a query encoder whose `lexical_factor` is 1 (that of
-# the default model is 0.5). How they were chosen: docs/decisions.md.
+# What a point of each source adds to the score of a phrase, times the `lexical_factor` of the query encoder, which is
+# 0.5 for the default model. docs/decisions.md says how they were chosen.
 BM25_WEIGHT, SPARTA_WEIGHT = 8.0, 4.0
 NAMESAKES = 64  # paragraphs of pages with one title that are looked at
 MOST_NAMES, LONGEST_NAME = 8, 4  # words with a capital of a question that may begin a name, and words of a name
@@ -37,23 +37,20 @@ ParagraphIndex = BM25Index | SentenceImpacts  # of one shard
 Wanted = tuple[int, Unit]  # k, and what an answer is
 BATCH = 64  # queries searched together
 STARTS = 2**15  # of spans that are scored together, unless one query has more
-DEEPER = 4  # times as deep is the next round
+DEEPER = 4  # how many times as deep the next round is
 
 
 @dataclass(frozen=True, slots=True)
 class WordQueries:
-    """Queries as their terms, for one source of scores, to make `LexicalScores` of shards that are elsewhere."""
+    """The terms of queries for one source of scores, from which `LexicalScores` of shards elsewhere are made."""
 
     terms: Sequence[Sequence[str]]
     weight: float
-    statistics: WordStatistics | None  # of BM25, those of the whole knowledge base; None: of learned impacts
+    statistics: WordStatistics | None  # of the whole knowledge base, for BM25; None for learned impacts
 
 
 class LexicalScores:
-    """Sparse scores of queries, given as their terms. `indexes` has one item for each shard.
-
-    A phrase gains `weight` times its paragraph's score.
-    """
+    """Sparse scores of queries, given as their terms: a phrase gains `weight` times its paragraph's score."""
 
     def __init__(
         self,
@@ -83,10 +80,7 @@ class LexicalScores:
         return scores if shown is None else scores * shown
 
     def best(self, query: int, unit: Unit, k: int) -> list[Answer]:
-        """Find the k best paragraphs, or pages by their best paragraph, that share a term with the query.
-
-        There is no phrase: the whole paragraph is the answer.
-        """
+        """Find the k best paragraphs, or pages by their best paragraph, that share a term with the query."""
         hits: list[Answer] = []
         pages = set()
         for score, number, paragraph in self._in_order(query):
@@ -95,29 +89,25 @@ class LexicalScores:
             if unit == "page" and page in pages:
                 continue
             pages.add(page)
-            hits.append(self._answer(number, paragraph, score))
+            hits.append(shard.answer(paragraph, score, text=self._text_of(number, paragraph)))
             if len(hits) == k:
                 break
         return hits
 
     def explained(self, query: int, k: int) -> Iterator[tuple[Answer, dict[str, float]]]:
-        """Yield the k best paragraphs, each with what the query's terms add to its score."""
+        """Yield the k best paragraphs, each with the share of each term in its score."""
         count = min(k, sum(len(shard.texts) for shard in self._shards))  # `islice` takes no number beyond 64 bits
         for score, number, paragraph in islice(self._in_order(query), count):
             parts = self._indexes[number].parts(self._terms[query], paragraph)
-            yield self._answer(number, paragraph, score), parts
-
-    def _answer(self, shard: int, paragraph: int, score: float) -> Answer:
-        """Return the whole paragraph."""
-        return self._shards[shard].answer(paragraph, score, text=self._text_of(shard, paragraph))
+            yield self._shards[number].answer(paragraph, score), parts
 
     def _in_order(self, query: int) -> Iterator[tuple[float, int, int]]:
-        """(score, shard, paragraph) of every score above zero, best first."""
+        """Yield (score, shard, paragraph) of every score above zero, best first."""
         shards = (self._in_shard(shard, query) for shard in range(len(self._shards)))
         return ((-negative, shard, paragraph) for negative, shard, paragraph in heapq.merge(*shards))
 
     def _in_shard(self, shard: int, query: int) -> Iterator[tuple[float, int, int]]:
-        """(-score, shard, paragraph) of every score above zero in one shard, best first."""
+        """Yield (-score, shard, paragraph) of every score above zero in one shard, best first."""
         scores, shown = self._indexes[shard].scores(self._terms[query]), self._shards[shard].shown
         matches = np.flatnonzero(scores > 0 if shown is None else (scores > 0) & shown)
         for paragraph in matches[np.argsort(-scores[matches], kind="stable")].tolist():
@@ -125,10 +115,10 @@ class LexicalScores:
 
 
 class SummedBonus:
-    """The `Bonus` of all sources added up, for some of their queries; computed for one shard at a time, on demand."""
+    """The summed `Bonus` of all sources for some of their queries, computed on demand for one shard at a time."""
 
     def __init__(self, sources: Sequence[LexicalScores], queries: Sequence[int], first: int = 0) -> None:
-        """`first`: the number that the first shard has in the sources."""
+        """`first` is the number of the first shard in the sources."""
         self._sources, self._queries, self._first = sources, queries, first
 
     def __getitem__(self, shard: int, /) -> Floats:
@@ -139,25 +129,20 @@ class SummedBonus:
 
 
 class WordIndexes:
-    """BM25 and learned impacts (SPARTA) of all shards; either list is empty where the knowledge base has none."""
+    """BM25 and learned impacts (SPARTA) of all shards, as far as the knowledge base has them."""
 
     def __init__(self, folder: Path, manifest: Manifest, shards: Sequence[Shard]) -> None:
-        """Raises KnowledgeBaseError if files that the manifest names are missing or damaged."""
+        """Open the indexes. Raises KnowledgeBaseError if files are missing or damaged."""
         self._folder, self._shards = folder, shards
         self.bm25 = open_bm25(shards) if manifest.bm25 else []
         self.sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
         self._pieces = PieceTokenizer(folder, manifest) if manifest.sparta else None
 
     def __bool__(self) -> bool:
-        """Return whether there is an index of either kind."""
         return bool(self.bm25 or self.sparta)
 
     def scores(self, texts: Sequence[str], backend: WordBackend, weight: float = 1.0) -> LexicalScores:
-        """Return the lexical scores of these queries: learned impacts for the backend sparta, else BM25.
-
-        Raises:
-            QueryError: the knowledge base has no such index.
-        """
+        """Return the lexical scores of queries. Raises QueryError if the knowledge base has no such index."""
         if backend == "sparta":
             if self._pieces is None:
                 raise QueryError(
@@ -169,20 +154,16 @@ class WordIndexes:
         return LexicalScores(self._shards, self.bm25, [query_words(text, self.bm25) for text in texts], weight)
 
     def all_scores(self, texts: Sequence[str], bm25_weight: float, sparta_weight: float) -> list[LexicalScores]:
-        """Return the scores of every index that is there, weighted.
-
-        Raises:
-            QueryError: there is none.
-        """
+        """Return the weighted scores of all indexes. Raises QueryError if there is none."""
         sources = [self.scores(texts, "sparta", sparta_weight)] if self.sparta else []
         if self.bm25 or not sources:
             sources.append(self.scores(texts, "bm25", bm25_weight))
         return sources
 
     def respelled(self, text: str) -> str:
-        """Spell the subject of a query, or a name in a question, as the title that reads the same does: Łódź for Lodz.
+        """Spell the subject of a query, or a name in a question, like the title that reads the same: Łódź for Lodz.
 
-        An encoder reads letters as they are, so a name in another spelling would be another name.
+        To an encoder, another spelling is another name.
         """
         if not self.bm25 or mention_in(text):
             return text
@@ -202,7 +183,7 @@ class WordIndexes:
         return text
 
     def _title_like(self, name: str) -> str:
-        """Find the only title that reads like a name, but is spelled otherwise; "" if there is none."""
+        """Return the only title that reads like a name but is spelled otherwise, or ""."""
         if not name:
             return ""
         term, titles = title_term(name), set[str]()
@@ -213,14 +194,14 @@ class WordIndexes:
         return others[0] if is_clear else ""
 
     def missing(self, text: str) -> list[str]:
-        """Find the words of a text that no page has in any form; none without a BM25 index to tell."""
+        """Return the words of a text that no page has in any form, as far as a BM25 index can tell."""
         return missing_words(text, self.bm25) if self.bm25 else []
 
     def unknown(self, text: str, numbers_of: Callable[[Sequence[str]], Sequence[int | None]]) -> list[str]:
-        """Find the words of a query that no page has: they are mistyped, or names that this corpus does not have.
+        """Return the words of a query that no page has: mistyped words, and names that this corpus lacks.
 
-        A relation or a question may well use words that no page has: they count only if the encoder's vocabulary lacks
-        them, too (`numbers_of` gives None).
+        A relation or a question may use other words than all pages. Its words count only if the encoder's vocabulary
+        lacks them, too, and `numbers_of` returns None.
         """
         mention = mention_in(text)
         subject, question = (mention[1], "") if mention else slot_of(text) or ("", text)
@@ -231,7 +212,7 @@ class WordIndexes:
 
 @dataclass(frozen=True, slots=True)
 class SearchContext:
-    """All that a search reads: the shards, the index that finds candidates in them, the length penalty of phrases."""
+    """The shards that a search reads, the index that finds candidates in them, and the length penalty of phrases."""
 
     shards: Sequence[Shard]
     index: Index
@@ -241,11 +222,11 @@ class SearchContext:
 def search(
     context: SearchContext, queries: Floats, k: int, unit: Unit, lexical: Sequence[LexicalScores] = ()
 ) -> list[list[Answer]]:
-    """Return the k best units for each query; fewer only where the shards hold fewer.
+    """Return the k best units for each query, or all if the shards hold fewer.
 
     Args:
         queries: start vector over end vector, in the units of the rows. Shape: (queries, 2, dim).
-        lexical: scores of the same queries, one item for each source; all are added to the scores of phrases.
+        lexical: scores of the same queries from each source, which are added to those of phrases.
     """
     return search_several(context, queries, [(k, unit)], lexical)[0]
 
@@ -253,9 +234,9 @@ def search(
 def search_several(
     context: SearchContext, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores] = ()
 ) -> list[list[list[Answer]]]:
-    """`search` for several (k, unit) at once: each takes its units from the same spans."""
+    """`search` for several (k, unit) at once, which take their units from the same spans."""
     hits: list[list[list[Answer]]] = [[] for _ in wanted]
-    most = max(1, sum(len(shard) for shard in context.shards))  # what is kept for each query grows with k
+    most = max(1, sum(len(shard) for shard in context.shards))  # the memory of a query grows with k
     wanted = [(min(k, most), unit) for k, unit in wanted]
     for first in range(0, len(queries), BATCH):
         batch = _search_batch(context, queries[first : first + BATCH], wanted, lexical, first)
@@ -271,9 +252,9 @@ def raised(found: Sequence[Sequence[Answer]], offsets: Floats) -> list[list[Answ
 
 
 def merged(parts: Sequence[Sequence[Answer]], k: int) -> list[Answer]:
-    """Return the k best answers to a query, given those of parts of the shards, in order.
+    """Merge the answers to a query from parts of the shards, in order, to the k best.
 
-    Answers with equal scores are in the order of shards and rows, as they are in each part.
+    Equal scores are in the order of shards and rows.
     """
     return list(islice(heapq.merge(*parts, key=lambda hit: -hit.score), k))
 
@@ -281,19 +262,19 @@ def merged(parts: Sequence[Sequence[Answer]], k: int) -> list[Answer]:
 class _Ranking:
     """The k best units of one kind, for each query, as far as they are found in each group.
 
-    A deeper round of an approximate index may find a better unit, too late: it is left out. So a round only ever
-    appends units, and can be saved where other groups have k better ones.
+    Rounds only append units: a better one that a deeper round of an approximate index finds comes too late. So a round
+    can be saved where other groups have k better units.
     """
 
     def __init__(self, wanted: Wanted, groups: int, queries: int) -> None:
         self.k, self.unit = wanted
-        # The k best phrases open in the k best pieces (see exact.py); paragraphs and pages may hold several of these.
+        # The k best phrases open in the k best pieces (see exact.py), several of which may be in one paragraph.
         self.depth = self.k if self.unit in ("phrase", "sentence") else 2 * self.k
         self._found = [[Units([], False, np.inf)] * queries for _ in range(groups)]  # [group][query]
         self._best = [[-np.inf] * self.k for _ in range(queries)]  # heaps of the scores of the k best units so far
 
     def may_grow(self, group: int, query: int) -> bool:
-        """Return whether a group may hold more of the k best units."""
+        """Whether a group may hold more of the k best units."""
         found = self._found[group][query]
         return not found.is_complete and found.complete_above >= self._best[query][0]
 
@@ -302,8 +283,7 @@ class _Ranking:
     ) -> None:
         """Add the units of spans that were found at a greater depth.
 
-        Args:
-            most: how many units there can be in the group; None: all its spans are given.
+        `most` is the number of units that the group may hold, or None if all its spans are given.
         """
         found = self._found[group][query]
         wanted, between = self.k - len(found.hits), (self._best[query][0], found.complete_above)
@@ -316,16 +296,15 @@ class _Ranking:
         self._found[group][query] = Units(hits, is_complete, complete_above)
 
     def answers(self) -> list[list[Answer]]:
-        """Return the k best units for each query."""
         return [merged([found.hits for found in of_query], self.k) for of_query in zip(*self._found, strict=True)]
 
 
 def _search_batch(
     context: SearchContext, queries: Floats, wanted: Sequence[Wanted], lexical: Sequence[LexicalScores], first: int
 ) -> list[list[list[Answer]]]:
-    """`search_several` for some queries: every group is searched in rounds, ever deeper, until the best are found.
+    """Search every group in ever deeper rounds until the best units are found. Shape of `queries`: (queries, 2, dim).
 
-    `first`: the number of the first query in `lexical`. Shape of `queries`: (queries, 2, dim).
+    `first` is the number of the first query in `lexical`.
     """
     groups = context.index.groups
     rankings = [_Ranking(each, len(groups), len(queries)) for each in wanted]
@@ -349,19 +328,18 @@ def _search_batch(
 
 
 def _open(rankings: Sequence[_Ranking], groups: int, queries: int) -> dict[int, list[int]]:
-    """Return the queries, by group, for which that group may hold more of the best units."""
-    open_in = {}
-    for group in range(groups):
-        some = [query for query in range(queries) if any(ranking.may_grow(group, query) for ranking in rankings)]
-        if some:
-            open_in[group] = some
-    return open_in
+    """Return, by group, the queries for which it may hold more of the best units."""
+    open_in = {
+        group: [query for query in range(queries) if any(ranking.may_grow(group, query) for ranking in rankings)]
+        for group in range(groups)
+    }
+    return {group: some for group, some in open_in.items() if some}
 
 
 def batch_spans(
     context: SearchContext, queries: Floats, depth: int, bonus: Bonus | None = None, certain: bool = False
 ) -> Iterator[list[Spans]]:
-    """Yield, for each query, the spans that open at the index's candidates at this depth, one item per shard.
+    """Yield, for each query, the spans of each shard that open at the index's candidates at this depth.
 
     Shape of `queries`: (queries, 2, dim); see `find_spans`.
     """
@@ -386,7 +364,7 @@ def batch_spans(
 
 
 def _most(shards: Sequence[Shard], unit: Unit) -> int:
-    """Return how many units there may be in all shards."""
+    """Return the number of units that all shards may hold."""
     if unit not in ("paragraph", "page"):
         return sum(len(shard) for shard in shards)
     filled = [np.flatnonzero(shard.filled()) for shard in shards]

@@ -2,10 +2,10 @@
 
 Source: arXiv 2012.12624, section 3.3; limit: section 4.
 
-A span is a pair of rows (start, end) of one paragraph, start ≤ end, at most as long as the shard's limit says; the
-filter must allow phrases to open at the start and to close at the end. The score of a span is the inner product of
-the start plus that of the end, less a penalty for each token after the first, as start and end are scored independently
-and may belong to two answers. Each start is paired with its best end.
+A span is a pair of rows (start, end) of one paragraph, start ≤ end, within the shard's limit of length. The filter must
+allow phrases to open at the start and to close at the end. The score of a span is the inner product of the start plus
+that of the end, less a penalty for each token after the first, as start and end are scored independently and may belong
+to two answers. Each start is paired with its best end.
 
 Source: arXiv 2109.08133, section 3.
 
@@ -31,8 +31,8 @@ from kbq.index.base import MAX_TOKENS, Candidates, ranges, slices
 from kbq.text.markers import sentence_bounds
 
 Products = Callable[[Rows, Rows, Floats | Doubles], Floats]  # as `Shard.products`
-RANGES = 4096  # that are looked at together
-MOST_OF_BLOCK = 512  # ranges that are taken
+RANGES = 4096  # compared together
+MOST_OF_BLOCK = 512  # taken ranges
 
 FIRST_GROUP = 16  # spans that are placed together; every later group is as large as all before it
 WORD = re.compile(r"\S+")
@@ -43,21 +43,21 @@ TextOf: TypeAlias = Callable[[int, int], str]  # the number of a shard, and of a
 class Spans:
     """Spans of one query in one shard, best first. Shapes: (spans,).
 
-    No missing span scores above `complete_above`: given an exact index, the spans above it are those that a search over
-    all legal spans would find, each start with its best end.
+    No missing span scores above `complete_above`: with an exact index, the spans above it are those of a search over
+    all legal spans, each start with its best end.
     """
 
     scores: Floats
     starts: Rows
     ends: Rows
     complete_above: float
-    rows: Rows  # all rows that were scored, ascending
-    inner_products: Floats  # of these rows with the start vector (and the candidates' bonus added) and with the end
-    # vector (-inf where no phrase may close). Shape: (rows, 2)
+    rows: Rows  # all scored rows, ascending
+    inner_products: Floats  # of these rows with the start vector (with the candidates' bonus) and the end vector (-inf
+    # where no phrase may close). Shape: (rows, 2)
     penalties: Floats  # length penalty of a phrase from the paragraph's first token to the row. Shape: (rows,)
 
     def shortened(self, shard: Shard, start: int, end: int, limit: int) -> tuple[float, int] | None:
-        """Score and end row of the best span from `start` to before `end` that ends at character `limit` or before."""
+        """Return the score and the end of the best span from `start` to before `end` that ends by character `limit`."""
         fits = (shard.ends[start:end] <= limit) & (shard.ends[start:end] > shard.starts[start])
         if not fits.any():
             return None
@@ -78,16 +78,16 @@ def find_spans(
     certain: bool = False,
     products_of: Products | None = None,
 ) -> list[Spans]:
-    """Find, for each query, the best span of each candidate start, with its exact score; ties are in order of rows.
+    """Find, for each query, the best span of each candidate start, with its exact score. Ties are in order of rows.
 
     Args:
         candidates: those of each query.
-        queries: start vector over end vector, in the units of the rows; scores are exact sums if it is `in_steps`.
+        queries: start vector over end vector, in the units of the rows; scores are exact sums for those `in_steps`.
             Shape: (queries, 2, dim).
         max_tokens: longest span, both ends included.
         length_penalty: subtracted from the score for each token after the first, 0 or more.
         certain: leave out spans up to the candidates' bound, where better ones may be missing.
-        products_of: multiplies rows, instead of the shard; see `Index.products`.
+        products_of: multiplies rows in place of the shard; see `Index.products`.
     """
     starts, offsets, added = _opening(shard, candidates)
     sizes = reach(shard, starts, max_tokens)
@@ -118,9 +118,9 @@ def find_spans(
 
 
 def _opening(shard: Shard, candidates: Sequence[Candidates]) -> tuple[Rows, Rows, Floats | None]:
-    """Return the candidates of all queries at which a phrase may open, what to add to them, and their bonus.
+    """Return the candidates of all queries at which a phrase may open, their offsets, and their bonus.
 
-    With the number of a query times the shard's rows added, the rows of all queries ascend.
+    Rows ascend once their offset, the number of the query times the shard's rows, is added.
     """
     starts = np.concatenate([of_query.starts for of_query in candidates])
     offsets = np.repeat(len(shard) * np.arange(len(candidates)), [len(of_query.starts) for of_query in candidates])
@@ -136,7 +136,7 @@ def paragraph_spans(shard: Shard, paragraph: int, query: Floats, length_penalty:
 
 
 def reach(shard: Shard, starts: Rows, max_tokens: int = MAX_TOKENS) -> Rows:
-    """Count the rows that may end a span which starts at each of these rows. Shape: (starts,)."""
+    """Count the rows that may end a span from each of these rows. Shape: (starts,)."""
     _, stops = shard.row_range(shard.paragraphs_of(starts))
     most = np.minimum(stops - starts, min(max_tokens, shard.limit.rows))
     counts: Rows = np.empty_like(most)
@@ -150,7 +150,7 @@ def reach(shard: Shard, starts: Rows, max_tokens: int = MAX_TOKENS) -> Rows:
 
 
 def _move_backward_ends(shard: Shard, rows: Rows, values: Floats, ends: Rows, places: Rows, sizes: Rows) -> None:
-    """Give starts whose best end lies before them in the text, as rows repeat, the best of the other ends, in place."""
+    """Replace ends that lie before their start in the text, where rows repeat, with the best other end, in place."""
     for one in np.flatnonzero(shard.ends[rows[ends]] <= shard.starts[rows[places]]):
         within = slice(places[one], places[one] + sizes[one])
         is_ahead = shard.ends[rows[within]] > shard.starts[rows[places[one]]]
@@ -158,7 +158,7 @@ def _move_backward_ends(shard: Shard, rows: Rows, values: Floats, ends: Rows, pl
 
 
 def range_argmax(values: Floats, begins: Rows, sizes: Rows) -> Rows:
-    """Return the index of the maximum of each values[begin : begin + size], the first of equals. Sizes are at least 1.
+    """Return the index of the first maximum of each values[begin : begin + size]. Sizes are at least 1.
 
     >>> range_argmax(np.float32([1, 5, 2, 5]), np.array([0, 2, 0]), np.array([4, 2, 1])).tolist()
     [1, 3, 0]
@@ -173,7 +173,7 @@ def range_argmax(values: Floats, begins: Rows, sizes: Rows) -> Rows:
 
 
 def best_ends(logits: Floats) -> tuple[Floats, Rows]:
-    """For a phrase that starts at each token, the best sum of start and end logit within reach, and that end.
+    """Return the best sum of start and end logit of phrases that start at each token, and their ends.
 
     Shapes: logits (2, tokens), results (tokens,).
 
@@ -187,7 +187,7 @@ def best_ends(logits: Floats) -> tuple[Floats, Rows]:
 
 
 def _union(begins: Rows, stops: Rows) -> Rows:
-    """Return the union of the ranges [begin, stop), ascending; begins and stops must ascend, too.
+    """Return the union of ranges [begin, stop), whose begins and stops ascend.
 
     >>> _union(np.array([0, 1, 7]), np.array([3, 4, 8])).tolist()
     [0, 1, 2, 3, 7]
@@ -197,10 +197,10 @@ def _union(begins: Rows, stops: Rows) -> Rows:
 
 
 class RangesTaken:
-    """Ranges [begin, stop) that do not overlap, in order; to find one, or to add one, takes O(log n) and a short copy.
+    """Ordered ranges [begin, stop) that do not overlap. Finding or adding one takes O(log n) and a short copy.
 
-    They are kept in blocks, as a place in the middle of one long list would cost a copy of half of it: of a paragraph
-    of 1.5 MB, all phrases may be asked for.
+    They are in blocks, as inserting into a long list would copy half of it: all phrases of a paragraph of 1.5 MB may be
+    wanted.
 
     >>> taken = RangesTaken()
     >>> taken.first_within(0, 9), taken.add(4, 6), taken.add(0, 2), taken.first_within(1, 5), taken.first_within(2, 4)
@@ -212,7 +212,7 @@ class RangesTaken:
         self._last_stops: list[int] = []  # of the blocks
 
     def first_within(self, begin: int, stop: int) -> int | None:
-        """Return the beginning of the first range that overlaps [begin, stop), if there is one."""
+        """Return the beginning of the first range that overlaps [begin, stop), or None."""
         number = bisect_right(self._last_stops, begin)
         if number == len(self._blocks):
             return None
@@ -221,7 +221,7 @@ class RangesTaken:
         return found if found < stop else None
 
     def add(self, begin: int, stop: int) -> None:
-        """Take a range, which must overlap none."""
+        """Add a range that overlaps none."""
         if not self._blocks:
             self._blocks.append(([], []))
             self._last_stops.append(stop)
@@ -238,24 +238,21 @@ class RangesTaken:
 
 
 def shared_texts(shards: Sequence[Shard]) -> TextOf:
-    """Read each paragraph once a search: all answers from it share its text."""
+    """Read each paragraph once per search, so that all answers from it share its text."""
     return cache(lambda shard, paragraph: shards[shard].texts[paragraph])
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """The best distinct units of one query, best first.
-
-    No missing unit scores above `complete_above`; `is_complete`: there are all that were asked for.
-    """
+    """The best distinct units of one query, best first. No missing unit scores above `complete_above`."""
 
     hits: list[Answer]
-    is_complete: bool
+    is_complete: bool  # no more are wanted, or there are no more
     complete_above: float
 
 
 class _PlacedSpan(NamedTuple):
-    """A span and its place; better spans compare as smaller. `characters` are [start, end) of its phrase."""
+    """A span and its place, which compares as smaller the better it is. `characters` are [start, end) of its phrase."""
 
     negative_score: float
     shard: int
@@ -275,7 +272,7 @@ def best_units(
 ) -> Units:
     """Find the k best distinct units in the spans of one query, given by shard, with scores `between` these.
 
-    `text_of`: gives the paragraphs of a search that has several queries; None: this is the only one.
+    `text_of` reads the paragraphs for all queries of a search.
     """
     text_of = text_of or shared_texts(shards)
     least, most = between
@@ -319,9 +316,9 @@ def _best_of_each(
 def _without_overlap(
     shards: Sequence[Shard], by_shard: Sequence[Spans], unit: Unit, text_of: TextOf
 ) -> Iterator[tuple[_PlacedSpan, tuple[int, int]]]:
-    """Spans whose phrases (or sentences) do not overlap, best first, chosen greedily from all legal spans.
+    """Yield spans whose phrases (or sentences) do not overlap, best first, chosen greedily from all legal spans.
 
-    A span that runs into a better unit is shortened to end before that unit, and considered again by its new score.
+    A span that overlaps a better unit is shortened to end before it, and considered again with its new score.
     """
     order, shard_of, places = _merged(by_shard)
     in_order = _placed(shards, by_shard, shard_of, places, order)
@@ -352,10 +349,7 @@ def _without_overlap(
 
 
 def _merged(by_shard: Sequence[Spans]) -> tuple[Rows, Rows, Rows]:
-    """Return the order of the spans of all shards, best first, and the shard of each span and its index there.
-
-    Shapes: (spans,).
-    """
+    """Return the order of all spans, best first, and the shard and the index of each span. Shapes: (spans,)."""
     scores = np.concatenate([spans.scores for spans in by_shard])
     sizes = [len(spans.scores) for spans in by_shard]
     shard_of = np.repeat(np.arange(len(by_shard)), sizes)
@@ -386,7 +380,7 @@ def _placed(
 
 
 class Sentences:
-    """The sentences of a text: a place is found in O(log n), as a long text has many of both."""
+    """The sentences of a text, in which a place is found in O(log n), as a long text has many places."""
 
     def __init__(self, text: str) -> None:
         bounds = sentence_bounds(text)
@@ -396,7 +390,7 @@ class Sentences:
         self._word_begins, self._word_stops = [begin for begin, _ in words], [stop for _, stop in words]
 
     def around(self, start: int, end: int) -> tuple[int, int]:
-        """Characters of the sentence (or sentences) that contain [start, end), without surrounding white space."""
+        """Return the characters of the sentences that contain [start, end), without surrounding white space."""
         before, after = bisect_right(self._begins, start), bisect_left(self._stops, end)
         first = self._begins[before - 1] if before else 0
         last = self._stops[after] if after < len(self._stops) else self._length

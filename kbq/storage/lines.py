@@ -257,7 +257,7 @@ def _decompressed(stream: io.BufferedReader, name: str, error: type[KbqError]) -
             from compression import zstd
         else:
             from backports import zstd
-        options = {zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW}
+        options: Any = {zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW}
         return cast(IO[bytes], zstd.ZstdFile(stream, options=options))
     if head.startswith(b"PK\x03\x04"):
         return _only_member(stream, name, error)

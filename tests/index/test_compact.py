@@ -10,7 +10,7 @@ import torch
 
 from kbq.answers import BuiltKind
 from kbq.dump.manifest import IndexEntry
-from kbq.dump.shards import Shard
+from kbq.dump.shards import Shard, save_array
 from kbq.index.base import Candidates
 from kbq.index.factory import CELLS, CODES, Rotation, build_missing, open_index
 
@@ -134,6 +134,6 @@ def test_queries_that_say_little(vectors: np.ndarray, queries: np.ndarray) -> No
 
 def test_a_rotation_survives_the_file(vectors: np.ndarray, flat_queries: np.ndarray, tmp_path: Path) -> None:
     rotation = Rotation.fit(vectors, flat_queries, kept=3)
-    rotation.save(tmp_path / "rotation.npy")
+    save_array(tmp_path / "rotation.npy", np.stack([rotation.rows, rotation.queries]))
     again = Rotation.open(tmp_path / "rotation.npy")
     assert (again.rows.tolist(), again.queries.tolist()) == (rotation.rows.tolist(), rotation.queries.tolist())

@@ -59,7 +59,7 @@ def test_a_kernel_finds_what_a_plain_product_finds(count: int, dim: int, with_bo
     if added is not None:
         opens = opens + added[paragraphs.long()]
     alone = (opens + closes).masked_fill((edges != 3)[:, None], -torch.inf)
-    alone = alone.view(-1, asked.shape.rows, count).amax(dim=1).T
+    alone = alone.view(-1, gpu_rows.SHAPES[asked.columns].rows, count).amax(dim=1).T
     opens = opens.masked_fill((edges & OPENS == 0)[:, None], -torch.inf).view(-1, PIECE, count).amax(dim=1)
     closes = closes.masked_fill((edges & CLOSES == 0)[:, None], -torch.inf).view(-1, PIECE, count).amax(dim=1)
     for found, true in ((best.starts, opens), (best.ends, closes), (best.alone.T, alone.T)):
