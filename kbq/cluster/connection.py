@@ -150,7 +150,6 @@ def _refuse_other(address: str) -> None:
 
 
 def living_nodes() -> list[Node]:
-    """Return the nodes of the cluster in the order of their addresses."""
     alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     nodes = [Node(one["NodeID"], one["NodeManagerAddress"], int(one["Resources"].get("CPU", 0))) for one in alive]
     return sorted(nodes, key=lambda node: (node.address, node.id))

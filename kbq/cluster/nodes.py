@@ -64,7 +64,6 @@ class ClusterReport:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """All problems of nodes and groups, as sentences."""
         of_nodes = [f"node {node.address} {node.problem}" for node in self.nodes if node.problem]
         of_groups = [f"{group.shards} on node {group.node}: {group.problem}" for group in self.groups if group.problem]
         return (*of_nodes, *of_groups)
@@ -140,7 +139,6 @@ class RayWorkers:
         return encoded
 
     def dismiss(self) -> None:
-        """End all tasks, and the connection."""
         for task in self._tasks.values():
             ray.cancel(task, force=True)
         self._cluster.close()
@@ -188,5 +186,4 @@ def building_on(address: str) -> Build:
 
 
 def _build(folder: Path, deleted: str, entry: IndexEntry, queries: Floats) -> None:
-    """Build the index of one shard, in a process of a node."""
     build_missing([Shard(folder, deleted=deleted)], entry, queries)

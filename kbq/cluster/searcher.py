@@ -46,7 +46,6 @@ class ActorGroup:
 
     @property
     def names(self) -> str:
-        """The names of the shards, for errors."""
         names = [shard.name for shard in self.manifest.shards]
         return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
@@ -175,7 +174,6 @@ class RaySearcher:
         ]
 
     def _answers(self, ask: Callable[[Actor], Any], seconds: float) -> list[Any]:
-        """Return the answers of all actors, in order."""
         outcomes = self._outcomes(ask, seconds)
         missing = [
             f"{actor.group.names} of {actor.group.folder}, node {actor.node.address}: {outcome.problem}"

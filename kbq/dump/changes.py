@@ -50,7 +50,6 @@ class Changes:
     unchanged: int = 0
 
     def __bool__(self) -> bool:
-        """Whether anything has changed."""
         return bool(self.added or self.replaced or self.deleted)
 
     def __str__(self) -> str:
@@ -300,7 +299,6 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
 
 
 def _stays_behind(name: str) -> bool:
-    """Return whether a file or an index of a shard is left out of a merge."""
     return name.startswith("sparta") or "-for-" in name or name.endswith(".tmp")
 
 

@@ -141,12 +141,10 @@ class Manifest:
 
     @property
     def next_shard(self) -> int:
-        """The number in the name of the next shard."""
         return max((int(shard.name.removeprefix("shard-")) + 1 for shard in self.shards), default=0)
 
     @property
     def entries(self) -> tuple[IndexEntry, ...]:
-        """All indexes, the default first."""
         return (self.index, *self.others)
 
     @property
@@ -157,7 +155,6 @@ class Manifest:
 
     @property
     def has_codes(self) -> bool:
-        """Whether it was imported with the codes of an index instead of vectors."""
         return self.index.kind == IMPORTED
 
     def refuse_codes(self, folder: Path) -> None:
@@ -181,7 +178,6 @@ class Manifest:
         return dataclasses.replace(self, shards=(*self.shards, *shards), corpora=(*self.corpora, corpus), sparta="")
 
     def shard_folders(self, folder: Path) -> list[Path]:
-        """Return the folders of all shards, in order."""
         return [folder / shard.name for shard in self.shards]
 
     def open_shards(self, folder: Path, parts: Iterable[str] = ()) -> list[Shard]:

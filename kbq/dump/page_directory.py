@@ -46,7 +46,6 @@ class Pages:
         return (page_id for shard in self._shards for _, page_id in shard.live_ids())
 
     def names(self) -> Iterator[tuple[str, str]]:
-        """The ids and titles of all pages, in the order of the corpus."""
         return ((page_id, shard.titles[page]) for shard in self._shards for page, page_id in shard.live_ids())
 
     def shown(self) -> Iterator[tuple[str, str]]:
@@ -58,7 +57,6 @@ class Pages:
             yield from ((shard.ids[page], shard.titles[page]) for page in np.flatnonzero(pages).tolist())
 
     def metadata(self) -> Iterator[Mapping[str, Any]]:
-        """The metadata of all pages, in the order of the corpus."""
         return (shard.metadata_of(page) for shard in self._shards for page, _ in shard.live_ids())
 
     def place(self, page_id: str) -> PagePlace | None:

@@ -57,7 +57,6 @@ class PageEncoder:
         self._scale = torch.from_numpy(model.scale).to(model.device)
 
     def __call__(self, block: Sequence[Page]) -> EncodedParagraphs:
-        """Encode all paragraphs of a block of pages together."""
         return self.start(block)()
 
     def start(self, block: Sequence[Page]) -> Callable[[], EncodedParagraphs]:
@@ -227,7 +226,6 @@ def processes(count: int) -> StartEncoders | None:
 
 
 def packed(model: Model) -> bytes:
-    """Pickle a model for `encoder`."""
     pickled = io.BytesIO()
     model.phrases.eval()  # it is read when it is first needed
     torch.save(model, pickled)  # pickle would always load it to the GPU that it comes from
@@ -301,7 +299,6 @@ class WorkerPool(Generic[Task, Done]):
             raise self._died() from None
 
     def dismiss(self) -> None:
-        """End all processes, whatever they do."""
         pool, self._pool = self._pool, None
         if pool is not None:
             for process in list((pool._processes or {}).values()):

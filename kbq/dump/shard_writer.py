@@ -1,23 +1,7 @@
 """Shard writer: append pages with their encoded paragraphs to the files of a shard, and survive a kill.
 
-    shard-00000/  vectors.npy            int8 [rows, dim]  token vectors, in steps of `scale`
-                  positions.npy          u32 [rows]        position of the token in its paragraph
-                  starts.npy ends.npy    u32 [rows]        characters [start, end) of the token's word
-                  logits.npy             int8 [rows]       the filter's higher logit, in steps of 1/8
-                  edges.npy              u8 [rows]         whether phrases may open (1) or close (2) there, or both (3)
-                  paragraph_rows.npy     i64 [paragraphs]  row after the last of each paragraph
-                  paragraph_numbers.npy  u32 [paragraphs]  the corpus's own number
-                  paragraph_pages.npy    u32 [paragraphs]  the page of each paragraph, from 0
-                  paragraph_tokens.npy   u32 [paragraphs]  tokens of each, before the filter
-                  texts.{bin,npy}        paragraphs
-                  ids.{bin,npy}          pages
-                  titles.{bin,npy}       pages
-                  metadata.{bin,npy}     pages             a JSON object, or nothing
-                  page_digests.npy       u8 [pages, 16]    digest of each page, as it was read
-                  seal.json                                the digests of these files
-                  deleted-DIGEST.npy     u32 [deleted]     pages that do not count any more, if the manifest says so
-
-Only the list of deleted pages comes later, from `changes.py`; everything else stays as it was sealed.
+docs/reference/formats.md lists the files. The shard's seal is written at the end; a list of deleted pages may come
+later, from `changes.py`.
 """
 
 import json
@@ -63,7 +47,6 @@ class EncodedParagraphs(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Iterable["EncodedParagraphs"]) -> "EncodedParagraphs":
-        """Return the paragraphs of all parts, one after another."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
@@ -79,15 +62,11 @@ class ShardWriter:
     """Writes a shard, from the beginning or from the progress of a build that was killed."""
 
     def __init__(self, folder: Path, dim: int | None, progress: Progress) -> None:
-        """Open all files, cut back to the progress.
+        """Open all files and cut them back to the progress. Raises ValueError if one is shorter.
 
-        Args:
-            dim: of the vectors; None: they are not written, as codes that lie elsewhere stand for them.
-
-        Raises:
-            ValueError: a file is shorter than the progress says.
+        `dim` is that of the vectors, or None if codes elsewhere replace them.
         """
-        if not progress.sizes or not folder.exists():  # the folder, if any, is left from an abandoned build
+        if not progress.sizes or not folder.exists():  # a folder may be left from an abandoned build
             new_folder(folder)
         self.folder, self.counts = folder, progress.counts
         self.per_row = {name: GrowingArray(folder / f"{name}.npy", dtype) for name, dtype in PER_ROW.items()}
@@ -126,20 +105,18 @@ class ShardWriter:
         self.counts += Counts(len(pages), len(paragraphs), int(encoded.tokens.sum()), len(encoded.positions))
 
     def sync(self) -> Progress:
-        """Write everything appended so far to the disk."""
         for array in self._arrays():
             array.sync()
         sync_folder(self.folder)
         return Progress(self.counts, {array.path.name: len(array) for array in self._arrays()})
 
     def close(self) -> ShardEntry:
-        """Finish and seal the shard."""
         for array in self._arrays():
             array.close()
         return ShardEntry(self.folder.name, seal_folder(self.folder).digest, self.counts, self.counts)
 
     def abandon(self) -> None:
-        """Close the files of a failed build, so that nothing is written to them once another run resumes."""
+        """Close the files of a failed build, so that nothing is written to them when another run resumes."""
         for array in self._arrays():
             array.abandon()
 
@@ -149,7 +126,7 @@ class ShardWriter:
 
 
 def page_digest(page: Page) -> bytes:
-    """Return a digest of all that a page says: the same page gives the same digest, always and everywhere."""
+    """Return a digest of all that a page says, which is the same for the same page everywhere."""
     paragraphs = [(one.number, one.text, one.begin) for one in page.paragraphs]
     said = json.dumps([page.id, page.title, paragraphs, dict(page.metadata)], sort_keys=True)
     return bytes.fromhex(digest_of_bytes(said.encode()))

@@ -3,7 +3,8 @@
 Source: arXiv 2012.12624, section 3.3.
 
 There is a row for each token that the filter kept; its number identifies it in every index. A shard holds whole pages,
-in files that `shard_writer.py` lists. They never change once they are sealed: a list beside them names deleted pages.
+in files that docs/reference/formats.md lists. They never change once they are sealed; deleted pages are named in a list
+beside them.
 """
 
 import contextlib
@@ -73,7 +74,6 @@ class GrowingArray:
         self._file.seek(0, os.SEEK_END)
 
     def sync(self) -> None:
-        """Bring everything appended so far to the disk."""
         sync_open(self._file)
 
     def abandon(self) -> None:
@@ -216,7 +216,6 @@ class Counts(Summed):
 
     @property
     def facts(self) -> dict[str, int]:
-        """The counts by the names used in output."""
         return dict(zip(("pages", "paragraphs", "tokens", "kept_vectors"), astuple(self), strict=True))
 
 
@@ -348,7 +347,6 @@ class Shard:
         return has_rows if self.shown is None else has_rows & self.shown
 
     def title_of(self, paragraph: int) -> str:
-        """Return the title of a paragraph's page."""
         return self.titles[int(self.paragraph_pages[paragraph])]
 
     def answer(
@@ -388,7 +386,6 @@ class Shard:
         return np.ones(len(self), bool) if paragraphs is None else np.repeat(paragraphs, self.paragraph_sizes())
 
     def count_shown(self) -> int:
-        """Return how many rows a search may answer with."""
         return len(self) if self.shown is None else int(self.shown_rows().sum())
 
     def rows_above(self, threshold: float | None) -> Rows:

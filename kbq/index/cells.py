@@ -318,7 +318,6 @@ class Hits(NamedTuple):
 
     @property
     def least(self) -> np.float32:
-        """The score of the last hit, or infinity."""
         return np.float32(self.scores[-1] if len(self.scores) else np.inf)
 
 
@@ -351,7 +350,6 @@ class CellIndex:
 
     @cached_property
     def groups(self) -> list[ShardGroup]:
-        """See `Index`."""
         step = self._whole.together
         groups = []
         for first in range(0, len(self._shards), step):
@@ -395,7 +393,6 @@ class CellIndex:
         ]
 
     def products(self, shard: int, rows: Rows, query_of: Rows, queries: Floats | Doubles) -> Floats:
-        """See `Index`."""
         return self._shards[shard].products(rows, query_of, queries)
 
     def _best_rows(self, queries: Floats, k: int) -> list[Hits]:
@@ -433,7 +430,6 @@ class CellIndex:
         return ranges(*self._shards[number].row_range(self._around(number, sides)))
 
     def _around(self, number: int, sides: Sequence[Hits]) -> Rows:
-        """Return the paragraphs of a shard with a hit, ascending."""
         rows = np.concatenate([side.rows[side.shards == number] for side in sides])
         return np.unique(self._shards[number].paragraphs_of(rows))
 
@@ -480,6 +476,5 @@ def _with_better(near: Paragraphs, largest: Paragraphs, limit: float) -> Paragra
 
 
 def _all_rows(shard: Shard, paragraphs: Paragraphs, bound: float) -> Candidates:
-    """Return all rows of ascending paragraphs as candidates."""
     begins, stops = shard.row_range(paragraphs.numbers)
     return Candidates(ranges(begins, stops), bound, np.repeat(paragraphs.bonus, stops - begins))

@@ -76,7 +76,6 @@ class ExactIndex:
         return _candidates(Openings(*map(np.concatenate, columns)), enough, len(self._shards), bonus is not None)
 
     def products(self, shard: int, rows: Rows, query_of: Rows, queries: Floats | Doubles) -> Floats:
-        """See `Index`."""
         part = self._part_of[shard]
         if isinstance(part, GpuRows) and len(rows) >= MANY:
             with out_of_memory_refused(part.device):

@@ -55,7 +55,6 @@ class CellCodes:
     overfetch: int  # hits to score again per hit wanted
 
     def kept(self, dim: int) -> int:
-        """Return the number of stored dimensions of a rotated vector."""
         return max(1, dim // 3 // self.together) * self.together
 
 
@@ -184,7 +183,6 @@ def open_index(
 def _open_cells(
     shards: Sequence[Shard], entry: IndexEntry, folders: dict[int, Path], whole: KnowledgeBaseSize | None
 ) -> CellIndex:
-    """Open the cells of these shards as one index."""
     size = sum((folder / CELLS).stat().st_size for folder in folders.values())
     codes, stay, free = CODES[entry.kind], True, available_memory()
     if not codes.together:

@@ -163,7 +163,6 @@ def _digest(queries: Sequence[str], model: Model) -> str:
 
 
 def remove_unnamed(folder: Path, manifest: Manifest) -> None:
-    """Remove indexes and their files of queries that the manifest does not name."""
     for entry in manifest.entries:
         remove_others(manifest.shard_folders(folder), entry)
     named_files = {queries_file(folder, entry.asked) for entry in manifest.entries}

@@ -273,7 +273,6 @@ def _pages(
 
 
 def _publish(folder: Path, manifest: Manifest, bm25: bool, report_stage: Report) -> Manifest:
-    """Index the words of new shards, and publish them."""
     manifest = publish(folder, add_bm25(folder, manifest, report_stage) if bm25 else manifest)
     remove_unnamed(folder, manifest)
     return manifest

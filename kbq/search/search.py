@@ -63,7 +63,6 @@ class LexicalScores:
         self._terms, self._text_of = terms, shared_texts(shards)
 
     def of_shards(self, shards: slice) -> "LexicalScores":
-        """Return the same scores of some of the shards."""
         return LexicalScores(self._shards[shards], self._indexes[shards], self._terms, self._weight)
 
     @property
@@ -274,7 +273,6 @@ class _Ranking:
         self._best = [[-np.inf] * self.k for _ in range(queries)]  # heaps of the scores of the k best units so far
 
     def may_grow(self, group: int, query: int) -> bool:
-        """Whether a group may hold more of the k best units."""
         found = self._found[group][query]
         return not found.is_complete and found.complete_above >= self._best[query][0]
 
@@ -364,7 +362,6 @@ def batch_spans(
 
 
 def _most(shards: Sequence[Shard], unit: Unit) -> int:
-    """Return the number of units that all shards may hold."""
     if unit not in ("paragraph", "page"):
         return sum(len(shard) for shard in shards)
     filled = [np.flatnonzero(shard.filled()) for shard in shards]

@@ -32,8 +32,6 @@ from kbq.text.markers import sentence_bounds
 
 Products = Callable[[Rows, Rows, Floats | Doubles], Floats]  # as `Shard.products`
 RANGES = 4096  # compared together
-MOST_OF_BLOCK = 512  # taken ranges
-
 FIRST_GROUP = 16  # spans that are placed together; every later group is as large as all before it
 WORD = re.compile(r"\S+")
 TextOf: TypeAlias = Callable[[int, int], str]  # the number of a shard, and of a paragraph in it → its text
@@ -197,10 +195,7 @@ def _union(begins: Rows, stops: Rows) -> Rows:
 
 
 class RangesTaken:
-    """Ordered ranges [begin, stop) that do not overlap. Finding or adding one takes O(log n) and a short copy.
-
-    They are in blocks, as inserting into a long list would copy half of it: all phrases of a paragraph of 1.5 MB may be
-    wanted.
+    """Ordered ranges [begin, stop) that do not overlap.
 
     >>> taken = RangesTaken()
     >>> taken.first_within(0, 9), taken.add(4, 6), taken.add(0, 2), taken.first_within(1, 5), taken.first_within(2, 4)
@@ -208,33 +203,18 @@ class RangesTaken:
     """
 
     def __init__(self) -> None:
-        self._blocks: list[tuple[list[int], list[int]]] = []  # begins and stops; both ascend, as nothing overlaps
-        self._last_stops: list[int] = []  # of the blocks
+        self._begins: list[int] = []
+        self._stops: list[int] = []
 
     def first_within(self, begin: int, stop: int) -> int | None:
         """Return the beginning of the first range that overlaps [begin, stop), or None."""
-        number = bisect_right(self._last_stops, begin)
-        if number == len(self._blocks):
-            return None
-        begins, stops = self._blocks[number]
-        found = begins[bisect_right(stops, begin)]  # of the first range that stops after `begin`
-        return found if found < stop else None
+        place = bisect_right(self._stops, begin)
+        return self._begins[place] if place < len(self._begins) and self._begins[place] < stop else None
 
     def add(self, begin: int, stop: int) -> None:
-        """Add a range that overlaps none."""
-        if not self._blocks:
-            self._blocks.append(([], []))
-            self._last_stops.append(stop)
-        number = min(bisect_right(self._last_stops, begin), len(self._blocks) - 1)
-        begins, stops = self._blocks[number]
-        place = bisect_right(stops, begin)
-        begins.insert(place, begin)
-        stops.insert(place, stop)
-        self._last_stops[number] = stops[-1]
-        if len(begins) > MOST_OF_BLOCK:
-            half = MOST_OF_BLOCK // 2
-            self._blocks[number : number + 1] = [(begins[:half], stops[:half]), (begins[half:], stops[half:])]
-            self._last_stops[number : number + 1] = [stops[half - 1], stops[-1]]
+        place = bisect_right(self._stops, begin)
+        self._begins.insert(place, begin)
+        self._stops.insert(place, stop)
 
 
 def shared_texts(shards: Sequence[Shard]) -> TextOf:
@@ -277,13 +257,9 @@ def best_units(
     text_of = text_of or shared_texts(shards)
     least, most = between
     complete_above = max(spans.complete_above for spans in found)
-    distinct = (
-        _best_of_each(shards, found, unit, text_of)
-        if unit in ("paragraph", "page")
-        else _without_overlap(shards, found, unit, text_of)
-    )
+    find = _best_of_each if unit in ("paragraph", "page") else _without_overlap
     hits: list[Answer] = []
-    for span, bounds in distinct:
+    for span, bounds in find(shards, found, unit, text_of):
         score = -span.negative_score
         if score <= complete_above:
             return Units(hits, False, complete_above)
@@ -331,10 +307,9 @@ def _without_overlap(
             span, next_span = next_span, next(in_order, None)
         else:
             span = heapq.heappop(waiting)
-        taken = taken_in[span.shard, span.paragraph]
-        bounds = span.characters
+        taken, bounds = taken_in[span.shard, span.paragraph], span.characters
         if unit == "sentence":
-            bounds = sentences(span.shard, span.paragraph).around(*span.characters)
+            bounds = sentences(span.shard, span.paragraph).around(*bounds)
         limit = taken.first_within(*bounds)
         if limit is None:
             taken.add(*bounds)

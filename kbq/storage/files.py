@@ -114,7 +114,6 @@ def digest_of(path: Path) -> str:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the total size of all files below a folder, in bytes."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

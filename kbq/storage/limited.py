@@ -1,6 +1,6 @@
-"""Limits: call parsers of strangers' files in a child process with limits of CPU time and memory.
+"""Limits: call parsers of strangers' files in a child process with limits of CPU time and memory, and without network.
 
-A file that takes too much, or crashes its parser, costs a child; a new one takes the next file. A child has no network.
+A file that takes too much, or crashes its parser, costs a child, and a new one takes the next file.
 """
 
 import math
@@ -20,23 +20,23 @@ from kbq.errors import KbqError, first_line
 
 try:
     import resource
-except ImportError:  # on Windows memory has no limit, and time is that of the clock
+except ImportError:  # Windows, where memory has no limit, and the clock limits time
     resource = None  # type: ignore[assignment]
 
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 
 SECONDS, MEMORY = 30.0, 2**30  # bytes
-PATIENCE = 10  # times the seconds of computing, on the clock: other processes may use the same cores
+PATIENCE = 10  # seconds on the clock for each second of computing, as other processes may use the same cores
 OUT_OF_MEMORY = 77  # exit status of a child
 ROOT = str(Path(__file__).parents[2])
-# The caller's script is not run again, as multiprocessing would do, nor is anything from the current folder (-P).
+# Unlike multiprocessing, this runs neither the caller's script nor anything from the current folder (-P).
 CHILD = "import sys; sys.path[:] = sys.argv[1:]; from kbq.storage.limited import serve; serve()"
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 
-class LimitExceeded(KbqError):  # noqa: N818 - it says that a limit was exceeded
-    """A call that took more time or memory than it may, or ended its process."""
+class LimitExceeded(KbqError):  # noqa: N818
+    """A call that exceeded its time or memory, or ended its process."""
 
     def __init__(self, message: str, limit: Literal["seconds", "memory", "process"]) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class LimitExceeded(KbqError):  # noqa: N818 - it says that a limit was exceeded
 
 
 class LimitedProcess:
-    """A child process that calls functions, one at a time; it starts with the first call and ends with `close`."""
+    """A child process that calls functions, one at a time. It starts with the first call and ends with `close`."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -63,10 +63,9 @@ class LimitedProcess:
         seconds: float = SECONDS,
         memory: int = MEMORY,
     ) -> Returned:
-        """Call a function in the child; what it raises is raised here.
+        """Call an importable function in the child, and return its result or raise its error, which are pickled.
 
         Args:
-            function: one that can be imported; arguments and result are pickled.
             seconds: of computing or, where the system has no such limit, on the clock.
             memory: bytes that the child may allocate, on Linux.
 
@@ -75,17 +74,16 @@ class LimitedProcess:
             KbqError: no process can be started.
         """
         with self._lock:
-            is_fresh = self._process is None
-            try:
-                return self._asked((function, args, seconds, memory))
-            except LimitExceeded as problem:
-                if is_fresh or problem.limit == "seconds":
-                    raise
-            # Earlier calls may have left little memory, or somebody has killed an idle child.
+            if self._process is not None:
+                try:
+                    return self._asked((function, args, seconds, memory))
+                except LimitExceeded as problem:
+                    if problem.limit == "seconds":
+                        raise
+            # Else earlier calls may have left little memory, or somebody has killed an idle child: try a fresh one.
             return self._asked((function, args, seconds, memory))
 
     def close(self) -> None:
-        """End the child."""
         if self._process is not None:
             _kill(self._process)
             self._process.wait()
@@ -95,7 +93,7 @@ class LimitedProcess:
             self._process = None
 
     def _asked(self, request: tuple[Callable[..., Returned], tuple[Any, ...], float, int]) -> Returned:
-        _, _, seconds, memory = request
+        *_, seconds, memory = request
         process = self._process = self._process or _started()
         late = threading.Event()
 
@@ -152,7 +150,7 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _refuse(status: int | None, is_late: bool, seconds: float, memory: int) -> NoReturn:
-    """Raise LimitExceeded for a child that ended with this status. `is_late`: the clock has ended it."""
+    """Raise LimitExceeded for a child that ended with this status, or by the clock."""
     if is_late or status == -getattr(signal, "SIGXCPU", 0):
         raise LimitExceeded(f"it takes more than {seconds:g} seconds to read", "seconds")
     if status == OUT_OF_MEMORY:
@@ -162,9 +160,9 @@ def _refuse(status: int | None, is_late: bool, seconds: float, memory: int) -> N
 
 
 def serve() -> None:
-    """Serve as the main function of a child: call what comes in on standard input, and answer on standard output."""
+    """Be a child: call the functions that come in on standard input, and answer on standard output."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    with open(os.devnull, "r+b", buffering=0) as null:  # what a parser prints is no answer  # noqa: PTH123
+    with open(os.devnull, "r+b", buffering=0) as null:  # parsers may print  # noqa: PTH123
         os.dup2(null.fileno(), 0)
         os.dup2(null.fileno(), 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
@@ -186,9 +184,16 @@ def _answer(requests: IO[bytes], answers: IO[bytes]) -> None:
     except EOFError:
         raise
     except Exception as error:
-        if _is_of_memory(error):
-            os._exit(OUT_OF_MEMORY)
-        problem = _picklable(error)
+        cause: BaseException | None = error
+        while cause is not None:  # errors may have replaced that of memory
+            if isinstance(cause, MemoryError):
+                os._exit(OUT_OF_MEMORY)
+            cause = cause.__context__
+        try:
+            pickle.loads(pickle.dumps(error))
+            problem = error
+        except Exception:
+            problem = RuntimeError(f"{type(error).__name__}: {first_line(error)}")
     try:
         pickle.dump((returned, problem), answers)
         answers.flush()
@@ -198,27 +203,12 @@ def _answer(requests: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def _limit(name: str, most: int | None) -> None:
-    """Set a limit of this process, as far as the system allows; None: no limit."""
+    """Set or lift a limit of this process, as far as the system allows."""
     with suppress(AttributeError, ValueError, OSError):
         kind = getattr(resource, name)
         _, hardest = resource.getrlimit(kind)
         wanted = [one for one in (most, hardest) if one not in (None, resource.RLIM_INFINITY)]
         resource.setrlimit(kind, (min(wanted, default=resource.RLIM_INFINITY), hardest))
-
-
-def _is_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or one that it replaced, says that memory is short."""
-    while error is not None and not isinstance(error, MemoryError):
-        error = error.__context__
-    return error is not None
-
-
-def _picklable(error: Exception) -> Exception:
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {first_line(error)}")
-    return error
 
 
 def _refuse_network(event: str, _: object) -> None:

@@ -232,7 +232,6 @@ def _parsed_array(
 
 
 def _parsed(parse: Callable[[Any], Any], text: Any) -> tuple[Any, str]:
-    """Return the parsed value, or None and why it is not JSON."""
     try:
         return parse(text), ""
     except json.JSONDecodeError as reason:
@@ -292,7 +291,6 @@ class _Xz(io.RawIOBase):
 
 
 def _only_member(stream: io.BufferedReader, name: str, error: type[KbqError]) -> IO[bytes]:
-    """Open the only file of a zip."""
     archive = zipfile.ZipFile(stream if stream.seekable() else io.BytesIO(stream.read()))
     names = [one.filename for one in archive.infolist() if is_member(one)]
     if len(names) != 1:

@@ -27,7 +27,7 @@ PIECE = 2**17  # bytes per madvise call: of a larger range, Linux may read only 
 
 @cache
 def cpu_has(*features: str) -> bool:
-    """Whether the CPU has any of these features, by their names in Linux; False if that is unknown."""
+    """Return whether Linux says that the CPU has any of these features."""
     try:
         described = set((PROC / "cpuinfo").read_text().split())
     except OSError:
@@ -36,21 +36,21 @@ def cpu_has(*features: str) -> bool:
 
 
 def available_memory() -> float:
-    """Return the bytes that this process can still allocate, given the machine and its cgroups; infinity if unknown."""
-    return min([_free_of_machine(), *_free_of_groups()])
+    """Return the bytes that the machine and the cgroups of this process have left, or infinity if that is unknown."""
+    kilobytes = _numbers(PROC / "meminfo", r"^MemAvailable:\s+(\d+) kB$")
+    return min([*(1024.0 * number for number in kilobytes), *_free_of_groups()], default=math.inf)
 
 
-def _free_of_machine() -> float:
+def _numbers(path: Path, pattern: str) -> list[int]:
+    """Return all numbers that a pattern finds in a file of the system, which may be missing."""
     try:
-        facts = (PROC / "meminfo").read_text()
+        return [int(number) for number in re.findall(pattern, path.read_text(), re.MULTILINE)]
     except OSError:
-        return math.inf
-    match = re.search(r"^MemAvailable:\s+(\d+) kB$", facts, re.MULTILINE)
-    return 1024.0 * int(match[1]) if match else math.inf
+        return []
 
 
 def _free_of_groups() -> Iterator[float]:
-    """Yield the bytes left to each cgroup of this process and its ancestors, which limit a container."""
+    """Yield the bytes left to each cgroup of this process and to its ancestors, which limit a container."""
     try:
         groups = (PROC / "self/cgroup").read_text().splitlines()
     except OSError:
@@ -66,26 +66,19 @@ def _free_of_groups() -> Iterator[float]:
             for limit in limits:
                 with contextlib.suppress(OSError, ValueError):  # hidden from a container, or "max": no limit
                     most, used = (int((folder / name).read_text()) for name in (limit, usage))
-                    yield max(0.0, most - used + _cached(folder, "total_" if controllers else ""))
-
-
-def _cached(group: Path, total: str) -> int:
-    """Return the bytes of a cgroup's page cache, which the system drops when memory is needed."""
-    try:
-        facts = (group / "memory.stat").read_text()
-    except OSError:
-        return 0
-    return sum(map(int, re.findall(rf"^{total}(?:in)?active_file (\d+)$", facts, re.MULTILINE)))
+                    total = "total_" if controllers else ""
+                    cached = sum(_numbers(folder / "memory.stat", rf"^{total}(?:in)?active_file (\d+)$"))
+                    yield max(0.0, most - used + cached)  # the system drops its cache when memory is needed
 
 
 def stays_in_memory(size: int) -> bool:
-    """Whether files of `size` bytes fit in half of the free memory, and so stay cached beside everything else."""
+    """Return whether files of `size` bytes fit in half of the free memory, and so stay cached."""
     return size <= available_memory() / 2
 
 
 @cache
 def _library() -> Any:
-    """Load the C library, with the types of the functions that are called here."""
+    """Load the C library, and declare the functions that are called here."""
     library = ctypes.CDLL(None, use_errno=True)
     pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     library.mmap.argtypes, library.mmap.restype = (pointer, size, number, number, number, OFFSET), pointer
@@ -94,18 +87,18 @@ def _library() -> Any:
 
 
 def give_memory_back() -> None:
-    """Return to the system the freed memory that glibc keeps after batches of many shapes.
+    """Return freed memory, which glibc keeps after batches of many shapes, to the system.
 
-    Without this, training with 4,096 tokens a batch grew to 10 GB within forty minutes; with it, to 1 GB.
+    Training with 4,096 tokens a batch grew to 10 GB within forty minutes without this, to 1 GB with it.
     """
     if sys.platform == "linux" and hasattr(_library(), "malloc_trim"):
         _library().malloc_trim(0)
 
 
 def map_file(path: Path) -> NDArray[np.uint8]:
-    """Map all bytes of a file to be read; on Linux and macOS the file does not stay open. Raises OSError.
+    """Map a file read-only, on Linux and macOS without keeping it open. Raises OSError.
 
-    Python's maps keep a descriptor each before 3.13, and a knowledge base maps two dozen files for each shard.
+    Before Python 3.13, its own maps keep a descriptor each, and each shard has two dozen files.
     """
     if os.name != "posix":
         return np.asarray(np.memmap(path, np.uint8, "r"))
@@ -116,7 +109,7 @@ def map_file(path: Path) -> NDArray[np.uint8]:
         address = _library().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
     if address == FAILED:
         number = ctypes.get_errno()
-        if number == errno.ENODEV:  # its file system maps no files: some of FUSE, and shared folders of VirtualBox
+        if number == errno.ENODEV:  # some file systems, such as VirtualBox's shared folders, map no files
             return np.frombuffer(path.read_bytes(), np.uint8)
         raise OSError(number, os.strerror(number), str(path))
     memory = (ctypes.c_uint8 * size).from_address(address)
@@ -138,7 +131,7 @@ def prefetch(address: int, size: int) -> None:
 
 
 def _advise(address: int, size: int, advice: str) -> None:
-    """Give advice to the system, which may fail without harm."""
+    """Advise the system, which may fail without harm."""
     if size and hasattr(mmap, advice):
         begin = address - address % mmap.PAGESIZE
         _library().madvise(begin, address + size - begin, getattr(mmap, advice))

@@ -80,22 +80,17 @@ def json_line(value: object, default: Callable[[Any], Any] | None = None) -> str
 
 def is_too_deep(value: Any) -> bool:
     """Return whether lists and objects are nested more than DEEPEST deep."""
-    level = [value]
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(DEEPEST + 1):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
-        ]
+        insides = (outer.values() if isinstance(outer, dict) else outer for outer in level)
+        level = [inner for inside in insides for inner in inside if isinstance(inner, dict | list)]
         if not level:
             return False
     return True
 
 
 class OtherFormatError(ValueError):
-    """A file of another format version."""
+    """A file of another format version, `found`."""
 
     def __init__(self, found: object) -> None:
         super().__init__(f"format version {found}")
@@ -148,13 +143,13 @@ def read_object(path: Path) -> dict[str, Any]:
         raise ValueError("it is not a file")
     if facts.st_size > LARGEST:
         raise ValueError(f"it has {facts.st_size:,} bytes, {LARGEST:,} at most are expected")
-    fields = parsed_json(path.read_text("utf-8"), _infinite)
+    fields = parsed_json(path.read_text("utf-8"), _infinity)
     if not isinstance(fields, dict):
         raise ValueError("it does not hold a JSON object")
     return fields
 
 
-def _infinite(name: str) -> float:
+def _infinity(name: str) -> float:
     if name == "NaN":
         raise ValueError("it holds NaN, which is not a number")
     return float(name)
@@ -282,7 +277,6 @@ def _other_size(path: Path, seal: FileSeal) -> Damage | None:
 
 
 def file_damage(path: Path, seal: FileSeal) -> Damage | None:
-    """Compare a whole file."""
     try:
         found = _other_size(path, seal) or seal_of(path)
     except OSError as error:

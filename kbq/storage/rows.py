@@ -153,13 +153,11 @@ def _title(path: Path, book: Any, wanted: str) -> str:
 
 
 def _rows_of(sheet: Any) -> Iterator[Sequence[Any]]:
-    """Yield the cells of each row, which may be none."""
     sheet.reset_dimensions()  # the file may state any
     yield from sheet.iter_rows(max_row=MOST_ROWS)
 
 
 def _merged(archive: zipfile.ZipFile, title: str) -> Merged:
-    """Return the merged cells of a sheet."""
     from openpyxl.reader.excel import ExcelReader
     from openpyxl.utils.cell import range_boundaries
 
@@ -182,7 +180,7 @@ def _rows(path: Path, sheet: Any, formulas: Any, merged: Merged) -> list[tuple[i
     found, width, firsts = list[tuple[int, Cells]](), 0, dict[tuple[int, int], Any]()
     both = _rows_of(sheet), _rows_of(formulas)
     for number, (row, with_formulas) in enumerate(zip(*both, strict=True), start=1):
-        cells = [_value(cell.value) for cell in row]
+        cells = [_whole(cell.value) for cell in row]
         for left, right, top in merged.get(number, ()):
             cells += [None] * (right - len(cells))
             value = firsts[left, top] = cells[left - 1] if number == top else firsts.get((left, top))
@@ -190,19 +188,17 @@ def _rows(path: Path, sheet: Any, formulas: Any, merged: Merged) -> list[tuple[i
         cells += [None] * (width - len(cells))
         for formula, value in zip(with_formulas, cells, strict=False):
             if value is None and formula.data_type == "f":
-                raise KbqError(
-                    f"{path} has a formula without its value in {formula.coordinate}: open and save it in a spreadsheet"
-                )
+                where = f"{path} has a formula without its value in {formula.coordinate}"
+                raise KbqError(f"{where}: open and save it in a spreadsheet")
         if any(value not in (None, "") for value in cells):
             width = width or len(cells)
             found.append((number, cells))
     return found
 
 
-def _value(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    return value
+def _whole(value: Any) -> Any:
+    """Return a float without a fraction as an integer, and any other value as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
 def read_parquet(path: Path) -> tuple[list[dict[str, Any]], Any]:
@@ -225,8 +221,9 @@ def read_parquet(path: Path) -> tuple[list[dict[str, Any]], Any]:
     except (OSError, ValueError, OverflowError, pyarrow.ArrowException) as error:
         reason = (isinstance(error, OSError) and error.strerror) or first_line(error)
         raise KbqError(f"{path} cannot be read ({reason}): check that it is a Parquet file") from None
-    are_bytes = any("binary" in str(field.type) for field in table.schema)
-    return [{name: _as_text(value) for name, value in row.items()} for row in rows] if are_bytes else rows, table
+    if any("binary" in str(field.type) for field in table.schema):
+        rows = [{name: _as_text(value) for name, value in row.items()} for row in rows]
+    return rows, table
 
 
 def _as_text(value: Any) -> Any:
@@ -237,9 +234,9 @@ def _as_text(value: Any) -> Any:
 
 def refuse_repeated(name: str, columns: Sequence[str], error: type[KbqError] = KbqError) -> None:
     """Raise an error of this class if two columns have one name."""
-    for column, count in Counter(columns).items():
-        if count > 1:
-            raise error(f"{name} has {count} columns {column!r}: give each its own name")
+    column, count = next(iter(Counter(columns).most_common(1)), ("", 0))
+    if count > 1:
+        raise error(f"{name} has {count} columns {column!r}: give each its own name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,12 +333,10 @@ def text_of(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return str(int(value))
     if isinstance(value, datetime):
         is_day = value.time() == time() and value.tzinfo is None
         return value.date().isoformat() if is_day else value.isoformat(" ")
-    return value.isoformat() if isinstance(value, date | time) else str(value)
+    return value.isoformat() if isinstance(value, date | time) else str(_whole(value))
 
 
 def empty_markers(texts: Iterable[str] = EMPTY) -> frozenset[str]:
@@ -392,10 +387,9 @@ def _values(
                 refuse_large(f"{name}:{number + 1}: the row, whose quotation marks may not all be closed,", size, error)
             yield from _LINE.findall(line) if "\r" in line else (line,)
 
-    # In TSV a quotation mark is a letter like any other: "Heroes" is a song.
+    # In TSV a quotation mark is a letter like any other; see `_unquoted`.
     settings: dict[str, Any] = {"quoting": csv.QUOTE_NONE} if dialect.format == "tsv" else {"strict": True}
-    settings["skipinitialspace"] = dialect.has_blanks
-    reader = csv.reader(pieces(), delimiter=dialect.delimiter, **settings)
+    reader = csv.reader(pieces(), delimiter=dialect.delimiter, skipinitialspace=dialect.has_blanks, **settings)
     number = first - 1
     try:
         for values in reader:
@@ -474,7 +468,7 @@ def _xlsx(source: str, error: type[KbqError], on_bad_row: BadLine | None, has_he
 def _unquoted(value: str) -> str:
     """Read a value of TSV, where a quotation mark is a letter like any other: "Heroes" is a song.
 
-    Only values that other programs, or kbq, quoted lose their marks: in these, marks are doubled inside.
+    Only values that programs have quoted lose their marks: inside of these, marks are doubled.
 
     >>> [_unquoted(value) for value in ('"Heroes"', '"the ""Heroes"" tour"', '""')]
     ['"Heroes"', 'the "Heroes" tour', '']

@@ -128,7 +128,6 @@ def open_to_grow(path: Path) -> BinaryIO:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file, or a link, if there is one."""
     with suppress(FileNotFoundError, NotADirectoryError):
         path.unlink()
 
@@ -265,7 +264,6 @@ def discard_folder(path: Path) -> None:
 
 
 def remove_empty_folder(path: Path) -> None:
-    """Remove a folder if it is empty."""
     with suppress(OSError):
         path.rmdir()
 
