@@ -259,7 +259,7 @@ def shard_folder() -> Path:
 def articles(copies: int) -> list[Page]:
     """Return the bundled articles, several times."""
     pages = list(read_corpus(str(ARTICLES)))
-    return [replace(page, id=f"{page.id} {copy}") for copy in range(copies) for page in pages]
+    return [replace(page, page_id=f"{page.page_id} {copy}") for copy in range(copies) for page in pages]
 
 
 def encoded(run: Run, found: dict[str, Any]) -> None:

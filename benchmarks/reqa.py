@@ -64,8 +64,8 @@ def from_kilt(gold: Path, corpus: Path, most: int) -> Task:
     passages: list[tuple[str, str]] = []
     of_page: dict[str, dict[int, int]] = {}  # page → paragraph → passage
     for page in read_corpus(str(corpus)):
-        if page.id in wanted:
-            of_page[page.id] = {p.number: len(passages) + i for i, p in enumerate(page.paragraphs)}
+        if page.page_id in wanted:
+            of_page[page.page_id] = {p.number: len(passages) + i for i, p in enumerate(page.paragraphs)}
             passages += [(page.title, paragraph.text) for paragraph in page.paragraphs]
     questions = []
     for record in records:

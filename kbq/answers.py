@@ -270,7 +270,7 @@ def _cells(answer: Answer) -> list[str]:
 class PageName(NamedTuple):
     """The id and the title of a page."""
 
-    id: str
+    page_id: str
     title: str
 
 

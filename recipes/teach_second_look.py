@@ -48,7 +48,7 @@ from kbq.reading.reader import (
     Reader,
     open_reader,
 )
-from kbq.storage.writing import copy_folder, make_folders
+from kbq.storage.writing import link_folder, make_folders
 from kbq.text.answer_scores import normalise
 from kbq.text.markers import whole_words
 from kbq.training.batches import Files, passages_digest, weights_digest
@@ -305,7 +305,7 @@ def _save(reader: Reader, model: str | Path, folder: Path, facts: dict[str, Any]
     if not is_model(model):
         _save_larger(reader, Path(model), folder, facts)
         return
-    copy_folder(local_folder(model), folder)
+    link_folder(local_folder(model), folder, lambda name: False)
     save_reader(reader.reranking[0], folder)
     config = read_config(folder)
     write_config(folder, replace(config, training=config.training | {"reranker": facts}))

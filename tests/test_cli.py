@@ -92,7 +92,7 @@ def corpus(pages: list[Page], write_json_lines: Callable[..., Path]) -> Path:
 
 def page_line(page: Page) -> dict[str, object]:
     texts = [paragraph.text for paragraph in page.paragraphs]
-    return {"id": page.id, "title": page.title, "paragraphs": texts}
+    return {"id": page.page_id, "title": page.title, "paragraphs": texts}
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -468,7 +468,7 @@ def test_query_as_json(unit: str, run: Run, kb_folder: Path, pages: list[Page]) 
     assert document["query"] == "Marie Curie [SEP] birth"
     assert isinstance(document["answers"], list)
     assert len(document["answers"]) == 3
-    texts = {(page.id, p.number): p.text for page in pages for p in page.paragraphs}
+    texts = {(page.page_id, p.number): p.text for page in pages for p in page.paragraphs}
     for answer in document["answers"]:
         assert set(answer) >= ANSWER_KEYS
         assert answer["context"] == texts[answer["page_id"], answer["paragraph"]]
@@ -749,7 +749,7 @@ def triples(pages: list[Page], write_json_lines: Callable[..., Path]) -> Path:
             "subject": f"{page.title} {paragraph.number}",
             "relation": "birth" if paragraph.number else "place of birth",
             "object": paragraph.text.split()[0],
-            "page": page.id,
+            "page": page.page_id,
         }
         for page in pages
         for paragraph in page.paragraphs

@@ -82,12 +82,12 @@ def test_indexes_are_built_and_opened(kb_folder: Path, model: Model, tmp_path: P
 
 def test_a_page_is_read_as_it_was_indexed(kb: KnowledgeBase) -> None:
     names = list(kb.pages())
-    page = kb.page(names[0].id)
-    assert (page.id, page.title) == names[0]
+    page = kb.page(names[0].page_id)
+    assert (page.page_id, page.title) == names[0]
     answer = kb.query("the river", 1)[0]
     paragraphs = {one.number: one.text for one in kb.page(answer.page_id).paragraphs}
     assert paragraphs[answer.paragraph] == answer.context
-    assert [one.id for one in kb.with_pages([answer.page_id]).pages()] == [answer.page_id]
+    assert [one.page_id for one in kb.with_pages([answer.page_id]).pages()] == [answer.page_id]
 
 
 def test_queries_of_a_generator_are_asked_as_they_come(kb: KnowledgeBase) -> None:
@@ -109,7 +109,7 @@ def test_what_others_change_is_opened_on_request(kb_folder: Path, tmp_path: Path
     folder = shutil.copytree(kb_folder, tmp_path / "kb")
     kb, other = (KnowledgeBase.open(folder, device="cpu") for _ in range(2))
     before, gone = kb.query("the river", 1), next(iter(kb.pages()))
-    other.delete(gone.id)
+    other.delete(gone.page_id)
     assert not kb.is_current
     assert kb.query("the river", 1) == before
     assert kb.reload() is kb
@@ -135,7 +135,7 @@ def test_a_copy_answers_alike_and_is_closed_alone(kb: KnowledgeBase, again: Call
 def test_a_lazy_one_opens_what_it_needs(kb_folder: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(kb_folder, tmp_path / "kb")
     lazy = KnowledgeBase.open(folder, "nowhere", lazy=True)
-    left = lazy.delete(next(iter(KnowledgeBase.open(folder, device="cpu").pages())).id)
+    left = lazy.delete(next(iter(KnowledgeBase.open(folder, device="cpu").pages())).page_id)
     assert left.counts.pages == lazy.counts.pages - 1
     with pytest.raises(KbqError, match="model folder nowhere does not exist"):
         left.query("Paris")
@@ -255,7 +255,7 @@ read_corpus: Any = kbq.read_corpus
         (lambda kb: AnyPage("1", "T", None), "the paragraphs of page '1' are None: give a text, or a list of texts"),
         (lambda kb: Door.open(kb.folder, device="tpu"), "device 'tpu' is unknown: choose auto, cpu"),
         (lambda kb: Door.build([], "new", kb.model), "there are no pages: a corpus needs at least one"),
-        (lambda kb: Door.build([7], "new", kb.model), "page 1 is 7: give kbq.Page(id, title, paragraphs)"),
+        (lambda kb: Door.build([7], "new", kb.model), "page 1 is 7: give kbq.Page(page_id, title, paragraphs)"),
         (lambda kb: Door.build(7, "new", kb.model), "a corpus is 7: give a path, or a list of pages"),
         (lambda kb: Door.build([AnyPage("", "T")], "new", kb.model), "page 1 has the id '' and the title 'T'"),
         (lambda kb: Door.build([AnyPage("1", "T", [7])], "new", kb.model), "page 1 is Page("),

@@ -44,7 +44,7 @@ page = st.builds(
     st.lists(st.sampled_from(TEXTS), max_size=3).map(lambda texts: [text for text in texts if text]),
     st.sampled_from([None, "CC0"]),
 )
-corpora = st.lists(page, min_size=1, max_size=5, unique_by=lambda page: page.id)
+corpora = st.lists(page, min_size=1, max_size=5, unique_by=lambda page: page.page_id)
 kills = st.one_of(st.none(), st.integers(0, 3))
 EXAMPLES = int(os.environ.get("KBQ_HISTORIES", "5"))
 
@@ -110,7 +110,7 @@ def test_a_history_of_changes(model: Model) -> None:
         @initialize(corpus=corpora)
         def build(self, corpus: list[Page]) -> None:
             self.kb = KnowledgeBase.build(corpus, self.folder / "kb", model)
-            self.pages = {page.id: page for page in corpus}
+            self.pages = {page.page_id: page for page in corpus}
 
         def changed(self, change: Any, call: int | None) -> None:
             """Make a change, which may be killed: then what was there is still there, and the change is made again."""
@@ -131,14 +131,14 @@ def test_a_history_of_changes(model: Model) -> None:
 
         def update_pages(self, corpus: list[Page]) -> None:
             for one in corpus:
-                if self.pages.get(one.id) != one:
-                    self.pages.pop(one.id, None)
-                    self.pages[one.id] = one
+                if self.pages.get(one.page_id) != one:
+                    self.pages.pop(one.page_id, None)
+                    self.pages[one.page_id] = one
 
         @rule(corpus=corpora, call=kills)
         def sync(self, corpus: list[Page], call: int | None) -> None:
             self.update_pages(corpus)
-            for page_id in set(self.pages) - {one.id for one in corpus}:
+            for page_id in set(self.pages) - {one.page_id for one in corpus}:
                 del self.pages[page_id]
             self.changed(lambda: KnowledgeBase.open(self.folder / "kb").sync(corpus), call)
 
@@ -182,8 +182,8 @@ def test_a_history_of_changes(model: Model) -> None:
         @invariant()
         def says_what_its_pages_say(self) -> None:
             kept = [shard.page(number) for shard in self.kb.searcher.shards for number, _ in shard.live_ids()]
-            assert [(one.id, one.title, one.metadata) for one in kept] == [
-                (one.id, one.title, one.metadata) for one in self.pages.values()
+            assert [(one.page_id, one.title, one.metadata) for one in kept] == [
+                (one.page_id, one.title, one.metadata) for one in self.pages.values()
             ]
             assert self.kb.counts.pages == len(self.pages)
             assert answers(self.kb) == self.truth()

@@ -160,7 +160,7 @@ def test_documents_are_left_out_by_name_and_the_others_are_read(tmp_path: Path) 
     notes: list[str] = []
     problems: list[KbqError] = []  # such as a title of 60,000 characters
     pages = {
-        page.id.partition("#")[0]
+        page.page_id.partition("#")[0]
         for page in read_corpus(
             tmp_path,
             on_bad_line=problems.append,

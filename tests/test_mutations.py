@@ -150,7 +150,7 @@ def source(model: Model, pages: list[Page], tmp_path_factory: pytest.TempPathFac
     """A knowledge base with words, a compact and a disk index, and a deleted page."""
     folder = tmp_path_factory.mktemp("mutations") / "kb"
     kb = KnowledgeBase.build(pages, folder, model, index="compact").index_vectors("disk", recall=0.5)
-    kb.delete([pages[-1].id])
+    kb.delete([pages[-1].page_id])
     return folder
 
 

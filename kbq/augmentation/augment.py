@@ -331,7 +331,7 @@ def _stating(
         (page.title, paragraph.text[paragraph.begin :], questions)
         for page in read_corpus(corpus, format)
         for paragraph, questions in zip(
-            page.paragraphs, _stated(page, [*by_page.get(page.id, []), *by_page.get(page.title, [])]), strict=True
+            page.paragraphs, _stated(page, [*by_page.get(page.page_id, []), *by_page.get(page.title, [])]), strict=True
         )
     )
 

@@ -38,16 +38,16 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Page:
-    """A page of a corpus; `id` is the page's own (KILT: wikipedia_id)."""
+    """A page of a corpus; `page_id` is the page's own (KILT: wikipedia_id)."""
 
-    id: str
+    page_id: str
     title: str
     paragraphs: tuple[Paragraph, ...]
     metadata: Mapping[str, object] = field(hash=False)  # what else its source says of it, as JSON values: url, date, …
 
     def __init__(
         self,
-        id: str,
+        page_id: str,
         title: str,
         paragraphs: str | Iterable[Paragraph | str] = (),
         *,
@@ -62,10 +62,10 @@ class Page:
         {'licence': 'CC0'}
         """
         if metadata is not None and not isinstance(metadata, Mapping):
-            raise CorpusError(f"the metadata of page {id!r} are {metadata!r:.60}: give a dict")
+            raise CorpusError(f"the metadata of page {page_id!r} are {metadata!r:.60}: give a dict")
         texts = [paragraphs] if isinstance(paragraphs, str) else paragraphs
-        several = given(texts, CorpusError, f"the paragraphs of page {id!r} are", "a text, or a list of texts")
-        object.__setattr__(self, "id", id)
+        several = given(texts, CorpusError, f"the paragraphs of page {page_id!r} are", "a text, or a list of texts")
+        object.__setattr__(self, "page_id", page_id)
         object.__setattr__(self, "title", title)
         numbered = (Paragraph(number, one) if isinstance(one, str) else one for number, one in enumerate(several))
         object.__setattr__(self, "paragraphs", tuple(numbered))
@@ -74,7 +74,7 @@ class Page:
 
 def refuse_long_names(page: Page) -> None:
     """Refuse a text as a title or an id, as both are printed with every answer. Raises CorpusError."""
-    for what, name in (("page id", page.id), ("title", page.title)):
+    for what, name in (("page id", page.page_id), ("title", page.title)):
         if len(name) > LONGEST_NAME:
             raise CorpusError(
                 f"the {what} {name[:40]!r}… has {len(name):,} characters: shorten it to {LONGEST_NAME:,} at most"

@@ -130,13 +130,15 @@ def read_corpus(
         try:
             page = read_page()
             refuse_long_names(page)
-            if page.id in known:
+            if page.page_id in known:
                 raise CorpusError(
-                    f"page id {page.id!r} is already in the knowledge base: leave the page out "
+                    f"page id {page.page_id!r} is already in the knowledge base: leave the page out "
                     "(if all pages are, they were appended before)"
                 )
-            if not page_ids.add(page.id):
-                raise CorpusError(f"page id {page.id!r} is that of an earlier page, too: give every page its own id")
+            if not page_ids.add(page.page_id):
+                raise CorpusError(
+                    f"page id {page.page_id!r} is that of an earlier page, too: give every page its own id"
+                )
         except CorpusError as problem:
             on_bad_line(CorpusError(f"{location}: {problem}"))
         else:
@@ -174,7 +176,7 @@ def preview(
             yield Preview(one.id, one.title, one.reading.pages[0][1][0], one.reading.left_out)
         return
     for page in islice(read_corpus(source, format, columns=columns, note=note), most):
-        yield Preview(page.id, page.title, page.paragraphs[0].text if page.paragraphs else "", {})
+        yield Preview(page.page_id, page.title, page.paragraphs[0].text if page.paragraphs else "", {})
 
 
 def _pages(
@@ -467,18 +469,20 @@ def checked_pages(pages: Iterable[Page], known_ids: Iterable[str] = ()) -> Itera
     count = 0
     for count, page in enumerate(pages, start=1):
         if not isinstance(page, Page) or not all(map(_is_paragraph, page.paragraphs)):
-            raise CorpusError(f"page {count} is {page!r:.80}: give kbq.Page(id, title, paragraphs)")
-        if not (isinstance(page.id, str) and page.id.strip() and isinstance(page.title, str)):
-            raise CorpusError(f"page {count} has the id {page.id!r} and the title {page.title!r}: both must be text")
+            raise CorpusError(f"page {count} is {page!r:.80}: give kbq.Page(page_id, title, paragraphs)")
+        if not (isinstance(page.page_id, str) and page.page_id.strip() and isinstance(page.title, str)):
+            raise CorpusError(
+                f"page {count} has the id {page.page_id!r} and the title {page.title!r}: both must be text"
+            )
         refuse_long_names(page)
-        if not known.add(page.id):
-            raise CorpusError(f"page id {page.id!r} is taken by an earlier page: give every page its own id")
-        for text in (page.id, page.title, *(one.text for one in page.paragraphs)):
-            encodable(text, f"page {page.id!r}")
+        if not known.add(page.page_id):
+            raise CorpusError(f"page id {page.page_id!r} is taken by an earlier page: give every page its own id")
+        for text in (page.page_id, page.title, *(one.text for one in page.paragraphs)):
+            encodable(text, f"page {page.page_id!r}")
         try:
             check_metadata(page.metadata)
         except CorpusError as error:
-            raise CorpusError(f"page {page.id!r}: {error}") from None
+            raise CorpusError(f"page {page.page_id!r}: {error}") from None
         yield page
     if count == 0:
         raise CorpusError("there are no pages: a corpus needs at least one")

@@ -69,7 +69,7 @@ class Comparison:
     def to_encode(self, pages: Iterable[Page]) -> Iterator[Page]:
         """Yield the pages that are new or have changed."""
         for page in pages:
-            place = self._pages.place(page.id)
+            place = self._pages.place(page.page_id)
             if place is None:
                 self._added += 1
                 yield page

@@ -87,7 +87,7 @@ class ShardWriter:
     def append(self, pages: Sequence[Page], digests: Sequence[bytes], encoded: EncodedParagraphs) -> None:
         """Add pages, the `page_digest` of each, and their encoded paragraphs."""
         paragraphs = [paragraph for page in pages for paragraph in page.paragraphs]
-        self.texts["ids"].append([page.id for page in pages])
+        self.texts["ids"].append([page.page_id for page in pages])
         self.texts["titles"].append([page.title for page in pages])
         self.texts["metadata"].append(
             [json.dumps(dict(page.metadata), ensure_ascii=False) if page.metadata else "" for page in pages]
@@ -128,5 +128,5 @@ class ShardWriter:
 def page_digest(page: Page) -> bytes:
     """Return a digest of all that a page says, which is the same for the same page everywhere."""
     paragraphs = [(one.number, one.text, one.begin) for one in page.paragraphs]
-    said = json.dumps([page.id, page.title, paragraphs, dict(page.metadata)], sort_keys=True)
+    said = json.dumps([page.page_id, page.title, paragraphs, dict(page.metadata)], sort_keys=True)
     return bytes.fromhex(digest_of_bytes(said.encode()))

@@ -130,9 +130,9 @@ class Misfits:
         if len(self.named) < NAMED:
             first, document = int(page.misfits.argmax()), page.document
             self.named.append(
-                f"document {page.id}: {count:,} of {len(document.starts):,} tokens are not in a paragraph of its text, "
-                f"the first is token {first:,} at characters {document.starts[first]:,}-{document.ends[first]:,} of "
-                f"{len(document.text):,}"
+                f"document {page.page_id}: {count:,} of {len(document.starts):,} tokens are not in a paragraph of its "
+                f"text, the first is token {first:,} at characters "
+                f"{document.starts[first]:,}-{document.ends[first]:,} of {len(document.text):,}"
             )
 
 
@@ -265,7 +265,7 @@ def encoded(pages: Sequence[DocumentPage]) -> EncodedParagraphs:
         filters = path.parents[1] / "filter" / path.name
         with opened(path) as file, opened(filters) if filters.is_file() else nullcontext() as logits:
             for page in of_file:
-                rows = values(group(file, page.id), ROWS, np.int8, 2)
+                rows = values(group(file, page.page_id), ROWS, np.int8, 2)
                 parts.append(page.encoded(rows, _logits(logits, page)))
     return EncodedParagraphs.joined(parts)
 
@@ -273,12 +273,12 @@ def encoded(pages: Sequence[DocumentPage]) -> EncodedParagraphs:
 def _logits(file: Any, page: DocumentPage) -> Floats:
     """Return the filter's higher logit of each row; 0 where none was written. Raises ValueError."""
     kept, tokens = page.document.kept, len(page.document.starts)
-    if file is None or page.id not in file:
+    if file is None or page.page_id not in file:
         return np.zeros(len(kept), np.float32)
-    of_page = group(file, page.id)
+    of_page = group(file, page.page_id)
     start, end = (values(of_page, f"filter_{side}", np.floating) for side in ("start", "end"))
     if len(start) != tokens or len(end) != tokens:
-        raise ValueError(f"document {page.id} has {tokens:,} tokens, and logits for {len(start):,}")
+        raise ValueError(f"document {page.page_id} has {tokens:,} tokens, and logits for {len(start):,}")
     logits: Floats = np.maximum(start, end)[kept].astype(np.float32)
     return logits
 

@@ -345,7 +345,7 @@ async def page(page_id: str, services: WithServices, kb: str | None = None) -> d
     """Return a page with its paragraphs, by the corpus's own numbers."""
     found = services.kbs.named(kb).page(page_id)
     paragraphs = [{"number": one.number, "text": one.text} for one in found.paragraphs]
-    return {"id": found.id, "title": found.title, "paragraphs": paragraphs, "metadata": dict(found.metadata)}
+    return {"id": found.page_id, "title": found.title, "paragraphs": paragraphs, "metadata": dict(found.metadata)}
 
 
 @router.get("/titles", tags=["pages"], response_model=None, responses=described(NamedPages))
@@ -357,7 +357,7 @@ async def titles(
 ) -> dict[str, Any]:
     """Return pages whose titles begin with a prefix, whatever its case and accents."""
     found = services.kbs.named(kb).titles.beginning_with(prefix, limit)
-    return {"titles": [one._asdict() for one in found]}
+    return {"titles": [{"id": one.page_id, "title": one.title} for one in found]}
 
 
 @router.get("/kbs", tags=["service"], response_model=None, responses=described(Served))

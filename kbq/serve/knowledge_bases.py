@@ -378,7 +378,7 @@ class ServedKb:
         if not any(wanted):
             return opened.kb
         if wanted not in opened.parts:
-            chosen = {self.page(one).id for one in pages} or set(opened.pages.ids())
+            chosen = {self.page(one).page_id for one in pages} or set(opened.pages.ids())
             if where:
                 found = zip(opened.pages.ids(), opened.pages.metadata(), strict=True)
                 chosen &= {page_id for page_id, fields in found if all(has_value(fields, *pair) for pair in wanted[1])}

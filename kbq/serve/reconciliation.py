@@ -287,7 +287,7 @@ class _Reconciliation:
         page = self._served.page(page_id)
         first = page.paragraphs[0].text[: 4 * DESCRIPTION] if page.paragraphs else ""
         return {
-            "id": escaped_id(page.id),
+            "id": escaped_id(page.page_id),
             "name": page.title,
             "description": shorten(first, DESCRIPTION, placeholder=" …"),
         }
@@ -325,7 +325,7 @@ class _Reconciliation:
         """Suggest the page whose id is the prefix, and pages whose titles begin with it."""
         prefix = self._field("prefix")
         ids = [prefix] if self._served.has_page(prefix) else []
-        ids += [one.id for one in self._served.titles.beginning_with(prefix, SUGGESTIONS)]
+        ids += [one.page_id for one in self._served.titles.beginning_with(prefix, SUGGESTIONS)]
         return _json({"result": [self._named(page_id) | {"notable": [TYPE]} for page_id in dict.fromkeys(ids)]})
 
     async def suggested_relations(self) -> Response:

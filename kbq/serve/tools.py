@@ -178,7 +178,9 @@ class Tools:
         if not self._served.has_page(id):
             raise ToolError(f"{self._served.name} has no page {id!r:.80}: take the id of one that search has found")
         page = self._served.page(id)
-        return FetchedPage(page.id, page.title, _written(page), _url(page.id, page.metadata), dict(page.metadata))
+        return FetchedPage(
+            page.page_id, page.title, _written(page), _url(page.page_id, page.metadata), dict(page.metadata)
+        )
 
     async def fill_slot(
         self,

@@ -82,7 +82,7 @@ def replacing(path: Path) -> Iterator[Path]:
         try:
             for left in path.parent.iterdir():
                 if left != partial and is_left_of(left.name, path.name):
-                    remove_left(left)
+                    _remove_left(left)
             yield partial
             sync(partial)  # by its name, as a library may have put another file there
             move(partial, path)
@@ -96,14 +96,13 @@ def is_left_of(name: str, of: str) -> bool:
     return re.fullmatch(rf"{re.escape(of)}\.[0-9a-f]{{12}}\.tmp", name) is not None
 
 
-def remove_left(path: Path) -> None:
-    """Remove a file or folder that a killed process has left, unless another process still holds its lock."""
-    with suppress(OSError, KbqError):
+def _remove_left(path: Path) -> None:
+    with suppress(OSError, KbqError):  # another process still holds the lock of its file
         if path.is_symlink():
             path.unlink()
             return
         with writing_alone(path):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            path.unlink()
 
 
 def open_to_grow(path: Path) -> BinaryIO:

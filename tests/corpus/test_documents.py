@@ -49,7 +49,7 @@ def words(page: Page) -> list[str]:
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_markdown_with_front_matter_and_marks(tmp_path: Path, end: str) -> None:
     page = only_page(tmp_path, "stone-bridge.md", FRONT.replace("\n", end))
-    assert (page.id, page.title) == ("stone-bridge.md", "Stone Bridge")
+    assert (page.page_id, page.title) == ("stone-bridge.md", "Stone Bridge")
     url = "https://example.org/bridge"
     assert page.metadata == {"author": "Jane Roe", "source": url, "tags": ["bridge", "stone"], "url": url}
     assert words(page) == [
@@ -131,7 +131,7 @@ def test_tables_are_corpora(name: str, tmp_path: Path) -> None:
         ]
         (tmp_path / name).write_text("\n".join(ends[1].join(row) for row in [columns, *shown]))
     pages = list(read_corpus(tmp_path / name, columns=CorpusColumns("qid", "name", "abstract")))
-    assert [(page.id, page.title, words(page)) for page in pages] == [
+    assert [(page.page_id, page.title, words(page)) for page in pages] == [
         ("q1", "Łódź", ["A city.", "In Poland."] if name != "c.tsv" else ["A city. In Poland."]),
         ("q2", "Kraków", ["Another, city."]),
     ]
@@ -143,7 +143,7 @@ def test_tables_are_corpora(name: str, tmp_path: Path) -> None:
 def test_a_row_with_more_fields_than_columns_is_a_bad_line(tmp_path: Path) -> None:
     (tmp_path / "c.csv").write_text("title,text\na,b\nWashington, D.C.,x\nc,d\n")
     problems: list[Exception] = []
-    assert [page.id for page in read_corpus(tmp_path / "c.csv", on_bad_line=problems.append)] == ["a", "c"]
+    assert [page.page_id for page in read_corpus(tmp_path / "c.csv", on_bad_line=problems.append)] == ["a", "c"]
     assert [str(one).split(": ")[0].removeprefix(str(tmp_path)) for one in problems] == ["/c.csv:3"]
 
 
@@ -153,11 +153,14 @@ def test_what_is_left_out_of_folders_and_archives_is_said(tmp_path: Path) -> Non
     for name in ("a.doc", "b.doc", "c.png", "plain", "~$d.md", "d.md", "e.html", "f.txt"):
         (folder / name).write_text("" if name == "f.txt" else "text")
     notes: list[str] = []
-    assert [page.id for page in read_corpus(folder, note=notes.append)] == ["d.md", "e.html"]
+    assert [page.page_id for page in read_corpus(folder, note=notes.append)] == ["d.md", "e.html"]
     with zipfile.ZipFile(tmp_path / "corpus.zip", "w") as archive:
         for path in sorted(folder.iterdir()):
             archive.write(path, f"in/{path.name}")
-    assert [page.id for page in read_corpus(tmp_path / "corpus.zip", note=notes.append)] == ["in/d.md", "in/e.html"]
+    assert [page.page_id for page in read_corpus(tmp_path / "corpus.zip", note=notes.append)] == [
+        "in/d.md",
+        "in/e.html",
+    ]
     kinds = "5 files left out: .doc (2), without a suffix (1), .png (1), lock files of Office (1)"
     assert notes == [
         kinds,
@@ -174,9 +177,9 @@ def test_ids_are_in_nfc(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "Cafe\u0301 Mu\u0308ller.md").write_text("text")
     (page,) = read_corpus(folder)
-    assert (page.id, page.title) == ("Café Müller.md", "Café Müller")
+    assert (page.page_id, page.title) == ("Café Müller.md", "Café Müller")
     (tmp_path / "c.jsonl").write_text(json.dumps({"id": "e\u0301", "title": "x", "text": "y"}))
-    assert [page.id for page in read_corpus(tmp_path / "c.jsonl")] == ["é"]
+    assert [page.page_id for page in read_corpus(tmp_path / "c.jsonl")] == ["é"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names are bytes there")
@@ -184,7 +187,7 @@ def test_names_that_are_no_text_and_links_to_pipes(tmp_path: Path) -> None:
     (tmp_path / "ann.txt").write_text("Ann Aal was born here.")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "linked.txt").symlink_to("pipe")  # who opened it would wait for ever
-    assert [page.id for page in read_corpus(tmp_path)] == ["ann.txt"]
+    assert [page.page_id for page in read_corpus(tmp_path)] == ["ann.txt"]
     (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("In Latin-1.")
     with pytest.raises(CorpusError, match=r"caf.\.txt: its name is not UTF-8: rename it"):
         list(read_corpus(tmp_path, documents=DocumentOptions(strict=True)))

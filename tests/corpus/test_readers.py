@@ -227,7 +227,7 @@ def test_links_to_folders_are_followed_and_each_folder_is_read_once(tmp_path: Pa
         (corpus / f"{number}").mkdir(exist_ok=True)
         for other in range(12):
             (corpus / f"{number}" / f"to-{other}").symlink_to(f"../{other}")
-    assert [page.id for page in read_corpus(corpus)] == ["a/one.txt", "b/deep/two.txt"]
+    assert [page.page_id for page in read_corpus(corpus)] == ["a/one.txt", "b/deep/two.txt"]
 
 
 def test_a_link_to_a_text_that_is_gone_is_a_bad_line(tmp_path: Path) -> None:
@@ -236,9 +236,9 @@ def test_a_link_to_a_text_that_is_gone_is_a_bad_line(tmp_path: Path) -> None:
     (tmp_path / "corpus" / "self.md").symlink_to("self.md")
     (tmp_path / "corpus" / ".#lock.txt").symlink_to("user@host")  # as an editor makes
     problems: list[KbqError] = []
-    assert [page.id for page in read_corpus(tmp_path / "corpus", on_bad_line=problems.append, documents=STRICT)] == [
-        "one.txt"
-    ]
+    assert [
+        page.page_id for page in read_corpus(tmp_path / "corpus", on_bad_line=problems.append, documents=STRICT)
+    ] == ["one.txt"]
     assert sorted(str(problem).removeprefix(f"{tmp_path}/corpus/") for problem in problems) == [
         "gone.txt: cannot be read (No such file or directory): check its path and permissions",
         "self.md: cannot be read (Too many levels of symbolic links): check its path and permissions",
@@ -271,7 +271,7 @@ def test_a_folder_that_may_not_be_read_is_said(locked: str, tmp_path: Path, monk
         with pytest.raises(CorpusError, match=r"contains no \.txt, \.md, \.html, \.docx, .* or \.tex file"):
             list(read_corpus(corpus, on_bad_line=problems.append, documents=STRICT))
     else:
-        found = [page.id for page in read_corpus(corpus, on_bad_line=problems.append, documents=STRICT)]
+        found = [page.page_id for page in read_corpus(corpus, on_bad_line=problems.append, documents=STRICT)]
         assert found == ids[locked.partition("/")[0]]
     assert len(problems) == 1
 
@@ -534,7 +534,7 @@ def test_bad_lines_can_be_skipped(tmp_path: Path) -> None:
     ]
     source = write(tmp_path, "\n".join(lines).encode("latin-1"))
     problems: list[KbqError] = []
-    assert [page.id for page in read_corpus(source, on_bad_line=problems.append)] == ["1", "2"]
+    assert [page.page_id for page in read_corpus(source, on_bad_line=problems.append)] == ["1", "2"]
     assert {type(problem) for problem in problems} == {CorpusError}
     assert [str(problem).removeprefix(source)[:30] for problem in problems] == [
         ":2: not JSON (Expecting proper",
@@ -594,5 +594,5 @@ def test_real_knowledge_source() -> None:
     if not folder.is_dir():
         pytest.skip("the real data are not beside this checkout")
     pages = list(read_corpus(str(folder / "custom-index/articles.json")))
-    assert [page.id for page in pages][:1] == ["America's Got Talent (season 4)"]
+    assert [page.page_id for page in pages][:1] == ["America's Got Talent (season 4)"]
     assert (len(pages), sum(len(page.paragraphs) for page in pages)) == (4, 112)

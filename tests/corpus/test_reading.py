@@ -188,7 +188,7 @@ def test_a_bad_document_is_left_out_with_its_reason(name: str, content: bytes, s
     (tmp_path / "b.txt").write_text("Bob was born in Rome.")
     (tmp_path / name).write_bytes(content)
     notes: list[str] = []
-    assert [page.id for page in read_corpus(tmp_path, note=notes.append)] == ["b.txt"]
+    assert [page.page_id for page in read_corpus(tmp_path, note=notes.append)] == ["b.txt"]
     assert len(notes) == 1
     assert f"left out: {tmp_path / name}: {said}" in notes[0]
     with pytest.raises(CorpusError) as caught:

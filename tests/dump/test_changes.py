@@ -43,7 +43,7 @@ def said(kb: KnowledgeBase, **options: Any) -> list[tuple[Any, ...]]:
 
 def test_a_deleted_page_is_in_no_answer_and_its_words_do_not_count(changing: KnowledgeBase, tmp_path: Path) -> None:
     kb = changing.delete("b")
-    fresh = KnowledgeBase.build([page for page in CHANGED if page.id != "b"], tmp_path / "fresh", kb.model)
+    fresh = KnowledgeBase.build([page for page in CHANGED if page.page_id != "b"], tmp_path / "fresh", kb.model)
     assert (kb.changes.deleted, kb.changes.unchanged, kb.counts) == (1, 3, fresh.counts)
     for unit in ("phrase", "page"):
         assert said(kb, unit=unit) == said(fresh, unit=unit)
@@ -112,7 +112,7 @@ def test_only_what_has_changed_is_encoded(changing: KnowledgeBase, monkeypatch: 
         model: Model, blocks: Any, pages_of: Callable[[Any], list[Page]], start_encoders: StartEncoders | None
     ) -> Any:
         for block, result in encode_blocks(model, blocks, pages_of, start_encoders):
-            encoded.extend(page.id for page in pages_of(block))
+            encoded.extend(page.page_id for page in pages_of(block))
             yield block, result
 
     monkeypatch.setattr("kbq.dump.building.encode_blocks", counting)
@@ -156,8 +156,8 @@ def test_a_compacted_knowledge_base_has_the_bytes_of_a_new_one(
 ) -> None:
     kb = KnowledgeBase.build(pages[:7], tmp_path / "kb", model, sparta=sparta_folder)
     kb = kb.update(pages[7:]).index_sparta(sparta_folder)
-    kb = kb.delete([pages[2].id, pages[7].id]).compact()
-    left = [page for page in pages if page.id not in (pages[2].id, pages[7].id)]
+    kb = kb.delete([pages[2].page_id, pages[7].page_id]).compact()
+    left = [page for page in pages if page.page_id not in (pages[2].page_id, pages[7].page_id)]
     fresh = KnowledgeBase.build(left, tmp_path / "fresh", model, sparta=sparta_folder)
     (shard,), (other,) = kb.manifest.shards, fresh.manifest.shards
     assert (shard.name, other.name) == ("shard-00002", "shard-00000")
@@ -241,7 +241,7 @@ def test_an_unfinished_update_is_not_compacted_away(changing: KnowledgeBase) -> 
 
 
 def test_all_pages_may_go(changing: KnowledgeBase) -> None:
-    kb = changing.delete([page.id for page in CHANGED])
+    kb = changing.delete([page.page_id for page in CHANGED])
     for one in (kb, kb.compact()):
         assert said(one) == said(one, backend="bm25") == said(one, unit="page") == []
     assert str(kb.update(CHANGED[:1]).changes) == "+1 ~0 −0 =0"
@@ -255,7 +255,7 @@ def test_indexes_leave_deleted_pages_out_before_the_best_are_taken(
 ) -> None:
     monkeypatch.setattr("kbq.index.base.FEW_SHOWN", few)
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model, index=kind).index_vectors(kind, recall=1.0)
-    gone = [page.id for page in pages[:4]]
+    gone = [page.page_id for page in pages[:4]]
     kb = kb.delete(gone)
     fresh = KnowledgeBase.build(pages[4:], tmp_path / "fresh", model)
     backends: tuple[Backend, ...] = ("dense", "hybrid")
@@ -270,7 +270,7 @@ def test_indexes_leave_deleted_pages_out_before_the_best_are_taken(
 @pytest.mark.parametrize("kind", ["exact", "compact"])
 def test_some_pages_answer_as_many_times_as_asked(kind: Any, pages: list[Page], model: Model, tmp_path: Path) -> None:
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model, index=kind)
-    wanted = [page.id for page in pages if page.paragraphs][3:5]
+    wanted = [page.page_id for page in pages if page.paragraphs][3:5]
     (tmp_path / "ids").write_text("\n".join(wanted) + "\n\n")
     some = kb.with_pages(tmp_path / "ids")
     for unit, backend in (("phrase", "auto"), ("paragraph", "bm25"), ("page", "dense")):

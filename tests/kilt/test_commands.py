@@ -406,7 +406,7 @@ def test_a_users_own_task_from_predictions_to_a_submission(
                 "output": [
                     {
                         "answer": page.paragraphs[0].text.split()[0],
-                        "provenance": [{"wikipedia_id": page.id, "title": page.title}],
+                        "provenance": [{"wikipedia_id": page.page_id, "title": page.title}],
                     }
                 ],
             }
@@ -431,7 +431,7 @@ def test_a_users_own_task_from_predictions_to_a_submission(
     assert [group["count"] for group in scored["by"]["groups"]] == [5, 4]
 
     cases = kbq("errors", out, gold, "--kb", kb_folder, "--sample", "9", "--json").json["cases"]
-    texts = {page.id: page.paragraphs[0].text for page in with_text}
+    texts = {page.page_id: page.paragraphs[0].text for page in with_text}
     assert cases
     assert all(case["gold_evidence"] == texts[case["gold_places"][0]["page_id"]] for case in cases)
     assert all(case["answer"] in case["evidence"] for case in cases)

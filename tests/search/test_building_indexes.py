@@ -192,7 +192,7 @@ def test_append_completes_every_index(pages: list[Page], model: Model, tmp_path:
     for kind in BUILT:
         opened = KnowledgeBase(tmp_path / "kb", kb.manifest, model, Where(kind))
         assert {hit.page_id for hit in opened.query(["Paris"], 1000, "page")[0]} == {
-            page.id for page in pages if page.paragraphs
+            page.page_id for page in pages if page.paragraphs
         }
 
 
