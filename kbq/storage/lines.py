@@ -76,10 +76,10 @@ def read_text(source: str, longest: int = 0, error: type[KbqError] = KbqError) -
 
 
 def whole_text(
-    lines: Iterable[Line], name: str, error: type[KbqError] = KbqError, between: str = "", longest: int = 0
+    lines: Iterable[Line], name: str, error: type[KbqError] = KbqError, end: str = "", longest: int = 0
 ) -> str:
-    """Join lines, with `between` between them, to at most `longest` characters; see `refuse_large`."""
-    return between.join(_within(longest, (text for _, text in lines), name, error)).removeprefix(MARK)
+    """Join lines, with `end` behind each, to at most `longest` characters; see `refuse_large`."""
+    return "".join(_within(longest, (text + end for _, text in lines), name, error)).removeprefix(MARK)
 
 
 def read_bytes(source: str, error: type[KbqError] = KbqError) -> bytes:
