@@ -543,6 +543,7 @@ def test_info_says_whether_a_model_brings_a_reader(
     network = Reader.new(str(folder), "cpu").network
     (folder / READER).write_bytes(b"")  # what a killed run has left
     assert run("info", folder, "--json").status == 1
+    (folder / READER).unlink()
     save_reader(network, folder)
     assert run("info", folder, "--json").documents[0]["reader"] is True
     found = run("query", "the river", "--kb", kb_folder, "--reader", folder, "-k", 1, "--json")
