@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import kbq
 from kbq.answers import (
     CONTEXT,
     WORDS_ALONE,
@@ -42,8 +43,6 @@ from kbq.progress import Bar
 if TYPE_CHECKING:
     from kbq.commands.terminal import Line
     from kbq.description import IndexFacts
-    from kbq.kb import KnowledgeBase
-
 PREVIEWED = 200  # characters of a document
 app = typer.Typer()
 BUILD, SEARCH, KB = BuildOptions(), SearchOptions(), AskedKb()
@@ -87,11 +86,10 @@ def build(
         refuse_given(context, "with --append", ("bm25",))
     if ray is not None:
         refuse_given(context, "with --ray", ("workers",))
-    from kbq.kb import KnowledgeBase
     from kbq.storage.files import folder_bytes
 
     with Bar(f"building {kb}", corpus=corpus) as bar:
-        built = KnowledgeBase.build(
+        built = kbq.KnowledgeBase.build(
             corpus, kb, model, ray=ray, device=device, lazy=True, report=bar.pages, report_stage=bar.stage, note=note,
             **fields_of(options),
         )  # fmt: skip
@@ -147,7 +145,7 @@ def query(
 
 
 def _answer(
-    queries: Sequence[tuple[str, str]], kb: "KnowledgeBase", options: SearchOptions, evidence: int | None
+    queries: Sequence[tuple[str, str]], kb: "kbq.KnowledgeBase", options: SearchOptions, evidence: int | None
 ) -> None:
     """Print the answers to queries, given with their places, as they are found; then name what may be mistyped.
 

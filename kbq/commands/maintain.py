@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+import kbq
 from kbq.answers import WantedKind
 from kbq.commands import terminal
 from kbq.commands.ask import index_line
@@ -82,10 +83,8 @@ def sync(*, options: BuildOptions = BUILD, wanted: Update) -> None:
 
 
 def _update(wanted: Update, method: Literal["update", "sync"], words: dict[str, Any]) -> None:
-    from kbq.kb import KnowledgeBase
-
     kb, dry_run = wanted.kb, wanted.dry_run
-    before = KnowledgeBase.open(kb, wanted.model, device=wanted.device, lazy=True)
+    before = kbq.KnowledgeBase.open(kb, wanted.model, device=wanted.device, lazy=True)
     with Bar(f"updating {kb}") as bar:
         words |= {"dry_run": dry_run, "report": bar.pages, "report_stage": bar.stage, "note": note}
         after = getattr(before, method)(wanted.corpus, **words)
@@ -113,12 +112,11 @@ def delete(
 ) -> None:
     """Delete pages, so that no answer comes from them. Their bytes stay until `kbq compact`."""
     from kbq.dump.changes import page_ids
-    from kbq.kb import KnowledgeBase
 
     ids = [*(page_ids(Path(file)) if file is not None else ()), *(page_ids(pages) if pages else ())]
     if not ids:
         raise typer.BadParameter("no id is given: name pages, or give a --file with one id per line", param_hint="ID")
-    after = KnowledgeBase.open(kb, lazy=True).delete(list(dict.fromkeys(ids)), missing_ok=missing_ok)
+    after = kbq.KnowledgeBase.open(kb, lazy=True).delete(list(dict.fromkeys(ids)), missing_ok=missing_ok)
     deleted = after.changes.deleted
     facts = {"kb": str(kb), "deleted": deleted, **after.counts.facts}
     tell(facts, as_json, f"{kb}: {deleted:,} pages deleted, {after.counts.pages:,} are left")
@@ -136,10 +134,9 @@ def compact(
     as_json: Json = False,
 ) -> None:
     """Remove the bytes of deleted pages for good, and join small shards; nothing is encoded again."""
-    from kbq.kb import KnowledgeBase
     from kbq.storage.files import folder_bytes
 
-    before, size = KnowledgeBase.open(kb, model, device=device, lazy=True), folder_bytes(kb)
+    before, size = kbq.KnowledgeBase.open(kb, model, device=device, lazy=True), folder_bytes(kb)
     with Bar(f"compacting {kb}") as bar:
         after = before.compact(threshold, bar.stage)
     left = folder_bytes(kb)
@@ -210,11 +207,10 @@ def index_vectors(
     """Build an index of the vectors, and use it from now on; other indexes stay."""
     from kbq.description import index_facts
     from kbq.index.factory import chosen_kind
-    from kbq.kb import KnowledgeBase
 
     if kind == "exact":  # wrong usage, whatever the knowledge base
         refuse_given(context, "with exact search", ("recall", "queries"))
-    before = KnowledgeBase.open(kb, model, device=device, lazy=True)
+    before = kbq.KnowledgeBase.open(kb, model, device=device, lazy=True)
     if chosen_kind(before.manifest, kind) == "exact":
         refuse_given(context, "with exact search", ("recall", "queries"))
     texts = [text for _, text in read_queries([], queries)] if queries is not None else []
@@ -231,10 +227,8 @@ def index_vectors(
 @index.command("bm25")
 def bm25(kb: Kb, as_json: Json = False) -> None:
     """Index the words, for the backends bm25 and hybrid."""
-    from kbq.kb import KnowledgeBase
-
     with Bar(f"indexing {kb}") as bar:
-        size = KnowledgeBase.open(kb, lazy=True).index_bm25(bar.stage).index_bytes
+        size = kbq.KnowledgeBase.open(kb, lazy=True).index_bm25(bar.stage).index_bytes
     tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: a BM25 index of {terminal.size(size)}")
 
 
@@ -247,10 +241,8 @@ def sparta(
     as_json: Json = False,
 ) -> None:
     """Index the word weights of a SPARTA model, for the backends sparta and hybrid."""
-    from kbq.kb import KnowledgeBase
-
     with Bar(f"indexing {kb}") as bar:
-        size = KnowledgeBase.open(kb, device=device, lazy=True).index_sparta(model, terms, bar.stage).index_bytes
+        size = kbq.KnowledgeBase.open(kb, device=device, lazy=True).index_sparta(model, terms, bar.stage).index_bytes
     tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: learned impacts of {terminal.size(size)}")
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+import kbq
 from kbq.answers import TOP_PAGES, WORDS_ALONE, SearchOptions
 from kbq.commands import terminal
 from kbq.commands.options import MEASURE, AskedKb, Json, fields_of, note_untuned, output_path, refuse_idle, takes
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from kbq.commands.terminal import Line
     from kbq.dump.page_directory import Pages
     from kbq.kilt.error_kinds import ErrorCase
-    from kbq.kilt.task import Task
-
 app = typer.Typer()
 SEARCH, KB = SearchOptions(), AskedKb()
 OF_THE_TASK = ("k", "unit")
@@ -52,9 +51,7 @@ def predict(
 ) -> None:
     """Predict KILT records. A killed run resumes."""
     refuse_idle(context, options.backend, options.reader)
-    from kbq.kilt.task import Task
-
-    chosen = Task.load(task)
+    chosen = kbq.Task.load(task)
     asked.note_sample()
     if options.backend in WORDS_ALONE and options.reader is None and chosen.answer == "phrase":
         note(f"with --backend {options.backend} answers are whole paragraphs: --reader reads phrases in them")
@@ -243,9 +240,8 @@ def submit(
 ) -> None:
     """Check, clean and package predictions for the leaderboard. Nothing is sent anywhere."""
     from kbq.kilt.submission import submit as prepare
-    from kbq.kilt.task import Task
 
-    entries = prepare(files, [Task.load(name.strip()) for name in tasks.split(",")], inputs or [], out, strict)
+    entries = prepare(files, [kbq.Task.load(name.strip()) for name in tasks.split(",")], inputs or [], out, strict)
     for entry in entries:
         for warning, count in entry.warnings.items():
             note(f"{warning}{f', {count:,} times' if count > 1 else ''}")
@@ -268,10 +264,8 @@ def _numbers(text: str, option: str) -> tuple[int, ...]:
         raise typer.BadParameter(f"{text!r} is not a list of numbers like 1,5,20", param_hint=option) from None
 
 
-def _task(name: str | None) -> "Task | None":
-    from kbq.kilt.task import Task
-
-    return None if name is None else Task.load(name)
+def _task(name: str | None) -> "kbq.Task | None":
+    return None if name is None else kbq.Task.load(name)
 
 
 def _pages(folder: Path) -> "Pages":

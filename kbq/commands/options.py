@@ -8,20 +8,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperGroup
 from typer.models import ParameterInfo
 
+import kbq
 from kbq.answers import WORDS_ALONE, Backend, IndexKind
 from kbq.commands import terminal
 from kbq.commands.terminal import Styled, note, show
 from kbq.errors import QueryError
 from kbq.options import Declared, declared
-
-if TYPE_CHECKING:
-    from kbq.kb import KnowledgeBase
 
 ASK, FILL, SERVE, TEACH = "Ask", "Fill", "Serve", "Teach"  # panels of the help
 MEASURE, MAINTAIN = "Measure (KILT)", "Maintain"
@@ -222,15 +220,13 @@ class AskedKb:
     ] = 1
     device: Device = "auto"
 
-    def open(self) -> "KnowledgeBase":
+    def open(self) -> "kbq.KnowledgeBase":
         """Open it; the bundled sample is built on first use."""
-        from kbq.kb import KnowledgeBase
-
         where: Any = {"index": self.index, "ray": self.ray, "workers": self.workers, "device": self.device}
         if self.kb is None:
-            kb = KnowledgeBase.sample(self.model, note=note, **where)
+            kb = kbq.KnowledgeBase.sample(self.model, note=note, **where)
         else:
-            kb = KnowledgeBase.open(self.kb, self.model, **where)
+            kb = kbq.KnowledgeBase.open(self.kb, self.model, **where)
         return kb if self.pages is None else kb.with_pages(self.pages)
 
     def note_sample(self) -> None:

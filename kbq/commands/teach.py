@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import kbq
 from kbq.answers import CorpusFormat, RankWords, SearchOptions, WeightType
 from kbq.commands.options import (
     TEACH,
@@ -84,9 +85,7 @@ def finetune(
     as_json: Json = False,
 ) -> None:
     """Tune the query encoder on triples; the knowledge base stays as it is. A killed run resumes."""
-    from kbq.kb import KnowledgeBase
-
-    opened = KnowledgeBase.open(kb, model, device=device)
+    opened = kbq.KnowledgeBase.open(kb, model, device=device)
     with Bar(f"tuning {out}") as bar:
         outcome = opened.finetune(
             triples, out, task=task, dev=dev, examples=examples, command=typed_command(), note=note, report=bar.step,
@@ -113,9 +112,7 @@ def calibrate(
     as_json: Json = False,
 ) -> None:
     """Learn how likely answers are to be right, from triples with known objects; 200 or more are useful."""
-    from kbq.kb import KnowledgeBase
-
-    opened = KnowledgeBase.open(kb, model, device=device)
+    opened = kbq.KnowledgeBase.open(kb, model, device=device)
     with Bar(f"calibrating {out}") as bar:
         words = {name: getattr(options, name) for name in RANKING}
         outcome = opened.calibrate(triples, out, hidden=hidden, command=typed_command(), report=bar.count, **words)
