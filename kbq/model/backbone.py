@@ -38,9 +38,8 @@ from kbq.model.tokenizer import FILE, FastTokenizer, is_panic
 from kbq.model.weights import WEIGHTS, read_weights, refuse_bombs
 from kbq.storage.files import reading_problem, refuse_large
 from kbq.storage.limited import LimitedProcess, LimitExceeded
-from kbq.storage.machine import available_memory
-from kbq.storage.records import LARGEST, digest_of_record, read_object, seal_folder
-from kbq.storage.writing import files_for, writing_to
+from kbq.storage.records import LARGEST, digest_of_record, read_object
+from kbq.storage.writing import writing_to
 
 MOST_STORED, BESIDE = 16, 2**24  # bytes that may be stored for a number of a network, and beside them
 ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}  # prefix of the names of an encoder's weights
@@ -50,9 +49,8 @@ ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}  # prefix of the n
 def readable_checkpoint(source: str | Path) -> Iterator[str]:
     """Yield a checkpoint that transformers can read: the source or, for a kbq model, a temporary copy of its encoder.
 
-    Raises:
-        ModelError: the model is damaged, or of another size than its weights; or it is a query encoder, which has no
-            phrase encoder of its own; or there is no space for temporary files.
+    Raises ModelError if the model is damaged, does not fit its weights, or is a query encoder, which has no phrase
+    encoder of its own, or if there is no space for temporary files.
     """
     folder = Path(source)
     refuse_damage(folder)
@@ -100,11 +98,7 @@ def hugging_face() -> Any:
 
 @contextmanager
 def reading(source: str | Path, problem: str = "is not a checkpoint that transformers can read") -> Iterator[None]:
-    """Turn the many kinds of errors that transformers raises for a bad checkpoint into one sentence.
-
-    Raises:
-        ModelError: it needs code of its own, its weights are a pickle of more than tensors, or it has another problem.
-    """
+    """Turn the many kinds of errors that transformers raises for a bad checkpoint into a ModelError of one sentence."""
     try:
         with warnings.catch_warnings():
             # PyTorch's advice to report a pickle that it does not read; the refusal is enough.
@@ -128,8 +122,7 @@ def reading(source: str | Path, problem: str = "is not a checkpoint that transfo
 def model_folder(source: str | Path) -> Path:
     """Return the folder of a model: `default`, a folder, or a hub name, which is downloaded.
 
-    Raises:
-        ModelError: there is none, or it has links.
+    Raises ModelError if there is none, or it has links.
     """
     folder = local_folder(source)
     if folder.is_dir():
@@ -151,8 +144,7 @@ def model_folder(source: str | Path) -> Path:
 def load_tokenizer(source: str | Path) -> Any:
     """Read the tokenizer of a checkpoint: a fast one, which gives character offsets, with [CLS], [SEP] and [PAD].
 
-    Raises:
-        ModelError: there is none, it is not fast, or one of the three tokens is missing.
+    Raises ModelError if there is none, it is not fast, or one of the three tokens is missing.
     """
     for path in Path(source).glob("*.*") if Path(source).is_dir() else ():
         if path.suffix in (".json", ".txt"):
@@ -165,15 +157,6 @@ def load_tokenizer(source: str | Path) -> Any:
             "use a checkpoint with a fast tokenizer (tokenizer.json)"
         )
     return _with_special_tokens(tokenizer, source)
-
-
-def save_checkpoint(network: Any, tokenizer: Any, folder: Path) -> None:
-    """Write an ordinary Hugging Face checkpoint. Raises ModelError if it cannot be written."""
-    with writing_to(folder, ModelError, also=(SafetensorError,)):
-        with files_for(folder) as partial:
-            network.save_pretrained(partial)
-            tokenizer.save_pretrained(partial)
-        seal_folder(folder)
 
 
 def saved_tokenizer(folder: Path) -> Any:
@@ -197,8 +180,7 @@ def _with_special_tokens(tokenizer: Any, source: str | Path) -> Any:
 def pretrained_backbone(source: str | Path) -> Any:
     """Read the encoder of a checkpoint (a hub name or a folder); of a kbq model, its phrase or sentence encoder.
 
-    Raises:
-        ModelError: there is no such checkpoint, or it is incomplete.
+    Raises ModelError if there is no such checkpoint, or it is incomplete.
     """
     with reading(source):
         with readable_checkpoint(source) as checkpoint:
@@ -216,7 +198,7 @@ def pretrained_backbone(source: str | Path) -> Any:
 
 
 def refuse_random(source: str | Path, missing: Collection[str]) -> None:
-    """Refuse a checkpoint that lacks weights, which would stay random. Raises ModelError if `missing` is not empty."""
+    """Raise ModelError if a checkpoint lacks weights, which would stay random."""
     if missing:
         raise ModelError(
             f"{source} lacks {len(missing)} weights of its encoder, the first is {min(missing)}: "
@@ -227,8 +209,7 @@ def refuse_random(source: str | Path, missing: Collection[str]) -> None:
 def empty_backbone(folder: Path) -> Any:
     """Make the encoder that a model folder describes, with uninitialised or random weights, to be loaded afterwards.
 
-    Raises:
-        ModelError: the configuration is missing or damaged.
+    Raises ModelError if the configuration is missing or damaged.
     """
     refuse_other_size(folder)
     written = read_object(folder / BERT_CONFIG)
@@ -241,24 +222,18 @@ def empty_backbone(folder: Path) -> Any:
 
 
 def refuse_other_size(folder: Path) -> None:
-    """Compare the network that a configuration describes with the weights beside it, before memory is taken for both.
+    """Raise ModelError if a configuration is damaged, or has more or far fewer weights than lie beside it.
 
-    Raises:
-        ModelError: the configuration is missing or damaged, or the weights are of a smaller or a much larger network,
-            or there is too little memory.
+    So neither takes memory before it is known to fit the other.
     """
     path, stored = folder / BERT_CONFIG, _stored(folder)
     try:
         config = read_object(path)
         numbers = BertConfig(config).weights if is_bert(config) else _numbers(folder, digest_of_record(config))
-        if stored < numbers:  # a number has a byte at least
-            raise ValueError(f"it is of a network of {numbers:,} numbers, and the weights have {stored:,} bytes")
-        if stored > MOST_STORED * numbers + BESIDE:
+        if not numbers <= stored <= MOST_STORED * numbers + BESIDE:  # a number has a byte at least
             raise ValueError(f"it is of a network of {numbers:,} numbers, and the weights have {stored:,} bytes")
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelError(reading_problem(path, error, remedy(folder))) from None
-    if (free := available_memory()) < stored:
-        raise ModelError(f"the weights of {folder} have {stored:,} bytes, {free:,.0f} are free: use a larger machine")
 
 
 def _stored(folder: Path) -> int:

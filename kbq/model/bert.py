@@ -5,10 +5,10 @@ Source: arXiv 1810.04805, section 3.
 Importing transformers takes longer than answering a query. The weights have the same names as there, so that either
 reads the other's checkpoints.
 
-The number of rows of a product, or padding, may change how it is rounded. So the shapes of all that is computed for a
-text, or for the windows of a query, depend on these alone. On a CPU, such groups go through a BERT layer
-by layer, as the weights of a layer then stay in its cache, but each product is that of one group. On a GPU, all batches
-of texts of about one length have one shape.
+The number of rows of a product, or padding, may change how it is rounded. So all shapes that are computed for a text,
+or for the windows of a query, depend on these alone. On a CPU, such groups go through a BERT layer by layer, as the
+weights of a layer then stay in its cache, but each product is of one group. On a GPU, all batches of texts of about one
+length have one shape.
 """
 
 import json
@@ -364,12 +364,8 @@ def batch_invariant_states(
 ) -> list[Tensor]:
     """Return the last hidden states of groups of texts, on a CPU; those of a group depend on this group alone.
 
-    Args:
-        groups: token ids of each text, texts of one length side by side, and the segments of these tokens; without
-            segments, all tokens are in the first.
-
-    Returns:
-        The states of all tokens of each group, text after text. Shape of each: (tokens, dim), float32.
+    A group has the token ids of each text, texts of one length side by side, and the segments of these tokens; without
+    segments, all tokens are in the first. Shape of each result: (tokens of its texts, dim), float32.
     """
     dtype, lengths = dtype_for(bert, CPU), [[len(text) for text in ids] for ids, _ in groups]
     parts = []
@@ -388,9 +384,7 @@ def batch_invariant_states(
 def _through(layer: Any, states: Tensor, rows: list[int], lengths: list[list[int]], dtype: torch.dtype) -> Tensor:
     """`Layer.forward` for groups of texts of these lengths; sums and normalisation see one row at a time anyway.
 
-    Args:
-        states: Shape: (rows of all groups, dim), float32.
-        rows: of each group: its tokens, and maybe padding.
+    `rows`: the tokens of each group, and maybe padding. Shape of the states: (rows of all groups, dim), float32.
     """
     attention, mixed, output = layer.attention["self"], layer.attention["output"], layer.output
     query, key, value = (product_of(linear, dtype) for linear in (attention.query, attention.key, attention.value))
@@ -427,10 +421,10 @@ def _attended(attention: SelfAttention, lengths: list[int], *projected: Tensor) 
 
 
 class Recorded:
-    """What a network computes for batches of a few shapes; on a GPU, it is recorded for each shape as a CUDA graph.
+    """Runs a network on batches of a few shapes; on a GPU, it records a CUDA graph for each shape.
 
-    So a batch takes one launch instead of some hundreds, which take longer than the work. Weights may change where they
-    lie. Only of a `Bert` is it known that nothing in it waits for the GPU.
+    A batch then takes one launch instead of some hundreds, which take longer than the work. Weights may change where
+    they lie. Only a `Bert` is known never to wait for the GPU.
     """
 
     def __init__(

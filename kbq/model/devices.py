@@ -22,8 +22,7 @@ LONG, MULTIPLE = 160, 16
 def choose_device(name: str) -> torch.device:
     """Return the device of a name: `cpu`, `cuda`, `cuda:n`, or `auto`, which is CUDA if it works and else the CPU.
 
-    Raises:
-        ModelError: the name is unknown, or there is no such CUDA device, or it does not work.
+    Raises ModelError if the name is unknown, or there is no such device, or it does not work.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() and _why_not(torch.device("cuda")) is None else "cpu")

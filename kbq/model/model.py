@@ -124,7 +124,7 @@ def encode_batches(
 def encode_windows(
     encoder: PhraseEncoder, windows: Sequence[Window], pad_id: int, uses_segments: bool
 ) -> Iterator[tuple[int, Floats, Floats]]:
-    """Yield (index of a window, vectors of its own tokens, their filter logits), batched by length.
+    """Yield the index of each window, the vectors of its own tokens, and their filter logits, batched by length.
 
     Shapes: vectors (tokens, dim), logits (tokens, 2).
     """
@@ -141,7 +141,7 @@ class Model:
         self, config: ModelConfig, tokenizer: Any, phrases: Callable[[], PhraseEncoder], queries: QueryEncoder,
         scale: Floats, casing: Forms | None = None,
     ) -> None:  # fmt: skip
-        """A model of these parts.
+        """Assemble a model.
 
         Args:
             phrases: returns the phrase encoder, which has the word embeddings of `queries`.
@@ -160,8 +160,7 @@ class Model:
     def phrases(self) -> PhraseEncoder:
         """The phrase encoder, read when it is first needed: queries do without.
 
-        Raises:
-            ModelError: its weights do not fit, or have changed since the model was opened.
+        Raises ModelError if its weights do not fit, or have changed since the model was opened.
         """
         phrases = self._read_phrases()
         del self._read_phrases  # and the weights that it may hold
@@ -184,19 +183,12 @@ class Model:
         return weight
 
     def encode_queries(self, texts: Sequence[str]) -> tuple[Floats, Floats]:
-        """Return start and end vectors. Shapes: (queries, dim).
-
-        Raises:
-            QueryError: a text is not a query that the encoder can read.
-        """
+        """Return start and end vectors. Raises QueryError for a text that it cannot read. Shapes: (queries, dim)."""
         ids = [self.query_tokenizer.ids_of(text) for text in texts]
         return encode_queries(self.queries, ids, self.tokenizer.pad_token_id)
 
     def in_row_units(self, starts: Floats, ends: Floats) -> Floats:
-        """Stack start and end vectors, in the units of the int8 rows.
-
-        Shapes: starts and ends (queries, dim), result (queries, 2, dim).
-        """
+        """Stack start and end vectors in the units of the int8 rows. Shapes: (queries, dim), (queries, 2, dim)."""
         return np.stack([starts, ends], axis=1) * self.scale
 
     def score_offsets(self, starts: Floats, ends: Floats) -> Floats:
@@ -209,8 +201,7 @@ class Model:
     def new(cls, checkpoint: str, config: ModelConfig) -> Self:
         """Make an untrained model from a BERT-like checkpoint, whose word embeddings both encoders share, frozen.
 
-        Raises:
-            ModelError: there is no such checkpoint, or it reads too few tokens.
+        Raises ModelError if there is no such checkpoint, or it reads too few tokens.
         """
         tokenizer = load_tokenizer(checkpoint)
         phrases = PhraseEncoder(pretrained_backbone(checkpoint))
@@ -232,8 +223,7 @@ class Model:
     def open(cls, source: str | Path, device: str = "auto") -> Self:
         """Read a model: `default`, a model folder, a checkpoint of the original code, or a hub name.
 
-        Raises:
-            ModelError: it is missing, damaged, not a kbq model, or of another format.
+        Raises ModelError if it is missing, damaged, not a kbq model, or of another format.
         """
         folder = model_folder(source)
         if is_official(folder):
@@ -253,8 +243,7 @@ class Model:
     def of_official(cls, checkpoint: Any, vocabulary: Path, device: str = "auto") -> Self:
         """Make a model with the weights of an `OfficialCheckpoint`; `vocabulary` is the folder with its word pieces.
 
-        Raises:
-            ModelError: it can only encode queries, or the vocabulary is missing or another one.
+        Raises ModelError if it can only encode queries, or the vocabulary is missing or another one.
         """
         folder, shape = checkpoint.folder, checkpoint.shape
         if not checkpoint.has_phrases:
@@ -315,12 +304,9 @@ class Model:
         return base
 
     def save_query_encoder(self, folder: Path, facts: Mapping[str, object]) -> None:
-        """Write the query encoder alone, in float32, as int8 would lose the small changes that tuning makes.
+        """Write the query encoder alone, with facts of its tuning, in float32: int8 would lose the small changes.
 
-        `facts`: what it was tuned on.
-
-        Raises:
-            ModelError: the folder cannot be written.
+        Raises ModelError if the folder cannot be written.
         """
         queries = self._packed_queries("float32")
         self.config = dataclasses.replace(
@@ -339,11 +325,7 @@ class Model:
         return pack(named_weights(self.queries, "queries.", without=self.word_embeddings), weight_type)
 
     def save(self, folder: Path, weight_type: WeightType = "float32") -> None:
-        """Write the model folder; int8 takes a quarter of the bytes.
-
-        Raises:
-            ModelError: the folder cannot be written.
-        """
+        """Write the model folder; int8 takes a quarter of the bytes. Raises ModelError if it cannot be written."""
         phrases = pack(named_weights(self.phrases, "phrases."), weight_type)
         phrases["scale"] = torch.from_numpy(self.scale)
         queries = self._packed_queries(weight_type)
@@ -363,11 +345,7 @@ class Model:
 
 
 def _refuse_misfits(folder: Path, config: ModelConfig, tokenizer: Any, backbone: Any, scale: Tensor) -> None:
-    """Refuse a model whose tokenizer, windows or scale belong to another network: every search would fail.
-
-    Raises:
-        ModelError: they do.
-    """
+    """Raise ModelError if tokenizer, windows or scale belong to another network: every search would fail."""
     network = backbone.config
     pieces, tokens = len(backbone.get_input_embeddings().weight), max(config.window.length, config.max_query_tokens)
     # Other networks may have tokens that their own tokenizer only knows by name.
@@ -380,9 +358,8 @@ def _refuse_misfits(folder: Path, config: ModelConfig, tokenizer: Any, backbone:
         "its texts have two segments, its network one": lacks_segments,
         "its scale has another size than its vectors": tuple(scale.shape) != (int(network.hidden_size),),
     }
-    for problem, is_so in misfits.items():
-        if is_so:
-            raise ModelError(f"model folder {folder} does not fit together, {problem}: {remedy(folder)}")
+    if problem := next((problem for problem, is_so in misfits.items() if is_so), None):
+        raise ModelError(f"model folder {folder} does not fit together, {problem}: {remedy(folder)}")
 
 
 def _read_casing(folder: Path) -> Forms | None:
@@ -393,7 +370,7 @@ def _read_casing(folder: Path) -> Forms | None:
 
 
 def _shared_table(queries: QueryEncoder) -> Any:
-    """Give the query encoder one frozen table of word embeddings, a third of a small model; return this layer."""
+    """Give the query encoder one frozen table of word embeddings, and return it: it is a third of a small model."""
     table = queries.start.get_input_embeddings()
     table.weight.requires_grad_(False)
     queries.end.set_input_embeddings(table)
@@ -401,11 +378,7 @@ def _shared_table(queries: QueryEncoder) -> Any:
 
 
 def model_of(folder: Path, built_with: str, name: str | Path | None = None, device: str = "auto") -> Model:
-    """Open the model of this name or, without one, the model that a knowledge base was built with.
-
-    Raises:
-        ModelError: it is missing or damaged.
-    """
+    """Open the model of this name or, without one, the model that a knowledge base was built with."""
     if name is not None:
         return Model.open(as_path(name, "a model"), device)
     try:

@@ -80,12 +80,6 @@ class ModelConfig:
         named = facts.get("relations") if isinstance(facts, dict) else None
         return list(map(str, named)) if isinstance(named, list | tuple) else []
 
-    @property
-    def begun_with(self) -> str:
-        """The fingerprint of the query encoder with which fine-tuning began; empty if unknown."""
-        facts = self.training.get("finetuning")
-        return str(facts.get("begun_with", "")) if isinstance(facts, dict) else ""
-
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
         """Return the relations of slot queries on which a fine-tuned query encoder was not trained; else none."""
         tuned = {relation_key(relation) for relation in self.tuned_relations}
@@ -109,12 +103,9 @@ def write_config(folder: Path, config: ModelConfig) -> None:
 
 def plain_facts(facts: dict[str, object]) -> dict[str, object]:
     """Return facts as JSON has them; NaN becomes null."""
-    plain: dict[str, object] = json.loads(json.dumps(facts), parse_constant=_constant)
+    constants = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
+    plain: dict[str, object] = json.loads(json.dumps(facts), parse_constant=constants.get)
     return plain
-
-
-def _constant(name: str) -> float | None:
-    return None if name == "NaN" else float(name)
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -134,10 +125,10 @@ def _read_record(folder: Path) -> ModelRecord:
         raise ModelError(f"{folder} is not a kbq model (no {CONFIG}): make one with `kbq train encoders`") from None
 
 
-def read_whole_config(folder: Path, apart_from: str = "") -> ModelConfig:
+def read_whole_config(folder: Path) -> ModelConfig:
     """Read the same from a folder whose files are all as they were written; see `refuse_changes`."""
     record = _read_record(folder)
-    refuse_changes(folder, record.files, apart_from)
+    refuse_changes(folder, record.files)
     return record.config
 
 
@@ -171,15 +162,10 @@ class _Listed:
     files: dict[str, FileSeal]
 
 
-def is_model(folder: Path) -> bool:
-    """Whether a folder is a model, a tuned query encoder, or another network that kbq wrote."""
-    return record_name(folder) is not None
-
-
 def record_name(folder: Path) -> str | None:
-    """Return the name of a folder's record; None where it has none. Indexes are sealed, too, but have no weights."""
-    name = next((name for name in RECORDS if (folder / name).is_file()), None)
-    is_network = (folder / "config.json").is_file() or any(folder.glob("*.safetensors"))
+    """Return the name of the record of a model, a tuned query encoder or another network of kbq; else None."""
+    name = next((name for name in RECORDS if (folder / name).is_file()), None)  # indexes are sealed, too
+    is_network = (folder / BERT_CONFIG).is_file() or any(folder.glob("*.safetensors"))
     return name if name != SEAL or is_network else None
 
 
@@ -189,12 +175,7 @@ def sealed_files(folder: Path) -> dict[str, FileSeal]:
 
 
 def read_model_record(folder: Path, name: str, kind: type[Record]) -> Record:
-    """Read the record of a model.
-
-    Raises:
-        FileNotFoundError: there is none.
-        ModelError: it is damaged, of another format version, or cannot be read.
-    """
+    """Read the record of a model. Raises FileNotFoundError, or ModelError if it is damaged or of another version."""
     try:
         return _record(folder, name, kind)
     except FileNotFoundError:
@@ -204,7 +185,7 @@ def read_model_record(folder: Path, name: str, kind: type[Record]) -> Record:
 
 
 def _record(folder: Path, name: str, kind: type[Record]) -> Record:
-    """Read a record; raises OSError or ValueError, and ModelError for another format version or links."""
+    """Read a record. Raises OSError or ValueError, or ModelError for another format version or links."""
     refuse_links(folder)
     try:
         return read_record(folder / name, kind, RECORDS[name])
@@ -216,62 +197,37 @@ def _record(folder: Path, name: str, kind: type[Record]) -> Record:
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse a folder in which files are links, other than those of the hub's cache, or devices or pipes.
-
-    Raises:
-        ModelError: one is.
-    """
+    """Raise ModelError for a folder with links, other than those of the hub's cache, or with devices or pipes."""
     refuse_strange_files(folder, "a model", ModelError, is_in_hub_cache, deep=False)
 
 
 def refuse_damage(folder: Path) -> None:
-    """Read the record of a model, and compare the digests of its files; a folder without a record is not kbq's.
-
-    Raises:
-        ModelError: see `refuse_links`, `read_model_record` and `refuse_changes`.
-    """
+    """Raise ModelError if a file of a model is damaged; a folder without a record is not kbq's and has no digests."""
     refuse_links(folder)
     name = record_name(folder)
     if name is not None:
         refuse_changes(folder, read_model_record(folder, name, _Listed).files)
 
 
-def refuse_changes(folder: Path, files: Mapping[str, FileSeal], apart_from: str = "") -> None:
-    """Compare the digests of all files of a model with those that its record lists.
-
-    Args:
-        apart_from: the name of a file that is about to be replaced.
-
-    Raises:
-        ModelError: a file is damaged, missing, cannot be read, or is not of the model.
-    """
-    placed = {folder / name: seal for name, seal in files.items() if not apart_from or Path(name).name != apart_from}
-    damage = _strange(folder, placed, apart_from) or first_damage(placed, at_most=sys.maxsize)
+def refuse_changes(folder: Path, files: Mapping[str, FileSeal]) -> None:
+    """Raise ModelError if a file of a model is missing, is not listed, or has another digest than its record lists."""
+    placed = {folder / name: seal for name, seal in files.items()}
+    damage = _strange(folder, placed) or first_damage(placed, at_most=sys.maxsize)
     if damage is not None:
         what_to_do = remedy(folder) if damage.path in placed else "take it out of the folder, or make the model again"
         raise ModelError(reading_problem(damage.path, damage.problem, what_to_do))
 
 
 def model_files(folder: Path) -> dict[Path, FileSeal]:
-    """Return the files of a model as its record lists them.
-
-    Raises:
-        OSError: the record is missing, or cannot be read.
-        ValueError: it is damaged.
-        ModelError: it is of another format version, or the folder has links.
-    """
+    """Return the files of a model as its record lists them. Raises OSError, ValueError or ModelError, as `_record`."""
     listed = _record(folder, record_name(folder) or CONFIG, _Listed)
     return {folder / name: seal for name, seal in listed.files.items()}
 
 
 def model_damage(folder: Path, report: Callable[[int], None]) -> Iterator[Damage]:
-    """Yield everything that is damaged in a folder that `is_model`; of a query encoder, not its base.
+    """Yield all damage in the folder of a model; `report` is called with the bytes of each file that has been read.
 
-    Args:
-        report: called with the bytes of each file that has been read.
-
-    Raises:
-        ModelError: it is of another format version.
+    Raises ModelError if it is of another format version.
     """
     try:
         files = model_files(folder)
@@ -287,13 +243,9 @@ def model_damage(folder: Path, report: Callable[[int], None]) -> Iterator[Damage
 
 @contextmanager
 def explained(path: Path, advice: str = "") -> Iterator[None]:
-    """Say in one sentence why a file of a model cannot be read: `reading_from`, also for safetensors.
+    """Raise ModelError with one sentence if a file of a model cannot be read: `reading_from`, also for safetensors.
 
-    Args:
-        advice: what to do about damage; by default the `remedy` of its folder.
-
-    Raises:
-        ModelError: it is missing, damaged, or cannot be read.
+    `advice`: what to do about damage; by default the `remedy` of its folder.
     """
     with reading_from(path, ModelError, advice or remedy(path.parent)):
         try:
@@ -312,19 +264,19 @@ def remedy(folder: Path) -> str:
 
 
 def _parts(folder: Path) -> list[Path]:
-    names = sorted(name for name in (path.name for path in folder.iterdir()) if name.endswith(PARTS))
+    names = sorted(path.name for path in folder.iterdir() if path.name.endswith(PARTS))
     # macOS leaves ._NAME beside NAME on other file systems, and in archives.
     return [folder / name for name in names if name not in RECORDS and name[:2] != "._" and (folder / name).is_file()]
 
 
-def _strange(folder: Path, files: Mapping[Path, FileSeal], apart_from: str = "") -> Damage | None:
-    """Find a listed file that lies elsewhere or is a device, say, or a file that would be read but is not listed."""
+def _strange(folder: Path, files: Mapping[Path, FileSeal]) -> Damage | None:
+    """Find a listed file that lies elsewhere or is no file, or a file that would be read but is not listed."""
     for path in files:
         if path.parent != folder:
             return Damage(folder, ValueError(f"it lists {path}, which is elsewhere"))
         if path.exists() and not stat.S_ISREG(path.stat().st_mode):
             return Damage(path, ValueError("it is not a file"))
     for path in _parts(folder):
-        if path not in files and path.name != apart_from:
+        if path not in files:
             return Damage(path, ValueError("it has come into the folder since the model was written"))
     return None

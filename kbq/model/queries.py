@@ -115,7 +115,7 @@ class QueryTokenizer:
         casing: Forms | None = None,
         official: bool = False,
     ) -> None:
-        """Make a query tokenizer of an encoder's tokenizer.
+        """Wrap an encoder's tokenizer.
 
         Args:
             max_tokens: longest query, special tokens included.
@@ -130,11 +130,7 @@ class QueryTokenizer:
         self.marker_ids = {marker: [tokenizer.convert_tokens_to_ids(token)] for marker, token in marker_tokens.items()}
 
     def ids_of(self, text: str) -> list[int]:
-        """Return the ids of `[CLS] query [SEP]`.
-
-        Raises:
-            QueryError: the query is empty, has two `[SEP]` or an empty side, or more tokens than the encoder reads.
-        """
+        """Return the ids of `[CLS] query [SEP]`. Raises QueryError if it is malformed or too long for the encoder."""
         check_query(text)
         if len(text) > MOST_CHARACTERS:
             most = f"at most {MOST_CHARACTERS:,} are read"
@@ -160,12 +156,6 @@ class QueryTokenizer:
         """Whether a text, be it a query or not, is not too long for the encoder."""
         return len(text) <= MOST_CHARACTERS and (self.official or len(self._pieces(text)) < self.max_tokens)
 
-    def numbers(self, words: Sequence[str]) -> list[int | None]:
-        """Return the ids of words, lower for common words; None if the vocabulary does not have one as one token."""
-        ids = [encoding.ids for encoding in encodings(self.tokenizer, words)]
-        unknown = self.tokenizer.unk_token_id
-        return [found[0] if len(found) == 1 and found[0] != unknown else None for found in ids]
-
     def _pieces(self, text: str) -> list[int]:
         """Return [CLS] and the word pieces, without a final question mark, which carries no information."""
         ids = [self.tokenizer.cls_token_id]
@@ -175,23 +165,15 @@ class QueryTokenizer:
             pieces = [truecased(piece, self.casing) for piece in pieces]
         for encoding, marker in zip(encodings(self.tokenizer, pieces), [*markers, None], strict=True):
             ids += encoding.ids
-            if marker is not None:
-                ids += self._marker(marker)
+            if marker is not None and marker not in self.marker_ids:  # the vocabulary has no token for it
+                (found,) = encodings(self.tokenizer, [marker], special=True)
+                self.marker_ids[marker] = found.ids
+            ids += self.marker_ids[marker] if marker else []
         return ids
-
-    def _marker(self, marker: str) -> list[int]:
-        if marker not in self.marker_ids:  # the vocabulary has no token for it
-            (encoding,) = encodings(self.tokenizer, [marker], special=True)
-            self.marker_ids[marker] = encoding.ids
-        return self.marker_ids[marker]
 
 
 def check_query(text: str) -> None:
-    """Refuse a malformed query, whatever the encoder.
-
-    Raises:
-        QueryError: the query is empty, has two `[SEP]`, or nothing on one side of it.
-    """
+    """Raise QueryError for a query that is empty, has two `[SEP]`, or nothing on one side of it."""
     if not _has_content(text):
         raise QueryError('the query is empty: write "subject [SEP] relation" or a question')
     sides = SEPARATOR.split(text)
@@ -204,13 +186,9 @@ def check_query(text: str) -> None:
 
 
 def refuse_unreadable(texts: Sequence[str], tokenizers: Sequence[ReadsQueries], places: Sequence[str] = ()) -> None:
-    """Refuse queries that are malformed, or that one of these tokenizers cannot read; all of them are named.
+    """Raise QueryError for queries that are malformed, or that one of these tokenizers cannot read; it names all.
 
-    Args:
-        places: where each query stands, for the message.
-
-    Raises:
-        QueryError: there are some.
+    `places`: where each query stands, for the message.
     """
     problems = []
     for number, text in enumerate(texts):

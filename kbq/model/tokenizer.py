@@ -58,7 +58,7 @@ class FastTokenizer:
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Read the fast tokenizer of a folder; None if it is damaged, or transformers might read it differently."""
+        """Read the fast tokenizer of a folder, or None if it is damaged, or transformers might read it differently."""
         try:
             written = read_object(folder / CONFIG)
             return cls(Tokenizer.from_file(str(folder / FILE)), written)

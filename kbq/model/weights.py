@@ -3,7 +3,7 @@
 They are stored by name, in float32, or in int8 with a scale per row, a quarter of the bytes: a matrix NAME of shape
 (rows, columns) then comes with NAME.scale, of shape (rows, 1).
 
-PyTorch builds tensors and plain values alone, but compares keys, and unpacks parts that it would never compress itself.
+Of a pickle, PyTorch builds tensors and plain values alone. A child process tries it first, as it may take very long.
 """
 
 import hashlib
@@ -58,35 +58,23 @@ def pack(weights: NamedTensors, weight_type: WeightType) -> NamedTensors:
 
 
 def save_tensors(weights: NamedTensors, path: Path, facts: Mapping[str, str] | None = None) -> None:
-    """Replace a file of weights; the same weights and facts always give the same bytes.
-
-    Raises:
-        OSError, SafetensorError: it cannot be written.
-    """
+    """Replace a file of weights; equal weights and facts give equal bytes. Raises OSError or SafetensorError."""
     with replacing(path) as partial:
         save_file(weights, partial, dict(facts) if facts else None)
-        if facts and len(facts) > 1:
-            _sort_facts(partial)
-
-
-def _sort_facts(path: Path) -> None:
-    """Put the facts in a file of weights in order: safetensors writes them as they come, which differs between runs."""
-    with path.open("r+b") as file:
-        size = int.from_bytes(file.read(HEADER_LENGTH), "little")
-        header = json.loads(file.read(size))
-        header[METADATA] = dict(sorted(header[METADATA].items()))
-        written = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-        if len(written) > size:
-            raise OSError(f"the header of {path.name} grew from {size} to {len(written)} bytes")
-        file.seek(HEADER_LENGTH)
-        file.write(written.ljust(size))
+        if not facts or len(facts) == 1:
+            return
+        with partial.open("r+b") as file:  # safetensors writes facts in an order that differs between runs
+            size = int.from_bytes(file.read(HEADER_LENGTH), "little")
+            header = json.loads(file.read(size))
+            header[METADATA] = dict(sorted(header[METADATA].items()))
+            file.seek(HEADER_LENGTH)
+            file.write(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(size))
 
 
 def read_weights(path: Path, prefix: str = "", advice: str = "") -> NamedTensors:
     """Read the weights of a file whose names begin with `prefix`; int8 becomes float32.
 
-    Raises:
-        ModelError: the file is missing or damaged; with `advice`, by default that of `remedy`.
+    Raises ModelError, with `advice` or that of `remedy`, if the file is missing or damaged.
     """
     with explained(path, advice):
         stored = {name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)}
@@ -95,10 +83,9 @@ def read_weights(path: Path, prefix: str = "", advice: str = "") -> NamedTensors
 
 
 def read_model_weights(folder: Path, config: ModelConfig) -> NamedTensors:
-    """Read the weights of a model folder as they are stored; they must have the fingerprints that its config names.
+    """Read the weights of a model folder as they are stored.
 
-    Raises:
-        ModelError: they have not, or are missing or damaged.
+    Raises ModelError if they are missing or damaged, or have other fingerprints than the config names.
     """
     with explained(folder / WEIGHTS):
         stored: NamedTensors = load_file(folder / WEIGHTS)
@@ -114,11 +101,7 @@ def read_model_weights(folder: Path, config: ModelConfig) -> NamedTensors:
 
 
 def unpacked(stored: NamedTensors) -> NamedTensors:
-    """Return stored weights, in which int8 becomes float32.
-
-    Raises:
-        ValueError: a scale is missing, or has another shape.
-    """
+    """Return stored weights, with int8 as float32. Raises ValueError if a scale is missing, or of another shape."""
     weights = {name: tensor for name, tensor in stored.items() if not name.endswith(".scale")}
     for name, tensor in weights.items():
         if tensor.dtype == torch.int8:
@@ -130,11 +113,7 @@ def unpacked(stored: NamedTensors) -> NamedTensors:
 
 
 def refuse_not_finite(weights: Mapping[str, Tensor]) -> None:
-    """Refuse NaN and infinity, with which every answer is as good as any other, and numbers that are not computed with.
-
-    Raises:
-        ValueError: the first weight that holds one.
-    """
+    """Raise ValueError for NaN and infinity, with which all answers are equally good, and for unusual types."""
     for name, tensor in weights.items():
         if tensor.is_complex() or (tensor.is_floating_point() and tensor.itemsize < 2):
             raise ValueError(f"its weight {name} holds {tensor.dtype}, which kbq does not read")
@@ -146,14 +125,10 @@ def refuse_not_finite(weights: Mapping[str, Tensor]) -> None:
 def load_weights(
     network: nn.Module, weights: NamedTensors, prefix: str, folder: Path, given: Tensor | None = None
 ) -> None:
-    """Load all parameters of a network except `given`; none may be missing, or it would stay uninitialised.
+    """Load all parameters of a network except `given` from the weights, float32 or as stored, that begin with `prefix`.
 
-    Args:
-        weights: those whose names begin with `prefix` are loaded, float32 or as they are stored.
-
-    Raises:
-        ModelError: weights of the model in `folder` are missing, or of other shapes, or have no place, or the place of
-            another weight with other values.
+    Raises ModelError if weights of the model in `folder` are missing, and would stay uninitialised, have other shapes
+    or no place, or the place of another weight with other values.
     """
     own = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
     with explained(folder / WEIGHTS):
@@ -183,7 +158,7 @@ def load_weights(
 
 
 def refuse_other_weights(weights: Iterable[str], prefixes: tuple[str, ...], folder: Path) -> None:
-    """Refuse weights that belong to none of the networks of a folder. Raises ModelError."""
+    """Raise ModelError for weights that belong to none of the networks of a folder."""
     others = [name for name in weights if not name.startswith(prefixes)]
     if others:
         raise ModelError(f"model folder {folder} has {len(others)} weights of no network, the first is {others[0]}")
@@ -199,13 +174,9 @@ def fingerprint(weights: NamedTensors) -> str:
 
 
 def refuse_bombs(path: Path) -> None:
-    """Refuse a file of weights that would take far more time or memory than its size allows.
+    """Raise ValueError for a pickle that would take far more time or memory than its size allows.
 
-    Whatever else is wrong with it, PyTorch says when it loads it.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is one.
+    PyTorch says all else that is wrong with it when it loads it.
     """
     size = path.stat().st_size
     with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
@@ -224,11 +195,7 @@ def _try(path: Path) -> None:
 
 
 def refuse_unusual(weights: Mapping[str, Tensor]) -> None:
-    """Refuse tensors that are not plain: without values, sparse, quantised, or larger than their storage.
-
-    Raises:
-        ValueError: the first such weight.
-    """
+    """Raise ValueError for tensors that are not plain: without values, sparse, quantised, larger than their storage."""
     for name, tensor in weights.items():
         is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
         if not is_plain or tensor.is_quantized or tensor.is_nested or tensor.is_complex():

@@ -36,7 +36,6 @@ from kbq.model.backbone import (
     readable_checkpoint,
     reading,
     refuse_random,
-    save_checkpoint,
     saved_tokenizer,
 )
 from kbq.model.bert import Recorded, more_rows, pack_few_rows
@@ -67,8 +66,8 @@ from kbq.model.windows import Tokens, Window, cut, tokenize
 from kbq.search.spans import best_ends
 from kbq.storage.files import reading_problem
 from kbq.storage.machine import give_memory_back
-from kbq.storage.records import as_record, parsed_json
-from kbq.storage.writing import writing_to
+from kbq.storage.records import as_record, parsed_json, seal_folder
+from kbq.storage.writing import files_for, writing_to
 from kbq.text.markers import content_start, relation_key, slot_of
 
 READER = "reader.safetensors"
@@ -295,8 +294,13 @@ class Reader:
         return cls(network, load_tokenizer(checkpoint), checkpoint)
 
     def save(self, folder: Path) -> None:
-        """Write an ordinary Hugging Face checkpoint."""
-        save_checkpoint(self.network, self.tokenizer, folder)
+        """Write an ordinary Hugging Face checkpoint. Raises ModelError if it cannot be written."""
+        network: Any = self.network
+        with writing_to(folder, ModelError, also=(SafetensorError,)):
+            with files_for(folder) as partial:
+                network.save_pretrained(partial)
+                self.tokenizer.save_pretrained(partial)
+            seal_folder(folder)
 
     @property
     def reranking(self) -> tuple[QuestionAnswering, PhraseJudge]:

@@ -37,7 +37,7 @@ from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.index.cells import clusters_for
 from kbq.index.factory import Build, build_missing, chosen_kind, is_built, open_index, remove_others
 from kbq.model.model import Model, model_of
-from kbq.model.model_folder import is_model, local_folder, model_damage, model_files, remedy
+from kbq.model.model_folder import local_folder, model_damage, model_files, record_name, remedy
 from kbq.search.search import BATCH, SearchContext, search
 from kbq.storage.files import Report, Stage, as_path, reading_problem, silent
 from kbq.storage.records import SEAL, Damage, all_damage, read_record, write_record
@@ -319,7 +319,7 @@ def verify(
 
 def _verified_model(folder: Path, repair: bool, report: Report) -> Verification:
     folder = folder if folder.exists() else local_folder(folder)
-    if not is_model(folder):
+    if record_name(folder) is None:
         raise KbqError(f"{folder} is neither a knowledge base nor a model: name the folder of one")
     if repair:
         raise KbqError(f"{folder} is a model, which cannot be repaired: {remedy(folder)}", is_usage=True)

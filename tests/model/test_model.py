@@ -23,7 +23,6 @@ from kbq.model.model import Model, encode_windows
 from kbq.model.model_folder import (
     DEFAULT_MODEL,
     ModelConfig,
-    is_model,
     model_damage,
     model_files,
     read_config,
@@ -616,7 +615,7 @@ def test_every_kind_of_model_tells_what_is_damaged(
     assert sorted(kinds) == ["model", "query encoder", "reader", "sparta"]
     for folder in kinds.values():
         read: list[int] = []
-        assert is_model(folder)
+        assert record_name(folder) is not None
         assert list(model_damage(folder, read.append)) == []
         files = model_files(folder)
         assert sum(read) == sum(seal.bytes for seal in files.values())
@@ -654,13 +653,13 @@ def test_a_damaged_network_is_refused_wherever_it_is_read(
 
 
 def test_a_checkpoint_from_elsewhere_is_no_model_of_kbq(checkpoint: Path) -> None:
-    assert not is_model(checkpoint)
+    assert record_name(checkpoint) is None
 
 
 def test_an_index_is_sealed_but_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "cells.faiss").write_bytes(b"cells")
     seal_folder(tmp_path)
-    assert not is_model(tmp_path)
+    assert record_name(tmp_path) is None
 
 
 def test_the_default_model_is_whole_and_written_by_this_program(tmp_path: Path) -> None:
