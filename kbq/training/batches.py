@@ -1,7 +1,7 @@
 """Batches: read reading-comprehension files as passages with queries, and batch them for all epochs.
 
-Passages of one group stay together, so that they are near-by negatives. All questions of a passage are in one batch, so
-that the passage is encoded once.
+Passages of one group stay together as near-by negatives. All questions of a passage are in one batch, so that it is
+encoded once.
 
 Formats: SQuAD JSON, Natural Questions with QED annotations (JSON lines), and JSON lines of one passage each:
 `{"title", "context", "group", "questions": [{"question", "answers": [{"text", "answer_start"}]}]}`; `group` is
@@ -92,13 +92,11 @@ def as_paths(files: Files) -> list[Path]:
 
 
 def read_examples(files: Files, doubtful: bool = False) -> tuple[list[Passage], Repairs]:
-    """Read the passages of all files.
+    """Read the passages of all files. Raises TrainingError if a format is unknown, or no passage has a query.
 
     An answer that is not at its place moves to the nearest occurrence of its text, or is left out without one. An
     answer without a place gets the place of its text, if that occurs once. `doubtful`: keep answers whose place the
     file marks as `start_inferred`, or does not name.
-
-    Raises TrainingError if a file has an unknown format, or no passage has a query.
     """
     passages: list[Passage] = []
     repairs, paths = Counter[str](), as_paths(files)
@@ -125,10 +123,7 @@ RawPassage = tuple[str, str, str, list[RawQuestion]]  # title, text, group, ques
 
 
 def set_aside(passages: list[Passage], dev: str | Path | None, seed: int) -> tuple[list[Passage], list[Passage]]:
-    """Return passages to train on and passages to score on: the dev file's, or a twentieth that is not trained on.
-
-    Raises TrainingError if nothing would be left to train on.
-    """
+    """Return passages to train on and passages to score on: the dev file's, or a twentieth that is not trained on."""
     if dev is not None:
         return passages, read_examples(dev, doubtful=True)[0]
     shuffled = random.Random(seed).sample(passages, len(passages))
@@ -143,10 +138,14 @@ def _raw_passages(path: Path) -> Iterator[RawPassage]:
     source = str(path)
     lines = read_lines(source, TrainingError)
     first = next((line for line in lines if line[1].strip()), (0, ""))
+    lines = chain([first], lines)
     if first[1].strip() == "{" or SQUAD.search(first[1][:200]):
-        yield from _squad(parsed_json(whole_text(chain([first], lines), source, TrainingError, "\n")))
+        yield from _squad(parsed_json(whole_text(lines, source, TrainingError, "\n")))
         return
-    yield from _merged(_lines(chain([first], lines), source))
+    merged: dict[tuple[str, str], RawPassage] = {}  # lines with the same title and text are one passage
+    for title, text, group, questions in _lines(lines, source):
+        merged.setdefault((title, text), (title, text, group, []))[3].extend(questions)
+    yield from merged.values()
 
 
 def _lines(lines: Iterable[Line], source: str) -> Iterator[RawPassage]:
@@ -175,9 +174,8 @@ def _qed(line: Any) -> RawPassage:
 
 
 def _plain(line: Any) -> RawPassage:
-    questions = line.get("questions", [line])
     title = line.get("title", "")
-    return title, line["context"], line.get("group", title), _with_answers(questions)
+    return title, line["context"], line.get("group", title), _with_answers(line.get("questions", [line]))
 
 
 def _with_answers(questions: Any) -> list[RawQuestion]:
@@ -193,18 +191,10 @@ def _placed(answers: Any) -> list[Placed]:
     return [(clean_text(text), None if start is None else int(start)) for text, start in pairs]
 
 
-def _merged(passages: Iterator[RawPassage]) -> Iterator[RawPassage]:
-    """Make one passage of lines with the same title and text, wherever they are in the file."""
-    merged: dict[tuple[str, str], RawPassage] = {}
-    for title, text, group, questions in passages:
-        merged.setdefault((title, text), (title, text, group, []))[3].extend(questions)
-    yield from merged.values()
-
-
 def _query(
     question: dict[str, Any], expected_answers: Sequence[Placed], text: str, doubtful: bool, repairs: Counter[str]
 ) -> TrainingQuery | None:
-    """Return the query with the answers that are in the text, None if there is none; count the `repairs`."""
+    """Return the query with the answers that are in the text, or None if there is none; count the `repairs`."""
     if question.get("start_inferred") and not doubtful:
         repairs["doubtful"] += 1
         return None
@@ -236,18 +226,11 @@ def _place(text: str, wanted: str, expected: int) -> int | None:
     return min(places, key=lambda place: abs(place - expected)) if places else None
 
 
-class TrainingWindow(Protocol):
-    """A window; only its length in tokens matters here."""
-
-    @property
-    def ids(self) -> Sequence[int]: ...
-
-
 class ReadPassage(Protocol):
-    """The parts of a passage that `batches` needs."""
+    """The parts of a passage that `batches` needs; its windows have `ids`."""
 
     @property
-    def windows(self) -> Sequence[TrainingWindow]: ...
+    def windows(self) -> Sequence[Any]: ...
     @property
     def queries(self) -> Sequence[object]: ...
     @property
@@ -258,13 +241,13 @@ class ReadPassage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PreparedPassage:
-    """A passage as token ids. `golds`: for each query the (first, last) tokens of its answers."""
+    """A passage as token ids."""
 
     windows: tuple[Window, ...]
     tokens: int  # of all its windows
     queries: tuple[tuple[int, ...], ...]
     answers: tuple[int, ...]  # a number for each query's answer string: equal strings, equal numbers
-    golds: tuple[tuple[tuple[int, int], ...], ...]
+    golds: tuple[tuple[tuple[int, int], ...], ...]  # for each query the first and last tokens of its answers
     group: str
 
     @property
@@ -333,7 +316,7 @@ def prepare(
 def refuse_unreadable(
     prepared: Sequence[PreparedPassage], dev_passages: Sequence[Passage], query_tokenizer: QueryTokenizer
 ) -> None:
-    """Raise TrainingError where no query is left to train on, or to score on."""
+    """Raise TrainingError if no query is left to train on, or to score on."""
     if not prepared or not readable(dev_passages, query_tokenizer):
         raise TrainingError(
             f"no query of the {'dev' if prepared else 'training'} passages is short enough: at most "
@@ -387,11 +370,7 @@ class PassageRun(Run):
     settings: RunSettings
 
     def __init__(
-        self,
-        modules: Sequence[nn.Module],
-        passages: Sequence[ReadPassage],
-        settings: RunSettings,
-        made_with: str = "",
+        self, modules: Sequence[nn.Module], passages: Sequence[ReadPassage], settings: RunSettings, made_with: str = ""
     ) -> None:
         """`made_with`: a digest of what else decides the outcome."""
         if not settings.epochs > 0:
@@ -426,7 +405,7 @@ def weights_digest(modules: Sequence[nn.Module]) -> str:
 
 
 def passages_digest(passages: Sequence[object], more: str = "") -> str:
-    """Return a digest of prepared passages and of `more`: whatever else decides the outcome."""
+    """Return a digest of prepared passages and of `more`, which also decides the outcome."""
     digest = hashlib.blake2b(more.encode(), digest_size=16)
     for passage in passages:
         digest.update(repr(passage).encode())

@@ -2,13 +2,11 @@
 
 Source: arXiv 2012.12624, section 4.
 
-Shapes use `queries`, `tokens` (all tokens of a batch's windows, side by side) and `golds`. A query may have
-several gold tokens (the answer occurs twice): the loss is -log of their total probability.
+`tokens` are all tokens of a batch's windows, side by side. A query may have several gold tokens (the answer occurs
+twice): the loss is -log of their total probability.
 
-Source: arXiv 2012.12624, Eq. 7.
-
-A file holds float16 logits, passage after passage: the starts for its first query, the starts for its second, …, then
-the ends in the same order. Its name is a digest of the reader's weights and of the passages.
+The reader's logits are kept in a file of float16, passage after passage: the starts for its first query, the starts for
+its second, …, then the ends in the same order. Its name is a digest of the reader's weights and of the passages.
 """
 
 import dataclasses
@@ -30,14 +28,13 @@ from kbq.errors import TrainingError
 from kbq.model.devices import autocast, choose_device
 from kbq.model.model import Model
 from kbq.model.model_folder import CONFIG, ModelConfig, local_folder
-from kbq.model.tokenizer import Forms, is_cased, usual_forms
+from kbq.model.tokenizer import is_cased, usual_forms
 from kbq.reading.reader import Reader
 from kbq.storage.files import cache_folder
 from kbq.storage.writing import make_folders, open_to_grow, sync_open, writing_alone, writing_to
 from kbq.training.batches import (
     Batch,
     Files,
-    Passage,
     PassageRun,
     PreparedPassage,
     Repairs,
@@ -60,15 +57,8 @@ AT_A_TIME = 32  # passages read and written together
 def marginal_losses(scores: Tensor, gold: Tensor, allowed: Tensor) -> Tensor:
     """Return -log of the gold tokens' share of the softmax over the allowed tokens; 0 for a query without gold.
 
-    The mean over the tokens of the query's own passage, without title and padding, is L_single (Eq. 5).
-
-    Args:
-        scores: dot products. Shape: (queries, tokens).
-        gold: the right tokens. Shape: (queries, tokens), bool.
-        allowed: tokens that take part; gold ones always do. Shape: (queries, tokens), bool.
-
-    Returns:
-        Shape: (queries,).
+    The mean over the tokens of the query's own passage, without title and padding, is L_single (Eq. 5). Gold tokens
+    always take part. Shapes: (queries, tokens), result (queries,).
 
     >>> everything, first = torch.ones(1, 3, dtype=torch.bool), torch.tensor([[True, False, False]])
     >>> round(float(marginal_losses(torch.zeros(1, 3), first, everything)), 4)
@@ -84,8 +74,7 @@ def negatives_loss(scores: Tensor, gold: Tensor, answers: Tensor, queued: Tensor
     """Return L_neg: the gold tokens against those of other passages, of this batch and of the queue (Eq. 8).
 
     Args:
-        scores: dot products with the batch's tokens. Shape: (queries, tokens).
-        gold: the right tokens of each query. Shape: (queries, tokens), bool.
+        scores: dot products with the batch's tokens; like `gold`, of shape (queries, tokens).
         answers: tokens that may serve as negatives. Shape: (queries, tokens) or (tokens,), bool.
         queued: dot products with the pre-batch queue's tokens. Shape: (queries, queue).
         false_negatives: tokens that carry the same answer. Shape: (queries, tokens + queue), bool.
@@ -114,12 +103,9 @@ def distillation_loss(
     """Return L_distill: KL(reader ‖ student) over the tokens of the query's own passage (Eq. 7), averaged over queries.
 
     It is multiplied by the square of the temperature, so that its gradient is equally large at every temperature.
+    `taught` are the reader's logits; `own_passage` leaves out title, question and padding. Shapes: (queries, tokens).
 
-    Args:
-        scores: dot products. Shape: (queries, tokens).
-        taught: the reader's logits; those outside of the own passage do not matter. Shape: (queries, tokens).
-        own_passage: without title, question and padding. Shape: (queries, tokens), bool.
-        trust: a factor for each query; without it all count alike, as in the paper. Shape: (queries,).
+    `trust`: a factor for each query; without it all count alike, as in the paper. Shape: (queries,).
 
     >>> own = torch.tensor([[True, True, False]])
     >>> reader, student = torch.tensor([[1.0, 1.0, 9.0]]), torch.log(torch.tensor([[0.25, 0.75, 0.9]]))
@@ -135,10 +121,7 @@ def distillation_loss(
 
 
 def trust_in(taught: Tensor, gold: Tensor, own_passage: Tensor) -> Tensor:
-    """Return the probability that a reader gives to the gold tokens of each query: what it does not know counts less.
-
-    Shapes: as of `distillation_loss`; (queries,).
-    """
+    """Return the probability that a reader gives to the gold tokens of each query: `trust` for `distillation_loss`."""
     return marginal_losses(taught, gold, own_passage).neg().exp()
 
 
@@ -163,15 +146,11 @@ def _shape(passage: PreparedPassage) -> tuple[int, int, int]:
 
 
 def read_by(
-    name: str,
-    tokenizer: Any,
-    passages: Sequence[PreparedPassage],
-    device: str,
-    report: Callable[[int, int], None],
+    name: str, tokenizer: Any, passages: Sequence[PreparedPassage], device: str, report: Callable[[int, int], None]
 ) -> ReaderOutputs:
-    """Let a reader, a hub name or folder, read all passages; its logits are kept in the cache for other trainings.
+    """Let a reader, a hub name or folder, read all passages; the cache keeps its logits for other trainings.
 
-    `tokenizer`: of the network that learns from it. Raises ModelError if there is no such reader, or it has another.
+    `tokenizer`: of the network that learns from it. Raises ModelError if the reader does not exist, or has another.
     """
     reader = Reader.open(name, device)
     reader.check_tokenizer(tokenizer)
@@ -231,13 +210,10 @@ class EncoderRun(PassageRun):
     settings: TrainingSettings
 
     def __init__(
-        self,
-        model: Model,
-        passages: Sequence[PreparedPassage],
-        settings: TrainingSettings,
+        self, model: Model, passages: Sequence[PreparedPassage], settings: TrainingSettings,
         taught: ReaderOutputs | None = None,
-    ) -> None:
-        """`taught`: what a reader says about the passages."""
+    ) -> None:  # fmt: skip
+        """`taught`: the outputs of a reader for the passages."""
         super().__init__([model.phrases, model.queries], passages, settings, taught.digest if taught else "")
         self.model, self.passages = model, passages
         self.taught = taught
@@ -262,12 +238,13 @@ class EncoderRun(PassageRun):
         own_passage = batch.passage_of_token == batch.passage_of_query[:, None]
         *queue, queued_answers = self._queue()
         spares_same = not self.settings.same_answers
+        same_answers = (batch.answer_of_query[:, None] == batch.answer_of_query).float()
         queued_same = (batch.answer_of_query[:, None] == queued_answers) & spares_same
         golds = (batch.gold_starts, batch.gold_ends)
         sides: list[dict[str, Tensor]] = []
         for side, (queries, gold, queued) in enumerate(zip(query_vectors, golds, queue, strict=True)):
             scores = queries @ vectors.T
-            same = _same_answer(gold, batch.answer_of_query) & spares_same
+            same = (same_answers @ gold.float() > 0) & spares_same  # tokens that are gold for the same answer string
             elsewhere = gold.any(dim=0) & ~own_passage  # answers of other passages
             with_queue = torch.cat([same, queued_same], dim=1)
             losses = {"single": marginal_losses(scores, gold, own_passage).mean()}
@@ -278,7 +255,8 @@ class EncoderRun(PassageRun):
             losses["negatives"] = negatives_loss(scores, gold, elsewhere, queries @ queued.T, with_queue)
             losses["tokens"] = negatives_loss(scores, gold, owned, scores[:, :0], same)
             sides.append(losses)
-        self._enqueue(vectors, batch)
+        first_golds = (vectors[gold.int().argmax(dim=1)].detach() for gold in golds)
+        self.queue.append((*first_golds, batch.answer_of_query))
         labels = torch.stack([gold.any(dim=0) for gold in golds], dim=1).reshape(*logits.shape).float()
         averaged = {name: (sides[0][name] + sides[1][name]) / 2 for name in sides[0]}
         return averaged | {"filter": filter_loss(logits, labels, owned.reshape(logits.shape[:2]))}, batch.size
@@ -299,16 +277,6 @@ class EncoderRun(PassageRun):
             return no_vectors, no_vectors, torch.empty(0, dtype=torch.long, device=self.model.device)
         starts, ends, answers = zip(*self.queue, strict=True)
         return torch.cat(starts), torch.cat(ends), torch.cat(answers)
-
-    def _enqueue(self, vectors: Tensor, batch: Batch) -> None:
-        starts, ends = (vectors[gold.int().argmax(dim=1)].detach() for gold in (batch.gold_starts, batch.gold_ends))
-        self.queue.append((starts, ends, batch.answer_of_query))
-
-
-def _same_answer(gold: Tensor, answers: Tensor) -> Tensor:
-    """Mark the tokens that are gold for a query with the same answer string. Shape: (queries, tokens), bool."""
-    same = (answers[:, None] == answers).float()
-    return same @ gold.float() > 0
 
 
 CALIBRATION_PASSAGES = 500
@@ -357,8 +325,7 @@ def train_encoders(
         on_reading: called with the number of passages that the reader has read, and of all passages.
 
     Raises:
-        TrainingError: `out` exists, there is no usable example, a loss is not a number, or the checkpoint is of another
-            run.
+        TrainingError: `out` exists, no example is usable, a loss is not a number, or the checkpoint is of another run.
         ModelError: the encoder to start from is missing or not BERT-like, or the reader does not fit it.
     """
     settings = settings or TrainingSettings()
@@ -371,7 +338,9 @@ def train_encoders(
         passages, repairs = read_examples(examples)
         passages, dev_passages = set_aside(passages, dev, settings.seed)
         if truecase:
-            model.query_tokenizer.casing = _casing(model, passages)
+            if not is_cased(model.tokenizer):
+                raise TrainingError("the encoder does not distinguish capital letters: leave out --truecase")
+            model.query_tokenizer.casing = usual_forms(passage.text for passage in passages)
         prepared, left_out = prepare(model.query_tokenizer, model.config.window, passages, settings.max_queries)
         refuse_unreadable(prepared, dev_passages, model.query_tokenizer)
         taught = None if not distill else read_by(distill, model.tokenizer, prepared, device, on_reading)
@@ -381,15 +350,9 @@ def train_encoders(
         queries = sum(len(passage.queries) for passage in prepared)
         earlier = {"begun": model.config.training} if model.source else {}
         facts = training_facts(
-            command,
-            init,
-            digests,
-            settings,
-            reader=Path(distill).name,
-            passages=len(prepared),
-            queries=queries,
+            command, init, digests, settings, reader=Path(distill).name, passages=len(prepared), queries=queries,
             filter=[dataclasses.asdict(point) for point in points],
-        )
+        )  # fmt: skip
         model.config = dataclasses.replace(model.config, training=earlier | facts)
         model.save(folder / "model", weights)
         saved = Model.open(folder / "model", device)  # scored as it was written
@@ -406,9 +369,3 @@ def _initial_model(init: str, config: ModelConfig) -> Model:
         raise TrainingError(f"{init} has one query encoder with two heads: leave out --two-query-encoders")
     model.config = dataclasses.replace(model.config, base="")
     return model
-
-
-def _casing(model: Model, passages: Sequence[Passage]) -> Forms:
-    if not is_cased(model.tokenizer):
-        raise TrainingError("the encoder does not distinguish capital letters: leave out --truecase")
-    return usual_forms(passage.text for passage in passages)

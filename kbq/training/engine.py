@@ -1,9 +1,8 @@
 """Engine: train networks in place, step by step, with checkpoints from which a killed run resumes.
 
-Phrase and query encoders, reader, SPARTA and query-side fine-tuning share it: each adds its
-examples and its losses.
+Phrase and query encoders, reader, SPARTA and query-side fine-tuning share it: each adds its examples and its losses.
 
-The fused backward pass of PyTorch is slow there, and the plain one keeps a matrix of all pairs of tokens per layer:
+On a CPU, the fused backward pass of PyTorch is slow, and the plain one keeps a matrix of all pairs of tokens per layer:
 gigabytes, which the system hands out and takes back in every step. Here a few texts at a time go through matrices that
 stay in the cache. Source: arXiv 2205.14135, section 3.1 (recomputation, and the row sums in `_backward`).
 """
@@ -87,18 +86,14 @@ def recompute_attention(module: nn.Module) -> None:
         if isinstance(part, SelfAttention) and part.query.weight.is_cpu:
             part.attend = RecomputedAttention.apply
         elif getattr(part, "_supports_attention_backend", False) and next(part.parameters()).device.type == "cpu":
-            _register()
+            library = hugging_face()
+            library.AttentionInterface.register(NAME, _attention)
+            library.AttentionMaskInterface.register(NAME, library.masking_utils.sdpa_mask)
             part.set_attn_implementation(NAME)  # type: ignore[operator]
             for layer in part.modules():  # the parts of an encoder-decoder have a configuration of their own
                 configuration: Any = getattr(layer, "config", None)
                 if configuration is not None:
                     configuration._attn_implementation = NAME
-
-
-def _register() -> None:
-    library = hugging_face()
-    library.AttentionInterface.register(NAME, _attention)
-    library.AttentionMaskInterface.register(NAME, library.masking_utils.sdpa_mask)
 
 
 def _attention(
@@ -120,13 +115,9 @@ class Optimizer:
     """AdamW with clipped gradients, `steps` times in all, `done` times so far."""
 
     def __init__(
-        self,
-        parameters: Sequence[nn.Parameter],
-        learning_rate: float,
-        warmup: float,
-        steps: int,
+        self, parameters: Sequence[nn.Parameter], learning_rate: float, warmup: float, steps: int,
         rates: Mapping[nn.Parameter, float] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Give `rates` to the parameters that have a learning rate of their own.
 
         `warmup`: share of the steps in which the learning rate rises; it falls to 0 in the others.
@@ -149,11 +140,7 @@ class Optimizer:
         loss.backward()  # type: ignore[no-untyped-call]
 
     def step(self) -> None:
-        """Move the parameters, and forget the gradients.
-
-        Raises:
-            TrainingError: a loss or a gradient is not a number; nothing has moved.
-        """
+        """Move the parameters, and forget the gradients. Raises TrainingError before, if one is not finite."""
         share = min((self.done + 1) / self._warm, (self.steps - self.done) / max(1, self.steps - self._warm))
         for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * share
@@ -203,14 +190,9 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 def read_checkpoint(path: Path, device: torch.device, run: dict[str, Any], trained_on: str) -> dict[str, Any] | None:
-    """Return the state in a checkpoint, None where there is none.
+    """Return the state in a checkpoint, or None. Raises TrainingError if it is damaged, or of another run.
 
-    Args:
-        run: `settings` and `data` (a digest) of this run.
-        trained_on: the data in a word, for the message.
-
-    Raises:
-        TrainingError: it is damaged, or belongs to another run.
+    `run`: the settings and a digest of the data of this run. `trained_on`: a word for the data, in messages.
     """
     if not path.exists():
         return None
@@ -295,14 +277,14 @@ class Run(ABC):
         return 0
 
     @property
-    def is_finished(self) -> bool:
-        """Whether no round is left."""
-        return self.optimizer.done >= self.steps
-
-    @property
     def dev_score(self) -> float | None:
         """The latest score of dev data, if these are scored."""
         return None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no round is left."""
+        return self.optimizer.done >= self.steps
 
     def between_rounds(self) -> None:  # noqa: B027 - most runs have a single round
         """Do what precedes the first round, and follows every round."""
@@ -318,8 +300,7 @@ class Run(ABC):
     def run(self, checkpoint: Path, report: Callable[[StepReport], None]) -> None:
         """Train to the end, from `checkpoint` if it exists.
 
-        Raises:
-            TrainingError: the loss is not a number (the last checkpoint stays), or the checkpoint is of another run.
+        Raises TrainingError if a loss is not a number (the last checkpoint stays), or the checkpoint is of another run.
         """
         for module in self.modules:
             recompute_attention(module.train())
@@ -370,7 +351,7 @@ class Run(ABC):
 
 
 def _part(losses: Tensor, queries: int, total: int) -> Tensor:
-    """Return the share that a batch's losses, of each query or their mean, have in the mean over a step's queries."""
+    """Return the share of a batch's losses, of each query or their mean, in the mean over a step's queries."""
     return losses.sum() / total if losses.ndim else queries / total * losses
 
 

@@ -55,14 +55,14 @@ def _refuse_existing(out: Path) -> None:
 
 
 def initial_checkpoint(init: str | Path) -> str:
-    """Return the checkpoint to start from; `default` is the encoder of the model that ships with kbq."""
+    """Return the checkpoint to start from; `default` is the model that ships with kbq."""
     return str(local_folder(init)) if init == "default" else str(init)
 
 
 def example_digests(files: Files) -> dict[str, str]:
-    """Return a digest of each file to train on; call it before training, as files may change meanwhile.
+    """Return a digest of each file to train on, before training, as files may change meanwhile.
 
-    Raises TrainingError if a file cannot be read, KbqError if it is a pipe, which cannot be read twice.
+    Raises TrainingError if a file cannot be read, and KbqError if it is a pipe, which cannot be read twice.
     """
     try:
         return {path.name: file_digest(path) for path in as_paths(files)}

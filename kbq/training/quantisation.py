@@ -5,7 +5,7 @@ than half a point, both among all passages and in the gold one. Source: arXiv 21
 those that hardly ever open (close) an answer may open (close) no phrase, as long as that costs at most a tenth of a
 point. Passages are encoded once; thresholds are masks over all their tokens.
 
-EM and F1 under SQuAD's normalisation, once with the gold passage given and once among all passages.
+EM and F1 use SQuAD's normalisation, once with the gold passage given and once among all passages.
 """
 
 import dataclasses
@@ -75,7 +75,7 @@ class EncodedTokens:
 
     @property
     def chances(self) -> Floats:
-        """Return the larger one of a token's two logits."""
+        """The larger one of a token's two logits."""
         best: Floats = self.logits.max(axis=1)
         return best
 
@@ -107,7 +107,7 @@ class DevSample:
         return cls(passages, tokens, rows, queries, *vectors.transpose(1, 0, 2))
 
     def read(self, ways: Sequence[tuple[Edges, float]]) -> list[list[float]]:
-        """Return for each way: open EM, how often the gold passage is among the best five, gold EM; in percent.
+        """Return, in percent, open EM, how often the gold passage is among the best five, and gold EM, for each way.
 
         A way of reading is where phrases may open and close, and a length penalty.
         """
@@ -123,7 +123,7 @@ class DevSample:
     def _right(
         self, scores: tuple[Floats, Floats], edges: Edges, penalty: float, queries: NumberedQueries
     ) -> tuple[int, int, int]:
-        """Count queries by best phrase right, gold passage among the best five, and best phrase there right."""
+        """Count queries by right phrase, gold passage among the best five, and right phrase in the gold passage."""
         passage_of = self.tokens.passages
         start_scores, end_scores = (
             np.where(mask, side, np.float32(-np.inf)) for mask, side in zip(edges, scores, strict=True)
@@ -156,13 +156,14 @@ class DevSample:
 def quantisation_of(model: Model, passages: Sequence[Passage]) -> tuple[FilterPoint, ...]:
     """Set the model's `scale`, length penalty and thresholds; return the points tried for the filter threshold.
 
-    `passages` should be ones that the model was not trained on. Where it answers nothing there is nothing to choose by,
-    and every token is kept.
+    The model should not have been trained on `passages`. If it answers nothing, it keeps every token.
     """
     tokens = encode_tokens(model, passages)
     model.scale = (np.maximum(np.abs(tokens.vectors).max(axis=0), 1e-6) / 127).astype(np.float32)
     dev_sample = DevSample.of(model, passages, tokens)
-    penalty = _best_penalty(dev_sample)
+    is_token = np.isfinite(tokens.chances)
+    scores = dev_sample.read([((is_token, is_token), penalty) for penalty in LENGTH_PENALTIES])
+    penalty = max(zip(scores, LENGTH_PENALTIES, strict=True), key=lambda pair: pair[0][0])[1]  # by open EM
     model.config = dataclasses.replace(model.config, length_penalty=penalty)
     points = filter_curve(dev_sample, penalty)
     full = points[0]
@@ -200,13 +201,6 @@ def filter_curve(dev_sample: DevSample, penalty: float) -> tuple[FilterPoint, ..
     )
 
 
-def _best_penalty(dev_sample: DevSample) -> float:
-    """Return the length penalty with the best open EM while every token is a candidate."""
-    is_token = np.isfinite(dev_sample.tokens.chances)
-    scores = dev_sample.read([((is_token, is_token), penalty) for penalty in LENGTH_PENALTIES])
-    return max(zip(scores, LENGTH_PENALTIES, strict=True), key=lambda pair: pair[0][0])[1]
-
-
 def best_ahead(scores: Floats) -> Floats:
     """Return the best score of each place and the 19 after it. Shapes: (queries, places).
 
@@ -231,15 +225,10 @@ def encode_tokens(model: Model, passages: Sequence[Passage]) -> EncodedTokens:
     ]
     begins = np.cumsum([0, *(len(text.ids) + MAX_TOKENS - 1 for text in texts)])
     places = int(begins[-1])
-    passage_of = np.repeat(np.arange(len(texts)), np.diff(begins))
     tokens = EncodedTokens(
-        np.zeros((places, model.dim), np.float32),
-        np.full((places, 2), -np.inf, np.float32),
-        np.zeros(places, bool),
-        passage_of,
-        np.zeros(places, np.int64),
-        np.zeros(places, np.int64),
-    )
+        np.zeros((places, model.dim), np.float32), np.full((places, 2), -np.inf, np.float32), np.zeros(places, bool),
+        np.repeat(np.arange(len(texts)), np.diff(begins)), np.zeros(places, np.int64), np.zeros(places, np.int64),
+    )  # fmt: skip
     for text, begin in zip(texts, begins, strict=False):
         tokens.starts[begin : begin + len(text.ids)] = text.starts
         tokens.ends[begin : begin + len(text.ids)] = text.ends
@@ -273,7 +262,7 @@ class ReadingScores:
 
 
 def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores:
-    """Make a phrase dump of the passages and ask it all their queries that the encoder can read."""
+    """Build a phrase dump of the passages and ask it all their queries that the encoder can read."""
     pages = [Page(str(number), passage.title, (Paragraph(0, passage.text),)) for number, passage in enumerate(passages)]
     queries = readable(passages, model.query_tokenizer)
     golds = [query.answers for _, query in queries]
@@ -290,18 +279,17 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
             _read(shards, number, vector, penalty) for (number, _), vector in zip(queries, vectors, strict=True)
         ]
         kept = manifest.counts.rows / max(1, manifest.counts.tokens)
-    answers_in_all = [hit[0].text if hit else "" for hit in hits]
     found = [[hit.page_id for hit in best] for best in hits]
-    first, top_5 = (
+    passage_scores = (
         _percent([str(number) in best[:k] for best, (number, _) in zip(found, queries, strict=True)]) for k in (1, 5)
     )
-    gold_em, gold_f1 = answer_scores(answers_in_gold, golds)
-    open_em, open_f1 = answer_scores(answers_in_all, golds)
-    return ReadingScores(len(queries), gold_em, gold_f1, open_em, open_f1, first, top_5, 100 * kept)
+    gold_scores = answer_scores(answers_in_gold, golds)
+    open_scores = answer_scores([hit[0].text if hit else "" for hit in hits], golds)
+    return ReadingScores(len(queries), *gold_scores, *open_scores, *passage_scores, 100 * kept)
 
 
 def _read(shards: Sequence[Shard], number: int, query: Floats, length_penalty: float) -> str:
-    """Return the best phrase for a query in one passage, a page of one paragraph; "" without one. Shape: (2, dim)."""
+    """Return the best phrase for a query in a passage, a page of one paragraph, or "". Shape: (2, dim)."""
     for shard in shards:
         if number < len(shard.texts):
             break

@@ -64,13 +64,10 @@ class ReaderRun(PassageRun):
     settings: ReaderSettings
 
     def __init__(
-        self,
-        reader: Reader,
-        passages: Sequence[PreparedPassage],
-        settings: ReaderSettings,
+        self, reader: Reader, passages: Sequence[PreparedPassage], settings: ReaderSettings,
         taught: ReaderOutputs | None = None,
-    ) -> None:
-        """`taught`: what a larger reader says about the passages."""
+    ) -> None:  # fmt: skip
+        """`taught`: the outputs of a larger reader for the passages."""
         self.reader, self.examples, self.taught = reader, reading_examples(reader, passages), taught
         self.places = [(number, row) for number, one in enumerate(passages) for row in range(len(one.queries))]
         self.weights = {"reading": 1.0, "distilled": settings.distill_weight}
@@ -169,7 +166,7 @@ def evaluate_reader(reader: Reader, passages: Sequence[Passage]) -> tuple[float,
 
 
 def read_answers(reader: Reader, pairs: Sequence[tuple[str, str]]) -> list[str | None]:
-    """Return the best phrase for each (question, passage), None where it cannot be read, or the passage is empty."""
+    """Return the best phrase for each (question, passage), or None if it cannot be read or the passage is empty."""
     texts = list(dict.fromkeys(text for _, text in pairs))
     pieces = dict(zip(texts, tokenize(reader.tokenizer, texts), strict=True))
     readable = [

@@ -106,13 +106,10 @@ def _initial_model(init: str, marked: bool) -> tuple[SpartaModel, bool]:
 
 @dataclass(frozen=True, slots=True)
 class SentenceExample:
-    """A passage's sentences, and for each query its terms and the sentences that hold an answer.
-
-    `tokens`: of all its windows. Sentences are numbered window by window.
-    """
+    """A passage's sentences, window by window, and for each query its terms and the sentences with an answer."""
 
     windows: tuple[SentenceWindow, ...]
-    tokens: int
+    tokens: int  # of all its windows
     queries: tuple[Counter[int], ...]
     golds: tuple[tuple[int, ...], ...]
     group: str
@@ -132,7 +129,11 @@ def prepare(model: SpartaModel, passages: Sequence[Passage]) -> list[SentenceExa
         sentences = [sentence for window in windows for sentence in window.sentences]
         queries, golds = [], []
         for query in passage.queries:
-            gold = [i for i, sentence in enumerate(sentences) if _holds(sentence, query.places)]
+            gold = [
+                number
+                for number, sentence in enumerate(sentences)
+                if any(sentence.start <= start and end <= sentence.end for start, end in query.places)
+            ]
             terms = Counter(model.query_terms(query.text))
             if gold and terms:
                 queries.append(terms)
@@ -141,10 +142,6 @@ def prepare(model: SpartaModel, passages: Sequence[Passage]) -> list[SentenceExa
             tokens = sum(len(window.ids) for window in windows)
             examples.append(SentenceExample(windows, tokens, tuple(queries), tuple(golds), passage.group))
     return examples
-
-
-def _holds(sentence: Sentence, places: Sequence[tuple[int, int]]) -> bool:
-    return any(sentence.start <= start and end <= sentence.end for start, end in places)
 
 
 class SpartaRun(PassageRun):
