@@ -1,13 +1,13 @@
 """Calibrate: fit the probability that an answer is right, and its judge, to known triples. `kbq calibrate`.
 
-A share of the queries is asked a second time without what answers them, half of these without the sentences, half
-without the pages: so "nothing is right" is known, too. Triples without an object are cells that the text does not fill.
-A few triples change little of the model's own calibration, many replace it. The scores of the outcome are of relations
-that were left out when they were predicted.
+A share of the queries is asked a second time without their evidence, half of these without the sentences, half without
+the pages: so there are queries with nothing right, too. Triples without an object are cells that the text does not
+fill. A few triples change little of the model's own calibration, many replace it. The scores of the outcome are of
+relations that were left out when they were predicted.
 
-Only the judge learns; what it reads, the reader's states, is computed once. It judges the relations of the triples, and
-the reader's own judge all other queries, so that nothing is forgotten. Source: arXiv 2207.06300 (a reranker learns from
-what its retriever finds).
+Only the judge learns; the reader's states, which it reads, are computed once. It judges the relations of the triples,
+and the reader's own judge all other queries, so that nothing is forgotten. Source: arXiv 2207.06300 (a reranker learns
+from what its retriever finds).
 """
 
 import copy
@@ -46,16 +46,16 @@ from kbq.training.output_folder import versions
 from kbq.tuning.triples import pages_of, read_triples, sample_by_relation
 
 DEEPER = 4  # times as many phrases are searched for, where pages are hidden
-LEAST = 30  # queries: of fewer nothing can be said
+LEAST = 30  # queries: fewer say nothing
 FOLDS = 5  # relations are left out a fifth at a time
 PRECISIONS = (0.9, 0.95)  # of the thresholds
 
-QUERIES = 1000  # teach; more of them hardly teach more
+QUERIES = 1000  # to learn from; more of them hardly teach more
 PASSES = 3000  # queries of all epochs, within the bounds on epochs
 LEAST_EPOCHS, MOST_EPOCHS = 3, 20
 TOGETHER = 64  # queries of a step
-LEARNING_RATE, SCALAR_RATE = 3e-4, 3e-2  # of the layers, and of what the search is worth
-DROPOUT = 0.1  # of what the judge reads
+LEARNING_RATE, SCALAR_RATE = 3e-4, 3e-2  # of the layers, and of the worth of the search
+DROPOUT = 0.1  # of the states that the judge reads
 NEARLY = 0.5  # F1 with an answer, from which a phrase is nearly right
 
 Label = Literal[
@@ -68,16 +68,16 @@ Label = Literal[
 
 @dataclass(frozen=True, slots=True)
 class CalibrationOutcome:
-    """The fitted calibration, with its scores on relations that were left out; None: the score does not exist."""
+    """The fitted calibration, with its scores on relations that were left out, or None if a score does not exist."""
 
     out: Path
     queries: int  # with those asked again
-    hidden: int  # asked again without what answers them
+    hidden: int  # asked again without their evidence
     right: int
     auroc: float | None
     brier: float | None
     ece: float | None
-    ece_of_chance: float | None  # what a perfect calibration would show with so few queries
+    ece_of_chance: float | None  # of a perfect calibration with so few queries
     coverage_90: float | None  # share of the queries whose answers can be accepted while nine in ten are right
     thresholds: dict[str, float | None]  # by precision: the probability above which it can be promised
 
@@ -87,7 +87,7 @@ class JudgedAnswer:
     """The best phrase for a query."""
 
     relation: str
-    is_hidden: bool  # found without what answers the query
+    is_hidden: bool  # found without the query's evidence
     features: tuple[float, ...]
     is_right: bool
 
@@ -132,7 +132,7 @@ def judge(
     hidden: float = HIDDEN,
     report: Callable[[int, int], None] = unheard,
 ) -> list[JudgedAnswer]:
-    """Judge the best phrase for each query, and for a share of them the best one without what answers it."""
+    """Judge the best phrase for each query, and for a share of them the best one without the evidence."""
     again = [gold for gold in golds if gold.answers and _is_chosen(gold.id, hidden)]
     asked = [(gold, False) for gold in golds] + [(gold, True) for gold in again]
     judged: list[JudgedAnswer] = []
@@ -143,7 +143,7 @@ def judge(
 
 
 def teaches(kb: Searcher, judged: Sequence[JudgedAnswer]) -> bool:
-    """Whether answers are enough to say anything about probabilities: without a calibration, some must be right."""
+    """Whether answers are enough to learn probabilities from; without a calibration, some must be right."""
     right = sum(one.is_right for one in judged)
     return len(judged) >= LEAST and (own_calibration(kb.model) is not None or 0 < right < len(judged))
 
@@ -177,7 +177,7 @@ def _is_chosen(identity: str, share: float) -> bool:
 
 
 def _judge(kb: Searcher, asked: Sequence[tuple[Gold, bool]], options: SearchOptions) -> list[JudgedAnswer]:
-    """Judge the best phrase for each query; with True, the best one without what answers it."""
+    """Judge the best phrase for each query; with True, the best one without the evidence."""
     plan = kb.plan(options)
     n_reranked = plan.n_reranked
     texts = [clean_text(gold.input or "") for gold, _ in asked]
@@ -202,14 +202,14 @@ def _judge(kb: Searcher, asked: Sequence[tuple[Gold, bool]], options: SearchOpti
 
 
 def _unanswering(gold: Gold, hits: Sequence[Answer]) -> Iterable[Answer]:
-    """Leave out phrases on the pages that answer a query, or read paragraphs without the sentences that do."""
+    """Leave out phrases on the pages that answer a query, or the sentences that do from their paragraphs."""
     if pages_of(gold) and _is_chosen(f"page {gold.id}", 0.5):
         return (hit for hit in hits if not pages_of(gold) & {hit.page_id, hit.title})
     return without_evidence(hits, sorted(gold.answers))
 
 
 def _refuse_useless(judged: Sequence[JudgedAnswer], source: str) -> None:
-    """Raise TrainingError where there is nothing to learn from."""
+    """Raise TrainingError if there is nothing to learn from."""
     count, of_right = len(judged), sum(one.is_right for one in judged)
     if count < LEAST:
         raise TrainingError(f"{source} gives {count} answers to learn from, {LEAST} are needed: give more triples")
@@ -223,7 +223,7 @@ def _refuse_useless(judged: Sequence[JudgedAnswer], source: str) -> None:
 def _predicted(relations: Sequence[str], rows: Doubles, right: Bools, before: Calibration | None) -> Doubles:
     """Predict the chance of each answer from answers to other relations or, for a question, to other questions.
 
-    Where one fold would have all relations, it is predicted from other answers.
+    If one fold has all relations, other answers predict it.
     """
     numbers = [str(number) for number in range(len(relations))]
     folds = _folds([number if name == NO_GROUP else name for name, number in zip(relations, numbers, strict=True)])
@@ -287,7 +287,7 @@ def without_sentences(text: str, answers: Sequence[str]) -> tuple[str, list[tupl
 
 
 def _moved(phrase: Answer, rest: str, kept: Sequence[tuple[int, int, int]]) -> Answer | None:
-    """Return the phrase in the rest of its paragraph, None if it is not in the rest."""
+    """Return the phrase in the rest of its paragraph, or None if it is not there."""
     for start, stop, begin in kept:
         if start <= phrase.start and phrase.end <= stop:
             place = phrase.start - start + begin, phrase.end - start + begin
@@ -306,11 +306,11 @@ class SeenQuery:
 
 
 def teach_judge(kb: Searcher, golds: Sequence[Gold], seed: int) -> RelationJudge | None:
-    """Teach a copy of the judge that `kb` has; None where no query is a slot, or fewer would be answered rightly.
+    """Teach a copy of the judge of `kb`; return None if no query is a slot, or fewer would be answered rightly.
 
-    The right ones are counted among queries that did not teach: four fifths teach, one fifth is judged, in turn. A
-    sample of the slots in `golds` teaches. The query encoder of `kb` must not have been tuned on them: it would find
-    their answers first, and a judge would learn to trust the search.
+    It learns from a sample of the slots in `golds`. Right answers are counted among queries that it did not learn from:
+    four fifths teach, one fifth is judged, in turn. The query encoder of `kb` must not have been tuned on them: it
+    would find their answers first, and a judge would learn to trust the search.
     """
     slots = [gold for gold in golds if relation_of(gold) != NO_GROUP]
     seen = seen_queries(kb, sample_by_relation(slots, QUERIES, seed))
@@ -334,7 +334,7 @@ def percent_right(kb: Searcher, golds: Sequence[Gold], judges: Sequence[PhraseJu
 
 
 def seen_queries(kb: Searcher, golds: Sequence[Gold]) -> list[SeenQuery]:
-    """Ask queries, and read what is found without judging it; those for which nothing is found are left out."""
+    """Ask queries, and read the phrases found without judging them; queries without any are left out."""
     reader, options = kb.reranking.reader, SearchOptions(kb.reranking.n_reranked(SearchOptions()), rerank=0)
     asked = [(clean_text(gold.input or ""), gold) for gold in golds]
     asked = [(text, gold) for text, gold in asked if reader.query_tokenizer.accepts(text)]
@@ -344,30 +344,25 @@ def seen_queries(kb: Searcher, golds: Sequence[Gold]) -> list[SeenQuery]:
         found = kb.search(texts, options)
         with torch.no_grad():
             read = read_around(reader, [reader.query_tokenizer.ids_of(text) for text in texts], found)
-        seen += [
-            _seen(gold, answers_in_all(windows, phrases), windows, kb.plan(options).score_scale)
-            for gold, phrases, windows in zip(part, found, read, strict=True)
-            if windows
-        ]
+        score_scale = kb.plan(options).score_scale
+        for gold, windows, phrases in zip(part, read, map(answers_in_all, read, found), strict=True):
+            if not windows:
+                continue
+            scores = torch.tensor([phrase.score for phrase in phrases])
+            edges = torch.cat([window.edges for window in windows]).cpu()
+            tokens = torch.cat([window.tokens for window in windows]).cpu()
+            labels = labels_of(phrases, gold.answers, pages_of(gold))
+            seen.append(SeenQuery(edges, tokens, score_scale * (scores - scores.max()), labels))
     return seen
 
 
 def answers_in_all(windows: Sequence[ReadWindow], phrases: Sequence[Answer]) -> list[Answer]:
-    """Return what is judged in some windows: the phrases that were found, and those that the reader proposes."""
+    """Return all phrases of some windows: those that were found, and those that the reader proposes."""
     return [phrase for window in windows for phrase in answers_in(window.excerpt, phrases)]
 
 
-def _seen(gold: Gold, phrases: Sequence[Answer], windows: Sequence[ReadWindow], score_scale: float) -> SeenQuery:
-    scores = torch.tensor([phrase.score for phrase in phrases])
-    edges = torch.cat([window.edges for window in windows]).cpu()
-    tokens = torch.cat([window.tokens for window in windows]).cpu()
-    return SeenQuery(
-        edges, tokens, score_scale * (scores - scores.max()), labels_of(phrases, gold.answers, pages_of(gold))
-    )
-
-
 def labels_of(phrases: Iterable[Answer], answers: Iterable[str], pages: Collection[str]) -> tuple[Label, ...]:
-    """Say how right each phrase is. `pages`: ids or titles of those where an answer is right; none: it is anywhere."""
+    """Say how right each phrase is. `pages`: ids or titles of those where an answer is right, or none for anywhere."""
     wanted = {normalise(answer) for answer in answers} - {""}
 
     def label(phrase: Answer) -> Label:
@@ -399,7 +394,7 @@ def taught_by(judge: PhraseJudge, seen: Sequence[SeenQuery], seed: int) -> Phras
 
 
 def phrase_loss(scores: Tensor, labels: Sequence[Label]) -> Tensor:
-    """Return -log of the share of the right phrases among all and "none"; 0 where it is not known what is right.
+    """Return -log of the share of the right phrases among all and "none", or 0 if it is unknown which are right.
 
     `scores`: logarithms of odds against "none". Shape: (phrases,).
 

@@ -99,9 +99,9 @@ def finetune(
         facts: dict[str, object] = {
             "command": command,
             "begun_with": kb.model.config.query_fingerprint,
-            "triples": _source(triples),
+            "triples": {"name": triples.name, "sha256": file_digest(triples)},
             "examples": examples,
-            "dev": None if dev is None else _source(dev),
+            "dev": None if dev is None else {"name": dev.name, "sha256": file_digest(dev)},
             "task": task.name,
         }
         torch.manual_seed(settings.seed)
@@ -263,7 +263,3 @@ def _check_positives(
         names_pages = reach.unnamed < reach.queries
         why = "the knowledge base has none of the gold pages" if names_pages else "no pages are named"
         note(f"{why}: only the answers' texts say what is right")
-
-
-def _source(path: Path) -> dict[str, str]:
-    return {"name": path.name, "sha256": file_digest(path)}

@@ -20,7 +20,7 @@ from kbq.index.base import ranges
 from kbq.kilt.records import Gold, GoldOutput
 from kbq.kilt.task import Task
 from kbq.search.search import batch_spans
-from kbq.search.spans import Spans, reach
+from kbq.search.spans import reach
 from kbq.text.answer_scores import normalise
 from kbq.training.settings import Objective
 from kbq.tuning.triples import pages_of
@@ -54,18 +54,14 @@ def phrases_of(places: Sequence[tuple[int, int, int]]) -> Phrases:
 
 def retrieve(kb: Searcher, starts: Floats, ends: Floats, k: int) -> list[Phrases]:
     """Find the k best phrases for each query: a start with its best end, overlaps included. Shapes: (queries, dim)."""
-    found = batch_spans(kb.search_context, kb.model.in_row_units(starts, ends), k)
-    return [_best(spans_of_shards, k) for spans_of_shards in found]
-
-
-def _best(spans_of_shards: Sequence[Spans], k: int) -> Phrases:
-    """Return the k best spans of one query."""
-    shards = np.repeat(np.arange(len(spans_of_shards)), [len(spans.starts) for spans in spans_of_shards])
-    starts = np.concatenate([spans.starts for spans in spans_of_shards])
-    ends = np.concatenate([spans.ends for spans in spans_of_shards])
-    scores = np.concatenate([spans.scores for spans in spans_of_shards])
-    order = np.argsort(-scores, kind="stable")[:k]
-    return Phrases(shards[order], starts[order], ends[order], scores[order])
+    found = []
+    for spans_of_shards in batch_spans(kb.search_context, kb.model.in_row_units(starts, ends), k):
+        shards = np.repeat(np.arange(len(spans_of_shards)), [len(spans.starts) for spans in spans_of_shards])
+        columns = zip(*((spans.starts, spans.ends, spans.scores) for spans in spans_of_shards), strict=True)
+        first, last, scores = map(np.concatenate, columns)
+        order = np.argsort(-scores, kind="stable")[:k]
+        found.append(Phrases(shards[order], first[order], last[order], scores[order]))
+    return found
 
 
 def joined(found: Phrases, more: Phrases) -> Phrases:
@@ -102,7 +98,7 @@ def penalties(kb: Searcher, phrases: Phrases) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What is right about each phrase of a query. Shapes: (phrases,)."""
+    """Whether each phrase of a query is right. Shapes: (phrases,)."""
 
     has_answer: Bools
     on_page: Bools
@@ -133,14 +129,6 @@ Kind = Literal[
     "no_page",  # the knowledge base has none of the gold pages
     "unnamed",  # no page is named: an answer counts anywhere
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Findable:
-    """Whether the answers of a query can be found; `phrases`: the answers on the gold pages, at most 20."""
-
-    phrases: Phrases
-    kind: Kind
 
 
 class Labeller:
@@ -184,8 +172,8 @@ class Labeller:
                 on_page[index] = (number, int(shard.paragraph_pages[paragraph])) in places
         return Labels(has_answer, on_page, bool(places))
 
-    def find(self, gold: Gold) -> Findable:
-        """Find the answers of a query on its gold pages."""
+    def find(self, gold: Gold) -> tuple[Phrases, Kind]:
+        """Find the answers of a query on its gold pages, at most 20, and say whether they can be found."""
         answers = {normalise(answer) for answer in gold.answers} - {""}
         places = sorted(place for page in pages_of(gold) for place in self._places[page])
         spans: list[tuple[int, int, int]] = []
@@ -202,7 +190,7 @@ class Labeller:
                     spans += [(number, start, end) for start, end in _occurrences(shard, paragraph, text, present)]
         otherwise: Kind = "no_page" if pages_of(gold) else "unnamed"
         kind: Kind = "on_page" if spans else "dropped" if in_text else "elsewhere" if places else otherwise
-        return Findable(phrases_of(spans[:MOST_GOLDS]), kind)
+        return phrases_of(spans[:MOST_GOLDS]), kind
 
 
 def _occurrences(shard: Shard, paragraph: int, text: str, answers: set[str]) -> list[tuple[int, int]]:
@@ -250,21 +238,17 @@ def prepare(task: Task, golds: Sequence[Gold], kb: Searcher, labeller: Labeller)
     readable = readable_queries(task, golds, kb)
     counts["unreadable"] = len(golds) - len(readable)
     for gold, ids in readable:
-        findable = labeller.find(gold)
-        lost = tuple(sorted(pages_of(gold))) if findable.kind == "no_page" else ()
-        prepared.append(PreparedQuery(tuple(ids), gold, findable.phrases, lost))
-        counts[findable.kind] += 1
-        if findable.kind in ("no_page", "unnamed") and gold.answers:
+        phrases, kind = labeller.find(gold)
+        lost = tuple(sorted(pages_of(gold))) if kind == "no_page" else ()
+        prepared.append(PreparedQuery(tuple(ids), gold, phrases, lost))
+        counts[kind] += 1
+        if kind in ("no_page", "unnamed") and gold.answers:
             counts["nowhere"] += all(kb.words.missing(answer) for answer in gold.answers)
     return prepared, Reach(**counts | {"queries": len(prepared)})
 
 
 def readable_queries(task: Task, golds: Sequence[Gold], kb: Searcher) -> list[tuple[Gold, list[int]]]:
-    """Return the records whose queries the encoder reads, with their token ids.
-
-    Raises:
-        TrainingError: there is none; it says why the first one cannot be read.
-    """
+    """Return the records whose queries the encoder reads, with their token ids. Raises TrainingError without any."""
     tokenizer, readable, reason = kb.model.query_tokenizer, [], ""
     for gold in golds:
         try:
@@ -280,10 +264,9 @@ def readable_queries(task: Task, golds: Sequence[Gold], kb: Searcher) -> list[tu
 def with_page_ids(gold: Gold, labeller: Labeller) -> Gold:
     """Replace page titles by ids, which predictions name; several pages with one title are alternatives.
 
-    If the knowledge base has none of the pages, all are left out: the answer counts anywhere, as in tuning, unless that
-    is on pages alone.
+    If the knowledge base has none of the pages, the record loses them: its answer counts anywhere, as in tuning.
     """
-    if gold.answers and labeller.find(gold).kind == "no_page":
+    if gold.answers and labeller.find(gold)[1] == "no_page":
         without_pages = (dataclasses.replace(output, pages=(), evidence=None) for output in gold.outputs)
         return dataclasses.replace(gold, outputs=tuple(without_pages))
 

@@ -46,7 +46,7 @@ from kbq.tuning.labels import (
 from kbq.tuning.triples import pages_of
 
 LAST = 1 / 3  # of the layers: they are tuned, unless nothing is to be kept
-
+STATE = ("scores", "agreements", "found", "best")  # of a `Finetuner`, in a checkpoint
 FACTORS = (0.5, 1.0, 2.0, 4.0)  # tried for the weights of words beside the vectors
 DENSE = SearchOptions(5, "page", "dense")
 
@@ -58,7 +58,6 @@ class Competing:
     """
 
     def __init__(self, kb: Searcher, phrases: Sequence[Phrases]) -> None:
-        """`phrases`: those of each query."""
         sizes = [len(of_query) for of_query in phrases]
         self._kb, self._shape = kb, (len(sizes), max(sizes, default=0))
         self.phrases = concatenated(phrases)
@@ -101,18 +100,12 @@ def _first_of_each(rows: np.ndarray) -> Bools:
 
 
 class Distillation:
-    """What the query encoder of a knowledge base answered to other queries before tuning."""
+    """The answers of a query encoder to other queries, from before tuning."""
 
     def __init__(
         self, kb: Searcher, learned: Sequence[str], watched: Sequence[str], k: int, report: Report = silent
     ) -> None:
-        """Search for the answers.
-
-        Args:
-            learned: queries whose answers `divergences` compares.
-            watched: queries whose answers `agreement` compares.
-            k: phrases found for a learned query that compete.
-        """
+        """Find k phrases for each of the `learned` queries of `divergences`, and answer the `watched` ones."""
         self._kb, self.queries = kb, len(learned) + len(watched)
         self._ids = [kb.model.query_tokenizer.ids_of(text) for text in learned]
         self._phrases: list[Phrases] = []
@@ -163,9 +156,9 @@ def best_epoch(scores: Sequence[float]) -> int:
 
 
 def _tuned(encoder: QueryEncoder, keep: float) -> list[nn.Module]:
-    """Return what is tuned: all layers, as in the papers, or the last ones alone, where other answers are to be kept.
+    """Return the modules to tune: all, as in the papers, or the last layers alone if other answers are to be kept.
 
-    Word embeddings, which belong to the phrase encoder, too, are frozen in any case.
+    Word embeddings, which belong to the phrase encoder, too, are always frozen.
     """
     if not keep:
         return [encoder]
@@ -193,12 +186,8 @@ class Finetuner(Run):
         dev: str = "",
     ) -> None:
         """`score`: how good the query encoder is now on dev data; higher is better. `dev`: a digest of these data."""
-        self.kb = kb
-        self.labeller = labeller
-        self.queries = queries
-        self.score = score
-        self.distillation = distillation
-        self.dev = dev
+        self.kb, self.labeller, self.queries = kb, labeller, queries
+        self.score, self.distillation, self.dev = score, distillation, dev
         self.weights = {"loss": 1.0 - settings.keep, "moved": settings.keep}
         self.per_epoch = math.ceil(len(queries) / (settings.batch * settings.accumulate))
         self.scores: list[float] = []  # before tuning, and after each epoch
@@ -285,18 +274,13 @@ class Finetuner(Run):
 
     def state(self) -> dict[str, Any]:
         """Return all that later steps depend on, with the best parameters so far."""
-        return super().state() | {
-            "scores": self.scores,
-            "agreements": self.agreements,
-            "found": self.found,
-            "best": self.best,
-        }
+        return super().state() | {name: getattr(self, name) for name in STATE}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go back to a state."""
         super().load_state(state)
-        self.scores, self.agreements = state["scores"], state["agreements"]
-        self.found, self.best = state["found"], state["best"]
+        for name in STATE:
+            setattr(self, name, state[name])
 
 
 def hybrid(factor: float) -> SearchOptions:
@@ -347,7 +331,7 @@ class DevScorer:
         return np.where(self._have_pages, scores[:, DOWNSTREAM_NAMES.index(self.measure)], anywhere)
 
     def _guess(self, gold: Gold, pages: Sequence[Answer]) -> Guess:
-        """Make a prediction, without an answer if the gold record has none to compare it with."""
+        """Make a prediction, without an answer if the gold record has none."""
         answer = ""
         if pages and gold.answers and self._task.answer != "none":
             answer = pages[0].text if self._task.answer == "phrase" else pages[0].title

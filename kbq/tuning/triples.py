@@ -5,7 +5,7 @@ of the object; in CSV and TSV with `|` between them) and `page` (id or title). E
 Of lines with a `decision`, as the review of claims writes them, the last on a value counts, and is a triple if it
 accepts the value. A cell that is to stay empty is a query without an answer.
 
-They are slots, questions and mentions of things that the knowledge base names; whether it answers them does not matter.
+Other queries are slots, questions and mentions of things that the knowledge base names; it need not answer them.
 """
 
 import random
@@ -152,13 +152,14 @@ def _kilt(path: Path) -> list[Gold]:
     messages += [f"{path}:{gold.line}: has no input" for gold in golds if not gold.input]
     if messages:
         raise TrainingError(f"{path} has {len(messages)} lines that cannot be used", messages)
-    return [_in_nfc(gold) for gold in golds]
-
-
-def _in_nfc(gold: Gold) -> Gold:
-    """Normalise a record as the texts of a knowledge base are."""
-    outputs = tuple(replace(output, answer=clean_text(output.answer)) for output in gold.outputs)
-    return replace(gold, input=clean_text(gold.input or ""), outputs=outputs)
+    return [  # normalised as the texts of a knowledge base are
+        replace(
+            gold,
+            input=clean_text(gold.input or ""),
+            outputs=tuple(replace(output, answer=clean_text(output.answer)) for output in gold.outputs),
+        )
+        for gold in golds
+    ]
 
 
 Row = tuple[int, Mapping[str, object]]  # line number, and the columns by name
@@ -223,18 +224,14 @@ def _merged(path: Path, rows: Iterator[Row], problems: list[str], unanswered: bo
         page = _text(fields.get("page"))
         pages, evidence = ((page,), frozenset([page])) if page else ((), None)
         outputs = merged.setdefault(f"{subject} [SEP] {relation}", (number, []))[1]
-        names = (answer, *_aliases(fields.get("aliases"))) if answer else ()
-        outputs += [GoldOutput(text, pages, evidence, ()) for text in names]
+        aliases = fields.get("aliases")
+        names = map(_text, (answer, *(aliases if isinstance(aliases, list) else str(aliases or "").split("|"))))
+        outputs += [GoldOutput(text, pages, evidence, ()) for text in names if text and answer]
     if problems:
         raise TrainingError(f"{path} has {len(problems)} lines that cannot be used", problems)
     return [
         Gold(f"{path.name}:{number}", number, text, {}, tuple(outputs)) for text, (number, outputs) in merged.items()
     ]
-
-
-def _aliases(value: object) -> list[str]:
-    names = value if isinstance(value, list) else str(value or "").split("|")
-    return [text for text in map(_text, names) if text]
 
 
 def _text(value: object) -> str:
@@ -251,10 +248,10 @@ def other_queries(
 ) -> list[str]:
     """Make queries of other relations than the `tuned` queries have and, unless these are slots, of other kinds.
 
-    There are fewer than `count` only where the encoder reads hardly any text of the knowledge base. `watched`: of
-    relations that all other queries leave out.
+    There are fewer than `count` only if the encoder reads hardly any text of the knowledge base. `watched` ones are of
+    relations that all others leave out.
     """
-    kinds = {_kind_of(text) for text in tuned} - {"slot"}
+    kinds = {"mention" if mention_in(text) else "question" for text in tuned if not slot_of(text)}
     wanted = [kind for kind in TURNS if kind not in kinds]
     known = {slot[1].casefold() for slot in map(slot_of, tuned) if slot}
     names = [relation for place, relation in enumerate(RELATIONS) if (place % EVERY == 0) == watched]
@@ -274,12 +271,8 @@ def other_queries(
     return made
 
 
-def _kind_of(text: str) -> Kind:
-    return "slot" if slot_of(text) else "mention" if mention_in(text) else "question"
-
-
 def _query(kind: Kind, shard: Shard, page: int, relations: list[str], source: np.random.Generator) -> str:
-    """Make a query of this kind, perhaps too long or malformed; empty where no phrase can be drawn from the page."""
+    """Make a query of this kind, perhaps too long or malformed, or empty if no phrase can be drawn from the page."""
     text, start, end = _phrase(shard, page, source)
     if start == end:
         return ""
@@ -294,7 +287,7 @@ def _query(kind: Kind, shard: Shard, page: int, relations: list[str], source: np
 
 
 def _phrase(shard: Shard, page: int, source: np.random.Generator) -> tuple[str, int, int]:
-    """Draw a paragraph, and the characters [start, end) of a phrase in it; (0, 0) where it has none."""
+    """Draw a paragraph, and the characters [start, end) of a phrase in it, or (0, 0) if it has none."""
     first, stop = np.searchsorted(shard.paragraph_pages, [page, page + 1])
     paragraph = int(source.integers(first, max(first + 1, stop)))
     rows = shard.rows_of(paragraph) if first < stop else np.empty(0, np.int64)

@@ -38,9 +38,7 @@ def tuner_of(
     """Its dev score is a number that depends on the parameters, and on nothing else."""
     labeller = Labeller(kb.searcher.shards, {page for gold in golds for page in pages_of(gold)})
     ids = [kb.model.query_tokenizer.ids_of(gold.input or "") for gold in golds]
-    queries = [
-        PreparedQuery(tuple(row), gold, labeller.find(gold).phrases) for row, gold in zip(ids, golds, strict=True)
-    ]
+    queries = [PreparedQuery(tuple(row), gold, labeller.find(gold)[0]) for row, gold in zip(ids, golds, strict=True)]
 
     def first_bias() -> float:
         return float(kb.model.queries.start_head.get_parameter("bias").detach().sum())
