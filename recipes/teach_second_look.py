@@ -316,7 +316,7 @@ def _open_larger(folder: Path) -> tuple[QuestionAnswering, Any]:
     reader = Reader.open(str(_checkpoint(folder)), "cpu")
     network = question_answering(reader.network)
     if (folder / JUDGE).is_file():
-        weights = read_weights(folder / JUDGE, advice="teach it again")
+        weights = read_weights(folder / JUDGE)
         network.judge = PhraseJudge(network.config.hidden_size)
         load_weights(network.judge, weights, "", folder)
     return network, reader.tokenizer

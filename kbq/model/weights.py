@@ -71,12 +71,9 @@ def save_tensors(weights: NamedTensors, path: Path, facts: Mapping[str, str] | N
             file.write(json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(size))
 
 
-def read_weights(path: Path, prefix: str = "", advice: str = "") -> NamedTensors:
-    """Read the weights of a file whose names begin with `prefix`; int8 becomes float32.
-
-    Raises ModelError, with `advice` or that of `remedy`, if the file is missing or damaged.
-    """
-    with explained(path, advice):
+def read_weights(path: Path, prefix: str = "") -> NamedTensors:
+    """Read the weights of a file whose names begin with `prefix`; int8 becomes float32. Raises ModelError."""
+    with explained(path):
         stored = {name: tensor for name, tensor in load_file(path).items() if name.startswith(prefix)}
         refuse_not_finite(stored)
         return unpacked(stored)
