@@ -98,12 +98,12 @@ def filter_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
 
 def distillation_loss(
-    scores: Tensor, taught: Tensor, own_passage: Tensor, temperature: float = 1.0, trust: Tensor | None = None
+    scores: Tensor, teacher: Tensor, own_passage: Tensor, temperature: float = 1.0, trust: Tensor | None = None
 ) -> Tensor:
     """Return L_distill: KL(reader ‖ student) over the tokens of the query's own passage (Eq. 7), averaged over queries.
 
     It is multiplied by the square of the temperature, so that its gradient is equally large at every temperature.
-    `taught` are the reader's logits; `own_passage` leaves out title, question and padding. Shapes: (queries, tokens).
+    `teacher` has the reader's logits; `own_passage` leaves out title, question and padding. Shapes: (queries, tokens).
 
     `trust`: a factor for each query; without it all count alike, as in the paper. Shape: (queries,).
 
@@ -113,16 +113,16 @@ def distillation_loss(
     0.1438
     """
     lowest = torch.finfo(scores.dtype).min
-    reader = (taught.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
+    reader = (teacher.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
     student = (scores.masked_fill(~own_passage, lowest) / temperature).log_softmax(dim=1)
     parts = reader.exp() * (reader - student)
     divergence = parts.masked_fill(~own_passage, 0.0).sum(dim=1)
     return temperature**2 * (divergence if trust is None else trust * divergence).mean()
 
 
-def trust_in(taught: Tensor, gold: Tensor, own_passage: Tensor) -> Tensor:
+def trust_in(teacher: Tensor, gold: Tensor, own_passage: Tensor) -> Tensor:
     """Return the probability that a reader gives to the gold tokens of each query: `trust` for `distillation_loss`."""
-    return marginal_losses(taught, gold, own_passage).neg().exp()
+    return marginal_losses(teacher, gold, own_passage).neg().exp()
 
 
 class ReaderOutputs:
@@ -191,7 +191,7 @@ def _read(reader: Reader, passages: Sequence[PreparedPassage]) -> Iterator[Halve
         yield np.stack([next(logits) for _ in passage.queries], axis=1).astype(np.float16)
 
 
-def taught_logits(batch: Batch, outputs: Sequence[Halves]) -> Tensor:
+def teacher_logits(batch: Batch, outputs: Sequence[Halves]) -> Tensor:
     """Put logits of a batch's passages at the places of their tokens, -inf elsewhere. Shape: (2, queries, tokens)."""
     queries, tokens = batch.gold_starts.shape
     counts = [logits.shape[1] for logits in outputs]
@@ -199,9 +199,9 @@ def taught_logits(batch: Batch, outputs: Sequence[Halves]) -> Tensor:
     places = [(part[:, None] * tokens + columns).ravel() for part, columns in zip(rows, batch.tokens_of, strict=True)]
     reader_logits = np.concatenate([logits.reshape(2, -1) for logits in outputs], axis=1).astype(np.float32)
     device = batch.gold_starts.device
-    taught = torch.full((2, queries * tokens), -torch.inf, device=device)
-    taught[:, torch.from_numpy(np.concatenate(places)).to(device)] = torch.from_numpy(reader_logits).to(device)
-    return taught.view(2, queries, tokens)
+    teacher = torch.full((2, queries * tokens), -torch.inf, device=device)
+    teacher[:, torch.from_numpy(np.concatenate(places)).to(device)] = torch.from_numpy(reader_logits).to(device)
+    return teacher.view(2, queries, tokens)
 
 
 class EncoderRun(PassageRun):
@@ -211,12 +211,12 @@ class EncoderRun(PassageRun):
 
     def __init__(
         self, model: Model, passages: Sequence[PreparedPassage], settings: TrainingSettings,
-        taught: ReaderOutputs | None = None,
+        teacher: ReaderOutputs | None = None,
     ) -> None:  # fmt: skip
-        """`taught`: the outputs of a reader for the passages."""
-        super().__init__([model.phrases, model.queries], passages, settings, taught.digest if taught else "")
+        """`teacher`: the outputs of a reader for the passages."""
+        super().__init__([model.phrases, model.queries], passages, settings, teacher.digest if teacher else "")
         self.model, self.passages = model, passages
-        self.taught = taught
+        self.teacher = teacher
         self.weights = {
             "single": 1.0,
             "distilled": settings.distill_weight,
@@ -229,7 +229,7 @@ class EncoderRun(PassageRun):
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
         """Return L_single, L_distill where there is a reader, L_neg, L_neg over all tokens, and L_filter."""
         batch = collate(self.model, [self.passages[index] for index in members])
-        taught = None if self.taught is None else taught_logits(batch, [self.taught.of(index) for index in members])
+        teacher = None if self.teacher is None else teacher_logits(batch, [self.teacher.of(index) for index in members])
         with autocast(self.model.device):
             vectors, logits = self.model.phrases(*batch.windows)
             query_vectors = self.model.queries(*batch.queries)
@@ -248,10 +248,10 @@ class EncoderRun(PassageRun):
             elsewhere = gold.any(dim=0) & ~own_passage  # answers of other passages
             with_queue = torch.cat([same, queued_same], dim=1)
             losses = {"single": marginal_losses(scores, gold, own_passage).mean()}
-            if taught is not None:
-                trust = trust_in(taught[side], gold, own_passage) if self.settings.trust_by_gold else None
+            if teacher is not None:
+                trust = trust_in(teacher[side], gold, own_passage) if self.settings.trust_by_gold else None
                 temperature = self.settings.temperature
-                losses["distilled"] = distillation_loss(scores, taught[side], own_passage, temperature, trust)
+                losses["distilled"] = distillation_loss(scores, teacher[side], own_passage, temperature, trust)
             losses["negatives"] = negatives_loss(scores, gold, elsewhere, queries @ queued.T, with_queue)
             losses["tokens"] = negatives_loss(scores, gold, owned, scores[:, :0], same)
             sides.append(losses)
@@ -343,8 +343,8 @@ def train_encoders(
             model.query_tokenizer.casing = usual_forms(passage.text for passage in passages)
         prepared, left_out = prepare(model.query_tokenizer, model.config.window, passages, settings.max_queries)
         refuse_unreadable(prepared, dev_passages, model.query_tokenizer)
-        taught = None if not distill else read_by(distill, model.tokenizer, prepared, device, on_reading)
-        run = EncoderRun(model, prepared, settings, taught)
+        teacher = None if not distill else read_by(distill, model.tokenizer, prepared, device, on_reading)
+        run = EncoderRun(model, prepared, settings, teacher)
         run.run(folder / "checkpoint.pt", on_step)
         points = quantisation_of(model, dev_passages[:CALIBRATION_PASSAGES])
         queries = sum(len(passage.queries) for passage in prepared)

@@ -28,7 +28,7 @@ from kbq.training.batches import (
     refuse_unreadable,
     set_aside,
 )
-from kbq.training.encoders import ReaderOutputs, distillation_loss, marginal_losses, read_by, taught_logits, trust_in
+from kbq.training.encoders import ReaderOutputs, distillation_loss, marginal_losses, read_by, teacher_logits, trust_in
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import (
     example_digests,
@@ -65,13 +65,13 @@ class ReaderRun(PassageRun):
 
     def __init__(
         self, reader: Reader, passages: Sequence[PreparedPassage], settings: ReaderSettings,
-        taught: ReaderOutputs | None = None,
+        teacher: ReaderOutputs | None = None,
     ) -> None:  # fmt: skip
-        """`taught`: the outputs of a larger reader for the passages."""
-        self.reader, self.examples, self.taught = reader, reading_examples(reader, passages), taught
+        """`teacher`: the outputs of a larger reader for the passages."""
+        self.reader, self.examples, self.teacher = reader, reading_examples(reader, passages), teacher
         self.places = [(number, row) for number, one in enumerate(passages) for row in range(len(one.queries))]
         self.weights = {"reading": 1.0, "distilled": settings.distill_weight}
-        super().__init__([reader.network], self.examples, settings, taught.digest if taught else "")
+        super().__init__([reader.network], self.examples, settings, teacher.digest if teacher else "")
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
         """Return L_single of the reader's logits, and L_distill where there is a larger reader."""
@@ -81,12 +81,12 @@ class ReaderRun(PassageRun):
         golds = (batch.gold_starts, batch.gold_ends)
         single = [marginal_losses(*side, own_passage).mean() for side in zip(logits, golds, strict=True)]
         losses = {"reading": (single[0] + single[1]) / 2}
-        if self.taught is not None:
+        if self.teacher is not None:
             places = [self.places[index] for index in members]
-            taught = taught_logits(batch, [self.taught.of(passage)[:, row : row + 1] for passage, row in places])
+            teacher = teacher_logits(batch, [self.teacher.of(passage)[:, row : row + 1] for passage, row in places])
             distilled = [
                 distillation_loss(scores, side, own_passage, trust=trust_in(side, gold, own_passage))
-                for scores, side, gold in zip(logits, taught, golds, strict=True)
+                for scores, side, gold in zip(logits, teacher, golds, strict=True)
             ]
             losses["distilled"] = (distilled[0] + distilled[1]) / 2
         return losses, batch.size
@@ -140,8 +140,8 @@ def train_reader(
         passages, dev_passages = set_aside(passages, dev, settings.seed)
         prepared, left_out = prepare(reader.query_tokenizer, WindowShape(), passages, settings.max_queries)
         refuse_unreadable(prepared, dev_passages, reader.query_tokenizer)
-        taught = None if not distill else read_by(distill, reader.tokenizer, prepared, device, on_reading)
-        run = ReaderRun(reader, prepared, settings, taught)
+        teacher = None if not distill else read_by(distill, reader.tokenizer, prepared, device, on_reading)
+        run = ReaderRun(reader, prepared, settings, teacher)
         run.run(folder / "checkpoint.pt", on_step)
         em, f1, dev_queries = evaluate_reader(reader, dev_passages)
         queries = sum(len(passage.queries) for passage in prepared)

@@ -320,11 +320,11 @@ def teach_judge(kb: Searcher, golds: Sequence[Gold], seed: int) -> RelationJudge
     gained = 0
     for fold in folds:
         others = [query for each in folds if each is not fold for query in each]
-        gained += right(taught_by(own, others, seed), fold) - right(own, fold)
+        gained += right(trained_judge(own, others, seed), fold) - right(own, fold)
     if not folds or gained < 0:
         return None
     relations = frozenset(map(relation_of, slots)) | (before.relations if before else frozenset())
-    return RelationJudge(taught_by(own, seen, seed).to(kb.model.device), relations, kb.reranking.reader_digest)
+    return RelationJudge(trained_judge(own, seen, seed).to(kb.model.device), relations, kb.reranking.reader_digest)
 
 
 def percent_right(kb: Searcher, golds: Sequence[Gold], judges: Sequence[PhraseJudge]) -> list[float]:
@@ -374,7 +374,7 @@ def labels_of(phrases: Iterable[Answer], answers: Iterable[str], pages: Collecti
     return tuple(map(label, phrases))
 
 
-def taught_by(judge: PhraseJudge, seen: Sequence[SeenQuery], seed: int) -> PhraseJudge:
+def trained_judge(judge: PhraseJudge, seen: Sequence[SeenQuery], seed: int) -> PhraseJudge:
     """Return a copy of a judge that has learned from some queries."""
     judge, rng = copy.deepcopy(judge).requires_grad_(True), random.Random(seed)
     torch.manual_seed(seed)

@@ -50,7 +50,7 @@ class FinetuningOutcome:
     lexical_factor: float = 1.0  # by which the weights of words beside the vectors are multiplied
     hybrid_score: float | None = None  # of dev queries with words, in percent; None: the knowledge base has no words
     hybrid_before: float | None = None  # the same, before tuning
-    reranker: Sequence[float] = ()  # percent of dev queries answered rightly before it was taught, and after; or none
+    reranker: Sequence[float] = ()  # percent of dev queries answered rightly before and after it learned; or none
     calibrated_on: int = 0  # answers to dev queries, from which the probabilities of its answers were learned; 0: none
 
     @property
@@ -128,7 +128,7 @@ def finetune(
         report_stage(f"{tuner.steps:,} steps at most, about {minutes:,} min", 0, tuner.steps)
         tuner.run(folder / "checkpoint.pt", report)
         factor, hybrid_score = 1.0, None
-        taught: Sequence[float] = ()
+        reranker: Sequence[float] = ()
         if kb.words:
             report_stage("weights of words", 0, len(scorer))
             factor, score = scorer.best_factor(usual)
@@ -136,12 +136,12 @@ def finetune(
         kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=factor)
         if task.answer == "phrase" and settings.keep < 1 and kb.reranking.n_reranked(SearchOptions()):
             report_stage("judge of relations", 0, len(queries))
-            taught = _teach_reranker(kb, untuned, [query.gold for query in queries], scorer.asked, settings.seed)
+            reranker = _teach_reranker(kb, untuned, [query.gold for query in queries], scorer.asked, settings.seed)
         answered = _answered(kb, scorer.asked, report_stage) if task.answer == "phrase" else []
         outcome = FinetuningOutcome(
             out, reach, len(scorer), scorer.measure, _percent(tuner.scores), _percent(tuner.agreements),
             _percent([count / len(tuner.queries) for count in tuner.found]), passes, tuner.optimizer.done,
-            factor, hybrid_score, hybrid_before, taught, len(answered),
+            factor, hybrid_score, hybrid_before, reranker, len(answered),
         )  # fmt: skip
         facts |= {
             "relations": _tuned_relations(kb, golds, outcome),

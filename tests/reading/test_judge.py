@@ -1,4 +1,4 @@
-"""Taught judge: it judges its relations alone, and is stored with what it belongs to."""
+"""Relation judge: it judges slots of its relations alone, and its file names the reader that it belongs to."""
 
 import copy
 from pathlib import Path
@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def taught(judging_kb: KnowledgeBase) -> RelationJudge:
+def relation_judge(judging_kb: KnowledgeBase) -> RelationJudge:
     """The reader's judge with the opposite opinion, on one relation."""
     judge = copy.deepcopy(judging_kb.searcher.reranking.reader.reranking[1])
     with torch.no_grad():
@@ -26,44 +26,46 @@ def taught(judging_kb: KnowledgeBase) -> RelationJudge:
     return RelationJudge(judge, frozenset({"river"}), "the reader")
 
 
-def test_it_judges_the_slots_of_its_relations(judging_kb: KnowledgeBase, taught: RelationJudge) -> None:
-    assert [taught.judges(text) for text in TEXTS] == [True, False, False, True]
-    assert taught.judges("Warsaw [SEP] River?")  # it is one query for the default model
+def test_it_judges_the_slots_of_its_relations(judging_kb: KnowledgeBase, relation_judge: RelationJudge) -> None:
+    assert [relation_judge.judges(text) for text in TEXTS] == [True, False, False, True]
+    assert relation_judge.judges("Warsaw [SEP] River?")  # it is one query for the default model
     found = judging_kb.query(TEXTS, 6, rerank=0)
-    own, mixed = (rerank(judging_kb.searcher.reranking.reader, TEXTS, found, 1.0, judge) for judge in (None, taught))
-    everywhere = RelationJudge(taught.judge, frozenset({"river", "place of birth"}), "")
+    own, mixed = (
+        rerank(judging_kb.searcher.reranking.reader, TEXTS, found, 1.0, judge) for judge in (None, relation_judge)
+    )
+    everywhere = RelationJudge(relation_judge.judge, frozenset({"river", "place of birth"}), "")
     other = rerank(judging_kb.searcher.reranking.reader, TEXTS, found, 1.0, everywhere)
     assert mixed == [other[0], own[1], own[2], other[3]]
     assert own[0] != other[0]
     assert [one.answer.score for one in other[0]] == [one.judged for one in other[0]]  # the search is worth nothing
 
 
-def test_it_is_stored_with_its_relations(tmp_path: Path, taught: RelationJudge) -> None:
-    taught.save(tmp_path)
+def test_it_is_stored_with_its_relations(tmp_path: Path, relation_judge: RelationJudge) -> None:
+    relation_judge.save(tmp_path)
     opened = RelationJudge.open(tmp_path, "the reader", CPU)
     assert opened is not None
     assert (opened.relations, opened.reader) == (frozenset({"river"}), "the reader")
-    assert opened.fingerprint == taught.fingerprint
+    assert opened.fingerprint == relation_judge.fingerprint
     assert opened.judge.retrieval_weight == 0.0
     assert RelationJudge.open(tmp_path / "elsewhere", "the reader", CPU) is None
 
 
-def test_one_of_another_reader_is_refused(tmp_path: Path, taught: RelationJudge) -> None:
-    taught.save(tmp_path)
+def test_one_of_another_reader_is_refused(tmp_path: Path, relation_judge: RelationJudge) -> None:
+    relation_judge.save(tmp_path)
     with pytest.raises(ModelError, match=r"judge\.safetensors has learned with another reader than the model has now"):
         RelationJudge.open(tmp_path, "another", CPU)
 
 
 @pytest.mark.parametrize("relations", [None, "{", '"river"', "[1]"])
-def test_one_without_relations_is_refused(tmp_path: Path, taught: RelationJudge, relations: str | None) -> None:
+def test_one_without_relations_is_refused(tmp_path: Path, relation_judge: RelationJudge, relations: str | None) -> None:
     facts = {"reader": "the reader"} | ({} if relations is None else {"relations": relations})
-    save_file(taught.judge.state_dict(), tmp_path / RELATION_JUDGE, facts)
+    save_file(relation_judge.judge.state_dict(), tmp_path / RELATION_JUDGE, facts)
     with pytest.raises(ModelError, match=r"judge\.safetensors"):
         RelationJudge.open(tmp_path, "the reader", CPU)
 
 
-def test_a_damaged_one_is_refused(tmp_path: Path, taught: RelationJudge) -> None:
-    taught.save(tmp_path)
+def test_a_damaged_one_is_refused(tmp_path: Path, relation_judge: RelationJudge) -> None:
+    relation_judge.save(tmp_path)
     stored = (tmp_path / RELATION_JUDGE).read_bytes()
     for damaged in (b"", stored[:100], stored[:-1], bytes(8) + stored[8:]):
         (tmp_path / RELATION_JUDGE).write_bytes(damaged)

@@ -17,7 +17,7 @@ from kbq.reading.reader import Reader
 from kbq.storage.writing import writing_alone
 from kbq.training import encoders
 from kbq.training.batches import PreparedPassage, collate
-from kbq.training.encoders import EncoderRun, ReaderOutputs, distillation_loss, reader_outputs, taught_logits
+from kbq.training.encoders import EncoderRun, ReaderOutputs, distillation_loss, reader_outputs, teacher_logits
 from kbq.training.engine import StepReport
 from kbq.training.reader import reading_examples
 from kbq.training.settings import TrainingSettings
@@ -95,7 +95,7 @@ def test_logits_stand_at_the_tokens_of_their_passage(model: Model, few_prepared:
     batch = collate(model, few_prepared)
     shapes = [(2, len(passage.queries), len(passage.text)) for passage in few_prepared]
     given = [np.arange(np.prod(shape), dtype=np.float16).reshape(shape) for shape in shapes]
-    taught = taught_logits(batch, given)
+    taught = teacher_logits(batch, given)
     assert taught.shape == (2, 3, len(batch.passage_of_token))
     for row, number in enumerate(batch.passage_of_query.tolist()):
         own = batch.passage_of_token == number

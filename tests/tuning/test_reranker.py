@@ -15,7 +15,16 @@ from kbq.kilt.records import Gold
 from kbq.reading import reranker
 from kbq.reading.reader import PhraseJudge
 from kbq.tuning import calibrate as module
-from kbq.tuning.calibrate import Label, SeenQuery, percent_right, right, scores_of, seen_queries, taught_by, teach_judge
+from kbq.tuning.calibrate import (
+    Label,
+    SeenQuery,
+    percent_right,
+    right,
+    scores_of,
+    seen_queries,
+    teach_judge,
+    trained_judge,
+)
 
 DIM = 4
 
@@ -48,10 +57,10 @@ def untaught() -> PhraseJudge:
 def test_a_judge_learns_what_right_phrases_have_in_common() -> None:
     judge, queries = untaught(), [seen(1 + number % 3) for number in range(300)]
     assert right(judge, queries) == 0  # the first of the search is the best
-    taught = taught_by(judge, queries, seed=0)
+    taught = trained_judge(judge, queries, seed=0)
     assert right(taught, queries) == 300
     assert taught.retrieval < judge.retrieval == 1.0  # the search was wrong
-    again = taught_by(judge, queries, seed=0).state_dict()
+    again = trained_judge(judge, queries, seed=0).state_dict()
     assert all(torch.equal(value, again[name]) for name, value in taught.state_dict().items())
 
 
