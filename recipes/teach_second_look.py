@@ -23,7 +23,7 @@ import random
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
@@ -53,7 +53,7 @@ from kbq.text.answer_scores import normalise
 from kbq.text.markers import whole_words
 from kbq.training.batches import Files, passages_digest, weights_digest
 from kbq.training.encoders import distillation_loss, marginal_losses
-from kbq.training.engine import SEEDS, Run, StepReport
+from kbq.training.engine import SEEDS, Optimizer, Run, StepReport
 from kbq.training.output_folder import example_digests, output_folder, training_facts, write_facts
 from kbq.training.settings import StepSettings
 from kbq.tuning.calibrate import Label, answers_in_all, phrase_loss
@@ -119,7 +119,8 @@ class RerankerRun(Run):
         layers = dict.fromkeys([*judge.inner.parameters(), *judge.outer.parameters()], FASTER * settings.learning_rate)
         rates = layers | dict.fromkeys([judge.none, judge.retrieval], SCALAR_RATE)
         steps = math.ceil(len(queries) * settings.epochs / (settings.batch * settings.accumulate))
-        super().__init__([network], settings, steps, settings.dropout, rates)
+        super().__init__([network], settings, steps, settings.dropout)
+        give_rates(self.optimizer, rates)
 
     def batches(self) -> Iterator[Sequence[int]]:
         """Yield batches of equal size; one may have queries of two epochs."""
@@ -204,6 +205,15 @@ def new_judge(dim: int) -> PhraseJudge:
     nn.init.constant_(judge.none, NONE)
     nn.init.constant_(judge.retrieval, RETRIEVAL)
     return judge
+
+
+def give_rates(optimizer: Optimizer, rates: Mapping[nn.Parameter, float]) -> None:
+    """Give some parameters a learning rate of their own."""
+    (group,) = optimizer.adam.param_groups
+    group["params"] = [parameter for parameter in group["params"] if parameter not in rates]
+    for rate in sorted(set(rates.values())):
+        own = [parameter for parameter in optimizer.parameters if rates.get(parameter) == rate]
+        optimizer.adam.add_param_group({"params": own, "initial_lr": rate})
 
 
 def judging_reader(model: str | Path, device: str) -> Reader:

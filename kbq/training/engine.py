@@ -39,9 +39,7 @@ class RecomputedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-        """Shapes: q, result (texts, heads, tokens, size); k, v (texts, heads, seen, size); mask, True where to look
-        (texts, 1, tokens, seen).
-        """
+        """Shapes: q, k, v, result (texts, heads, tokens, size); mask, True where to look (texts, 1, tokens, tokens)."""
         result = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
         ctx.save_for_backward(q, k, v, mask, result)
         ctx.scale = scale
@@ -90,22 +88,12 @@ def recompute_attention(module: nn.Module) -> None:
             library.AttentionInterface.register(NAME, _attention)
             library.AttentionMaskInterface.register(NAME, library.masking_utils.sdpa_mask)
             part.set_attn_implementation(NAME)  # type: ignore[operator]
-            for layer in part.modules():  # the parts of an encoder-decoder have a configuration of their own
-                configuration: Any = getattr(layer, "config", None)
-                if configuration is not None:
-                    configuration._attn_implementation = NAME
 
 
 def _attention(
     module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float | None = None, **_: Any
 ) -> tuple[Tensor, None]:
-    """Called by transformers. Shapes: q, k, v (texts, heads, tokens, size); result (texts, tokens, heads, size).
-
-    A decoder may give no mask where nothing is padded; its tokens still look at no later ones.
-    """
-    if mask is None and getattr(module, "is_causal", False):
-        mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(k.shape[2] - q.shape[2])
-        mask = mask.expand(len(q), 1, -1, -1)
+    """Attend for transformers. Shapes: q, k, v (texts, heads, tokens, size); result (texts, tokens, heads, size)."""
     scale = q.shape[-1] ** -0.5 if scaling is None else scaling
     result: Tensor = RecomputedAttention.apply(q, k, v, mask, scale)  # type: ignore[no-untyped-call]
     return result.transpose(1, 2).contiguous(), None
@@ -114,25 +102,15 @@ def _attention(
 class Optimizer:
     """AdamW with clipped gradients, `steps` times in all, `done` times so far."""
 
-    def __init__(
-        self, parameters: Sequence[nn.Parameter], learning_rate: float, warmup: float, steps: int,
-        rates: Mapping[nn.Parameter, float] | None = None,
-    ) -> None:  # fmt: skip
-        """Give `rates` to the parameters that have a learning rate of their own.
-
-        `warmup`: share of the steps in which the learning rate rises; it falls to 0 in the others.
-        """
+    def __init__(self, parameters: Sequence[nn.Parameter], learning_rate: float, warmup: float, steps: int) -> None:
+        """`warmup`: share of the steps in which the learning rate rises; it falls to 0 in the others."""
         self.parameters = list(parameters)
-        groups: dict[float, list[nn.Parameter]] = {}
-        for parameter in self.parameters:
-            groups.setdefault((rates or {}).get(parameter, learning_rate), []).append(parameter)
         self.steps = steps
         self.done = 0
         self._loss = torch.zeros(())  # since the last step
         self._learning_rate, self._warm = learning_rate, max(1, int(warmup * steps))
-        self._rates = list(groups)
-        grouped = [{"params": group} for group in groups.values()]
-        self._optimizer = torch.optim.AdamW(grouped, lr=learning_rate, weight_decay=0.01, fused=True)
+        groups = [{"params": self.parameters, "initial_lr": learning_rate}]
+        self.adam = torch.optim.AdamW(groups, lr=learning_rate, weight_decay=0.01, fused=True)
 
     def add(self, loss: Tensor) -> None:
         """Add the gradients of one loss."""
@@ -142,8 +120,8 @@ class Optimizer:
     def step(self) -> None:
         """Move the parameters, and forget the gradients. Raises TrainingError before, if one is not finite."""
         share = min((self.done + 1) / self._warm, (self.steps - self.done) / max(1, self.steps - self._warm))
-        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
-            group["lr"] = rate * share
+        for group in self.adam.param_groups:
+            group["lr"] = group["initial_lr"] * share
         norm = nn.utils.clip_grad_norm_(self.parameters, 1.0)
         values = torch.stack([self._loss.double(), norm.double()]).tolist()  # read from a GPU in one go
         for what, value in zip(("loss", "gradient"), values, strict=True):
@@ -153,18 +131,18 @@ class Optimizer:
                     f"there is one, and start again with a --learning-rate below {self._learning_rate:g}"
                 )
         self._loss = torch.zeros(())
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        self.adam.step()
+        self.adam.zero_grad(set_to_none=True)
         self.done += 1
 
     def state(self) -> dict[str, Any]:
         """Return all that a checkpoint must hold."""
-        return {"step": self.done, "parameters": self.values(), "optimizer": self._optimizer.state_dict()}
+        return {"step": self.done, "parameters": self.values(), "optimizer": self.adam.state_dict()}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go back to a checkpoint."""
         self.set_values(state["parameters"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        self.adam.load_state_dict(state["optimizer"])
         self.done = state["step"]
 
     def values(self) -> list[Tensor]:
@@ -238,22 +216,12 @@ class Run(ABC):
     weights: Mapping[str, float]  # of each loss; a loss without one is only reported
     trained_on = "passages"  # in messages
 
-    def __init__(
-        self,
-        modules: Sequence[nn.Module],
-        settings: StepSettings,
-        steps: int,
-        dropout: float = 0.0,
-        rates: Mapping[nn.Parameter, float] | None = None,
-    ) -> None:
-        """`rates`: see `Optimizer`."""
-        self.modules = modules
-        self.settings = settings
-        self.steps = steps
+    def __init__(self, modules: Sequence[nn.Module], settings: StepSettings, steps: int, dropout: float = 0.0) -> None:
+        self.modules, self.settings, self.steps = modules, settings, steps
         for module in modules:
             _set_dropout(module, dropout)
         parameters = dict.fromkeys(p for module in modules for p in module.parameters() if p.requires_grad)
-        self.optimizer = Optimizer(list(parameters), settings.learning_rate, settings.warmup, steps, rates)
+        self.optimizer = Optimizer(list(parameters), settings.learning_rate, settings.warmup, steps)
 
     @abstractmethod
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
@@ -361,6 +329,6 @@ def _set_dropout(module: nn.Module, share: float) -> None:
         of_attention = "Attention" in type(part).__name__ or name.endswith("attention.self.dropout")
         if isinstance(part, nn.Dropout):
             part.p = 0.0 if of_attention else share
-        for attribute in ("dropout", "attention_dropout", "activation_dropout"):  # numbers, as in networks like BART
+        for attribute in ("dropout", "attention_dropout", "activation_dropout"):  # numbers in some networks
             if isinstance(getattr(part, attribute, None), float):
                 setattr(part, attribute, share if attribute == "dropout" and not of_attention else 0.0)

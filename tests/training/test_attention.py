@@ -44,20 +44,6 @@ def test_result_and_gradients_are_those_of_the_plain_formula(
         assert (one - other).abs().max() < 1e-12
 
 
-def test_a_decoder_looks_behind_and_at_texts_of_another_length() -> None:
-    torch.manual_seed(4)
-    q, k, v = (torch.randn(2, 3, tokens, 4, dtype=torch.float64, requires_grad=True) for tokens in (5, 7, 7))
-    weights = torch.randn(2, 5, 3, 4, dtype=torch.float64)
-    for is_causal in (False, True):
-        layer = torch.nn.Module()
-        layer.is_causal = is_causal  # type: ignore[assignment]
-        stop = (torch.arange(7) <= torch.arange(5)[:, None] + 2) if is_causal else None
-        results = [engine._attention(layer, q, k, v, None)[0], plain(q, k, v, stop, 0.5).transpose(1, 2)]
-        outcomes = [[result, *torch.autograd.grad((result * weights).sum(), (q, k, v))] for result in results]
-        for one, other in zip(*outcomes, strict=True):
-            assert (one - other).abs().max() < 1e-12
-
-
 @pytest.mark.parametrize("activation", ["gelu", "relu"])  # kbq's own BERT, and one of transformers
 def test_a_network_learns_the_same_with_it(
     activation: str,

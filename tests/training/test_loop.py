@@ -356,7 +356,7 @@ def test_the_learning_rate_rises_and_falls(
 ) -> None:
     trainer = EncoderRun(new_model(), passages, replace(SETTINGS, warmup=0.5))
     rates: list[float] = []
-    trainer.run(tmp_path / "c.pt", lambda step: rates.append(trainer.optimizer._optimizer.param_groups[0]["lr"]))
+    trainer.run(tmp_path / "c.pt", lambda step: rates.append(trainer.optimizer.adam.param_groups[0]["lr"]))
     assert max(rates) == pytest.approx(1e-2)
     top = rates.index(max(rates))
     assert rates[: top + 1] == sorted(rates[: top + 1])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from teach_second_look import give_rates
 from torch import nn
 
 from kbq.errors import TrainingError
@@ -40,7 +41,7 @@ def test_the_learning_rate_rises_and_falls(warmup: float, steps: int, shares: li
     rates = []
     for _ in range(steps):
         slide(optimizer, 1)
-        rates.append(optimizer._optimizer.param_groups[0]["lr"])
+        rates.append(optimizer.adam.param_groups[0]["lr"])
     assert rates == pytest.approx([0.1 * share for share in shares])
     assert optimizer.done == steps
 
@@ -61,7 +62,8 @@ def test_steps_are_those_of_adamw_with_clipped_gradients() -> None:
 
 def test_some_parameters_have_a_rate_of_their_own() -> None:
     both = [parameter(), parameter()]
-    optimizer = Optimizer(both, 0.1, 0.5, 4, rates={both[1]: 0.01})
+    optimizer = Optimizer(both, 0.1, 0.5, 4)
+    give_rates(optimizer, {both[1]: 0.01})
     optimizer.add(sum((one**2).sum() for one in both))  # type: ignore[arg-type]
     optimizer.step()
     moved = [(one.detach() - parameter().detach()).abs().tolist() for one in both]
@@ -73,7 +75,9 @@ def test_the_rates_of_others_change_nothing() -> None:
     alone, beside = parameter(), parameter()
     slide(Optimizer([alone], 0.1, 0.2, 10), 10)
     unmoved = nn.Parameter(torch.zeros(1))
-    slide(Optimizer([beside, unmoved], 0.1, 0.2, 10, rates={unmoved: 0.5}), 10)
+    optimizer = Optimizer([beside, unmoved], 0.1, 0.2, 10)
+    give_rates(optimizer, {unmoved: 0.5})
+    slide(optimizer, 10)
     assert beside.tolist() == alone.tolist()
 
 
