@@ -98,7 +98,7 @@ class Group(NamedTuple):
 
     rows: slice
     shape: Size  # (texts, tokens)
-    seen: Tensor | None  # what each token sees; None: everything. Shape: (texts, 1, tokens, tokens)
+    seen: Tensor | None  # the tokens that each token sees, by default all. Shape: (texts, 1, tokens, tokens)
 
 
 class Encoded(NamedTuple):
@@ -124,7 +124,7 @@ class Bert(nn.Module):
         """Encode texts. Shapes: (texts, tokens); the mask is 0 at padding.
 
         On a CPU, without gradients, padding is left out, and texts attend in groups of equal length, so that a text
-        has the same states whatever is beside it: padding would change how sums of attention are rounded.
+        has the same states in any batch: padding would change how sums of attention are rounded.
         """
         shape = input_ids.shape
         if not input_ids.is_cpu or torch.is_grad_enabled():
@@ -438,7 +438,7 @@ class Recorded:
 
     @torch.inference_mode()
     def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
-        """Compute, or do again what was recorded."""
+        """Compute, or replay a recording."""
         if self.device.type != "cuda" or not isinstance(self._backbone, Bert):
             return self._computed(given)
         with self._lock, torch.cuda.device(self.device):
@@ -453,7 +453,7 @@ class Recorded:
             return tuple(each.clone() for each in found)
 
     def _record(self, given: Sequence[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]:
-        """Record what is done for this shape, after it has been done, as a library may prepare for it meanwhile."""
+        """Record the work for this shape, after doing it once, as a library may prepare for it meanwhile."""
         inputs, side = [each.clone() for each in given], torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
@@ -491,6 +491,6 @@ def alike(lengths: Sequence[int], together: int, multiple: int) -> Iterator[tupl
 def in_shape(
     rows: Sequence[list[int]], shape: tuple[int, int], pad_id: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Return the token ids of texts and their mask in this shape; the first text stands for those that are missing."""
+    """Return the token ids of texts and their mask in this shape; copies of the first text fill it."""
     texts, tokens = shape
     return padded([*rows, *[rows[0]] * (texts - len(rows))], pad_id, device, tokens)

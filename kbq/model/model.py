@@ -154,7 +154,7 @@ class Model:
             tokenizer, config.max_query_tokens, config.marker_tokens, casing, config.official_queries
         )
         self.uses_segments = "token_type_ids" in tokenizer.model_input_names
-        self.source = ""  # what it was opened from: `default`, a hub name, or the absolute path of a folder
+        self.source = ""  # `default`, a hub name, or the absolute path of a folder
 
     @cached_property
     def phrases(self) -> PhraseEncoder:
@@ -192,7 +192,7 @@ class Model:
         return np.stack([starts, ends], axis=1) * self.scale
 
     def score_offsets(self, starts: Floats, ends: Floats) -> Floats:
-        """Return what scores are above the products of `in_row_units`. Shapes: (queries, dim), (queries,)."""
+        """Return the difference of scores from products of `in_row_units`. Shapes: (queries, dim), (queries,)."""
         sums = (starts.astype(np.float64) + ends).sum(axis=1)
         offsets: Floats = (self.config.value_offset * sums).astype(np.float32)
         return offsets

@@ -65,7 +65,7 @@ class ModelConfig:
     base: str = ""  # of a tuned query encoder: the model with its phrase encoder
     # Multiplies the weights of BM25 and SPARTA, as the scale of dense scores differs.
     lexical_factor: Annotated[float, Meta(ge=0, le=1e6)] = 1.0
-    value_offset: Threshold = 0.0  # what the value 0 of a row stands for, in each dimension
+    value_offset: Threshold = 0.0  # the meaning of the value 0 in a row, in each dimension
     official_queries: bool = False  # as the original code asks them: long ones are cut, and a question mark is kept
 
     def __post_init__(self) -> None:
@@ -255,7 +255,7 @@ def explained(path: Path, advice: str = "") -> Iterator[None]:
 
 
 def remedy(folder: Path) -> str:
-    """Say what to do about a model that is damaged."""
+    """Return advice about a damaged model."""
     if folder.resolve().is_relative_to(PACKAGE.resolve()):
         return "install kbq again"
     if record_name(folder) == SEAL:

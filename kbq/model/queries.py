@@ -69,7 +69,7 @@ class QueryEncoder(nn.Module):
         return self._recorded
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to copy or pickle, without what is recorded."""
+        """Return the state to copy or pickle, without recordings."""
         return {name: value for name, value in self.__dict__.items() if name != "_recorded"}
 
     def last_layers(self, share: float) -> list[nn.Module]:
@@ -105,7 +105,7 @@ def marker_tokens(tokenizer: Any) -> dict[str, str]:
 
 
 class QueryTokenizer:
-    """Turns queries into token ids, and refuses those that the encoder cannot read."""
+    """Turns queries into token ids, and refuses unreadable ones."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class FastTokenizer:
         try:
             written = read_object(folder / CONFIG)
             return cls(Tokenizer.from_file(str(folder / FILE)), written)
-        except BaseException as error:  # tokenizers raises nothing narrower; transformers then says what is wrong
+        except BaseException as error:  # tokenizers raises nothing narrower; transformers then names the problem
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
             return None
@@ -83,7 +83,7 @@ class FastTokenizer:
         return self.backend_tokenizer.get_vocab()
 
     def convert_tokens_to_ids(self, token: str) -> Any:
-        """Return the id of a word piece, or that of the unknown token."""
+        """Return the id of a word piece, or of the unknown token."""
         token_id = self.backend_tokenizer.token_to_id(token)
         return self.unk_token_id if token_id is None else token_id
 
@@ -118,7 +118,7 @@ def is_panic(error: BaseException) -> bool:
 
 
 def _content(token: Any) -> str | None:
-    """Return the text of a special token, which may be written with its settings; None for anything else."""
+    """Return the text of a special token, which may be written with its settings, or None for anything else."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else None
 

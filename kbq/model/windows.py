@@ -22,7 +22,7 @@ Positions = NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class WindowShape:
-    """Lengths in tokens; `length` is that of the whole window, special tokens included.
+    """Lengths in tokens; `length` counts the whole window, special tokens included.
 
     `title_segment`: the segment that the title is marked with; the original code marks it as it marks the paragraph.
     """

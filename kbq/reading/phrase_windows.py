@@ -44,9 +44,9 @@ class Excerpt:
     """A window, which owns the tokens of its text, and the phrases in it."""
 
     window: Window
-    text: Tokens  # those that the window owns; characters count from the beginning of the paragraph
+    text: Tokens  # owned by the window; characters count from the beginning of the paragraph
     numbers: tuple[int, ...]  # of the phrases, among all phrases of their query
-    spans: tuple[Span, ...]  # of each phrase; once it is read, that of the proposed one follows, if it is another
+    spans: tuple[Span, ...]  # of each phrase; reading it may add a proposed one
 
 
 def excerpts(
@@ -122,7 +122,7 @@ def _stretches(phrases: Sequence[Answer]) -> Iterator[tuple[int, int, list[int]]
 
 
 def _around(phrase: Answer) -> tuple[int, int]:
-    """Return the characters [begin, stop) of a phrase and its surroundings, cut between words where there are any."""
+    """Return the characters [begin, stop) of a phrase and its surroundings, cut between words if possible."""
     text, begin, stop = phrase.context, phrase.start - AROUND, phrase.end + AROUND
     blank_before, blank_behind = text.find(" ", max(0, begin), phrase.start), text.rfind(" ", phrase.end, stop)
     begin = content_start(text) if begin <= 0 else begin if blank_before < 0 else blank_before
@@ -161,7 +161,7 @@ class _Read(NamedTuple):
 def read_around(
     reader: Reader, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]]
 ) -> list[list[ReadWindow]]:
-    """Read the phrases found for each query, with gradients where these are on."""
+    """Read the phrases found for each query, with gradients if these are on."""
     read = _read(reader, queries, found)
     counts = [len(excerpt.spans) for of_query in read.excerpts for excerpt in of_query]
     parts = zip(torch.split(read.edges, counts), torch.split(read.tokens, counts), read.logits, strict=True)
@@ -211,12 +211,12 @@ def _judged_together(read: _Read, judges: Sequence[PhraseJudge]) -> Tensor:
 
 
 def _has_fixed_shapes(reader: Reader) -> bool:
-    """Whether all that is computed together has one shape, so that nothing depends on what is beside it: on a GPU."""
+    """Whether all batches have one shape, as on a GPU, so that a result does not depend on its neighbours."""
     return not torch.is_grad_enabled() and not is_batch_invariant(reader.reranking[0].backbone, reader.device)
 
 
 def _read(reader: Reader, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]]) -> _Read:
-    """Read the phrases found for each query in their surroundings, and see what each window proposes."""
+    """Read the phrases found for each query in their surroundings, with a proposal in each window."""
     parts = excerpts(reader.tokenizer, queries, found, reader.length)
     windows = [excerpt.window for part in parts for excerpt in part]
     batches = list(_states(reader, windows, [len(part) for part in parts]))

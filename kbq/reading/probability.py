@@ -2,7 +2,7 @@
 
 Features compare a phrase with the others of its query, or are shares, so that they mean the same in every knowledge
 base. A calibration, a file of a few kB, holds for the model and the way of searching that it was fitted with, and says
-which these are. Source: arXiv 2006.09462, section 4.1 (what a calibrator reads), arXiv 2203.10623 (of retriever and
+which these are. Source: arXiv 2006.09462, section 4.1 (features of a calibrator), arXiv 2203.10623 (of retriever and
 reader together).
 """
 
@@ -30,12 +30,12 @@ from kbq.text.answer_scores import normalise
 from kbq.text.markers import slot_of
 
 FEATURES = (
-    "share",  # log odds of what it means, all phrases that mean this together, against all others and none
+    "share",  # log odds of its meaning, with all phrases that share it, against all others and none
     "margin",  # over the best phrase that means something else
     "judged",  # by the reranker alone
     "searched",  # score of the search
     "behind",  # the best score of the search by so much
-    "agreed",  # it means what the best phrase of the search means
+    "agreed",  # it has the meaning of the best phrase of the search
     "support",  # logarithm of how many phrases mean the same
     "subject in title",  # share of the subject's words
     "subject in text",
@@ -121,11 +121,11 @@ class SearchMode:
 
     query_encoder: str  # its fingerprint
     reader: str  # the digest of its file
-    scores: str  # what they are made of
+    scores: str  # their parts, with weights
     second_look: int  # phrases that are reranked: files have it under this name
 
     def differences(self, other: Self) -> list[str]:
-        """Say in words what differs."""
+        """Name the differences."""
         pairs = ((field.name, getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
         words = {"query_encoder": "query encoder", "second_look": "rerank"}
         return [f"{words.get(name, name)} {mine}, not {theirs}" for name, mine, theirs in pairs if mine != theirs]
@@ -140,7 +140,7 @@ class Calibration:
     intercept: Number
     queries: int  # it was fitted on
     right: int  # of these answers
-    thresholds: dict[str, float | None]  # by precision: the chance above which it can be promised; None: none can
+    thresholds: dict[str, float | None]  # by precision: the chance above which it can be promised, if any
     facts: dict[str, object]  # command, data, versions, scores on relations that were left out
 
     def __post_init__(self) -> None:
@@ -218,7 +218,7 @@ def fitting(
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """What follows from the options of a search in one knowledge base."""
+    """The consequences of a search's options in one knowledge base."""
 
     backend: Literal["dense", "hybrid", "bm25", "sparta"]
     weights: tuple[float, float]  # points that one of BM25, and one of learned impacts, adds in a hybrid search
@@ -233,7 +233,7 @@ class SearchPlan:
 
     @property
     def judged_by(self) -> dict[str, object] | None:
-        """The reranker and the calibration, so that runs can be compared; None if nothing is reranked."""
+        """The reranker and the calibration, to compare runs, or None if nothing is reranked."""
         if not self.n_reranked:
             return None
         digest = self.calibration and digest_of_record(self.calibration)
@@ -245,8 +245,8 @@ class SearchPlan:
     ) -> Self:
         """Plan a search; `own` gives the model's own calibration.
 
-        Raises QueryError if probabilities or reranking are asked for where there are none, or a calibration does not
-        fit, and ModelError if it is missing or damaged.
+        Raises QueryError if probabilities or reranking are asked for but impossible, or a calibration does not fit,
+        and ModelError if it is missing or damaged.
         """
         config = reranking.model.config
         backend = options.backend if options.backend != "auto" else "hybrid" if words else "dense"

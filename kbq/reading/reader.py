@@ -100,7 +100,7 @@ class PhraseJudge(nn.Module):
         self.inner = nn.Linear(2 * dim, dim)
         self.outer = nn.Linear(dim, 1)
         self.none = nn.Parameter(torch.zeros(1))  # the logit of "no phrase is right"
-        self.retrieval = nn.Parameter(torch.zeros(1))  # what POINTS of the search are worth
+        self.retrieval = nn.Parameter(torch.zeros(1))  # the worth of POINTS of the search
 
     def forward(self, edges: Tensor) -> Tensor:
         """Shapes: states of the first token, then of the last (phrases, 2 dim), result (phrases,)."""
@@ -185,7 +185,7 @@ def _written_for(folder: Path) -> str | None:
 
 
 def refuse_query_encoder(folder: Path, config: ModelConfig) -> None:
-    """Raise ModelError where a folder holds a query encoder that was tuned: its base has the reader."""
+    """Raise ModelError for the folder of a tuned query encoder: its base has the reader."""
     if config.base:
         raise ModelError(f"{folder} holds a query encoder for the model {config.base}: give that")
 
@@ -400,7 +400,7 @@ class Reader:
 
         Args:
             retrieved: for each query, the paragraphs that a search has found, best first.
-            weight: what a point of the search adds to the reader's score.
+            weight: of a point of the search beside the reader's score.
         """
         answers = []
         for text, paragraphs in zip(texts, retrieved, strict=True):
@@ -446,7 +446,7 @@ def _phrases(paragraph: Answer, text: Tokens, logits: Floats) -> Iterator[Answer
 
 
 def with_retrieval(phrases: Sequence[Answer], paragraphs: Sequence[Answer], weight: float) -> list[Answer]:
-    """Add `weight` times what a phrase's paragraph scores above the best one, 0 or less, to its score; best first."""
+    """Add `weight` times the distance of a phrase's paragraph from the best one to its score; best first."""
     best = max((hit.score for hit in paragraphs), default=0.0)
     added = {(hit.page_id, hit.paragraph): weight * (hit.score - best) for hit in paragraphs}
     hits = [replace(hit, score=hit.score + added[hit.page_id, hit.paragraph]) for hit in phrases]

@@ -1,10 +1,10 @@
-"""Reranker: judge phrases in their context, put those that no slot can have last, and join equal ones.
+"""Reranker: judge phrases in their context, put impossible answers last, and join equal ones.
 
 The reader also proposes the phrase that it would have chosen in each window: a search may have cut the right one badly.
 A phrase is judged by the logarithm of its odds against "none of these is right", an outcome of its own in training.
-Phrases that mean the same support each other. Source: arXiv 2207.06300 (what a reranker gains), arXiv 1710.10723
-(paragraphs compete), arXiv 2010.10757 (a second model learns from the mistakes of the first), arXiv 1711.05116 (what
-several passages say counts for more).
+Phrases that mean the same support each other. Source: arXiv 2207.06300 (a reranker), arXiv 1710.10723 (paragraphs
+compete), arXiv 2010.10757 (a second model learns from the mistakes of the first), arXiv 1711.05116 (an answer that
+several passages give counts for more).
 
 The table has adjectives and names of nationals, mostly as in the World Factbook of the CIA (nationality). To these come
 some territories, states that are no more, parts of the United Kingdom, and other names that texts use.
@@ -98,7 +98,7 @@ SUPPORT = 3.0  # τ of τ log Σ exp(score / τ), which phrases of one meaning m
 def meanings(query: str, answers: Sequence[Answer]) -> list[str]:
     """Return the meaning of each answer to a query, as a text without case, articles and punctuation.
 
-    An answer means itself; but where a slot asks for a country, an adjective means the name of its country, if that
+    An answer means itself; but if a slot asks for a country, an adjective means the name of its country, if that
     name is among the answers from the same paragraph.
     """
     texts = [normalise(answer.text) for answer in answers]
@@ -168,8 +168,8 @@ class Candidate(NamedTuple):
     """A phrase that was judged again."""
 
     answer: Answer
-    searched: float  # score of the search; of a proposed phrase, that of the best one beside it
-    judged: float  # the logarithm of its odds against none being right, going by what was read alone
+    searched: float  # score of the search; a proposed phrase has that of the best one beside it
+    judged: float  # the logarithm of its odds against none being right, by reading alone
     is_proposed: bool  # by the reader: the search has not found it
     score: float = 0.0  # both together, before phrases that mean the same support it
 
@@ -234,7 +234,7 @@ def rerank(
     score_scale: float = 1.0,
     relation_judge: RelationJudge | None = None,
 ) -> list[list[Candidate]]:
-    """Judge the phrases of each query again, with those that the reader proposes, and give them their new order.
+    """Judge the phrases of each query again, with the reader's proposals, and put them into their new order.
 
     A query that asks for the page of a mention, or that the reader cannot read, gets none.
 
@@ -270,7 +270,7 @@ def rerank_found(
 
 
 def _candidates(phrases: Sequence[Answer], windows: Sequence[tuple[Excerpt, list[float]]]) -> list[Candidate]:
-    """Return the phrases found for one query, in their order, and those that the reader proposes."""
+    """Return the phrases found for one query, in their order, and the reader's proposals."""
     found: dict[int, float] = {}
     proposed: list[Candidate] = []
     for excerpt, values in windows:
@@ -319,7 +319,7 @@ def in_order(candidates: Sequence[Candidate], weight: float, query: str = "") ->
 
 
 def _supported(candidates: Sequence[Candidate], query: str) -> Iterator[Candidate]:
-    """Yield candidates with final scores: of those that mean the same, the first that says so has all support."""
+    """Yield candidates with final scores: the first of equal meaning that says so itself gets all support."""
     means = meanings(query, [candidate.answer for candidate in candidates])
     scores: dict[str, list[float]] = {}
     for meaning, candidate in zip(means, candidates, strict=True):

@@ -5,7 +5,7 @@ encoded once.
 
 Formats: SQuAD JSON, Natural Questions with QED annotations (JSON lines), and JSON lines of one passage each:
 `{"title", "context", "group", "questions": [{"question", "answers": [{"text", "answer_start"}]}]}`; `group` is
-optional and names what near-by negatives share (an article, a relation). An answer may be a text alone, and answers may
+optional and names the article or relation that near-by negatives share. An answer may be a text alone, and answers may
 be `{"text": [...], "answer_start": [...]}`, as in data sets of the Hugging Face hub.
 """
 
@@ -83,7 +83,7 @@ class Repairs:
     moved: int = 0
     lost: int = 0
     doubtful: int = 0  # left out: the file calls the place a guess, or names none and the text occurs several times
-    placed: int = 0  # the file names no place: it is that of the text
+    placed: int = 0  # at the place of the text, as the file names none
 
 
 def as_paths(files: Files) -> list[Path]:
@@ -252,7 +252,7 @@ class PreparedPassage:
 
     @property
     def text(self) -> list[int]:
-        """Return the word pieces of its paragraph; those that windows share are not repeated."""
+        """The word pieces of its paragraph, without repeating the overlaps of windows."""
         return [id for window in self.windows for id in window.ids[window.first : window.first + window.count]]
 
 
@@ -372,7 +372,7 @@ class PassageRun(Run):
     def __init__(
         self, modules: Sequence[nn.Module], passages: Sequence[ReadPassage], settings: RunSettings, made_with: str = ""
     ) -> None:
-        """`made_with`: a digest of what else decides the outcome."""
+        """`made_with`: a digest of all else that decides the outcome."""
         if not settings.epochs > 0:
             raise TrainingError(f"epochs is {settings.epochs}, must be above 0")
         self._passages, self._made_with = passages, made_with

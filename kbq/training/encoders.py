@@ -129,7 +129,7 @@ class ReaderOutputs:
     """The logits of a reader for all queries of all passages."""
 
     def __init__(self, logits: Halves, passages: Sequence[PreparedPassage], digest: str = "") -> None:
-        """`digest`: of the reader and what it read."""
+        """`digest`: of the reader and the passages."""
         self.digest = digest
         self._logits = logits
         self._shapes = [_shape(passage) for passage in passages]
@@ -227,7 +227,7 @@ class EncoderRun(PassageRun):
         self.queue: deque[tuple[Tensor, Tensor, Tensor]] = deque(maxlen=settings.pre_batches)
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
-        """Return L_single, L_distill where there is a reader, L_neg, L_neg over all tokens, and L_filter."""
+        """Return L_single, L_distill if there is a reader, L_neg, L_neg over all tokens, and L_filter."""
         batch = collate(self.model, [self.passages[index] for index in members])
         teacher = None if self.teacher is None else teacher_logits(batch, [self.teacher.of(index) for index in members])
         with autocast(self.model.device):
@@ -292,7 +292,7 @@ class TrainingOutcome:
     too_long: int  # queries left out
     surplus: int  # queries left out: beyond the `max_queries` of their passage
     steps: int
-    filter: tuple[FilterPoint, ...]  # what it costs to drop tokens; the threshold is one of these
+    filter: tuple[FilterPoint, ...]  # the cost of dropping tokens, by threshold; one of these was chosen
     scores: ReadingScores
 
 

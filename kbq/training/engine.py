@@ -207,7 +207,7 @@ class StepReport:
     steps: int
     means: Mapping[str, float]  # losses by name, averaged over queries, unweighted; and other shares
     size: int  # tokens
-    dev: float | None = None  # the latest score of dev data, where these are scored during training
+    dev: float | None = None  # the latest score of dev data, if these are scored during training
 
 
 class Run(ABC):
@@ -255,7 +255,7 @@ class Run(ABC):
         return self.optimizer.done >= self.steps
 
     def between_rounds(self) -> None:  # noqa: B027 - most runs have a single round
-        """Do what precedes the first round, and follows every round."""
+        """Called before the first round, and after every round."""
 
     def state(self) -> dict[str, Any]:
         """Return all that later steps depend on."""

@@ -92,5 +92,5 @@ def write_facts(folder: Path, facts: dict[str, object]) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what a model depends on."""
+    """Return the versions of the libraries that a model depends on."""
     return {"kbq": kbq.__version__} | {library: version(library) for library in ("torch", "transformers")}

@@ -99,7 +99,7 @@ class DevSample:
 
     @classmethod
     def of(cls, model: Model, passages: Sequence[Passage], tokens: EncodedTokens) -> Self:
-        """Take the queries that the encoder can read; where there are too many, a sample of them."""
+        """Take the queries that the encoder can read, or a sample if there are too many."""
         rows = quantise(torch.from_numpy(tokens.vectors), torch.from_numpy(model.scale)).numpy().astype(np.float32)
         queries = readable(passages, model.query_tokenizer)
         queries = random.Random(0).sample(queries, min(MOST_QUERIES, len(queries)))

@@ -74,7 +74,7 @@ class ReaderRun(PassageRun):
         super().__init__([reader.network], self.examples, settings, teacher.digest if teacher else "")
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
-        """Return L_single of the reader's logits, and L_distill where there is a larger reader."""
+        """Return L_single of the reader's logits, and L_distill if there is a larger reader."""
         batch = collate(self.reader, [self.examples[index] for index in members])
         own_passage = batch.passage_of_token == batch.passage_of_query[:, None]
         logits = [side.flatten().expand(len(members), -1) for side in self.reader.logits(*batch.windows)]

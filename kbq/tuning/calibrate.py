@@ -357,7 +357,7 @@ def seen_queries(kb: Searcher, golds: Sequence[Gold]) -> list[SeenQuery]:
 
 
 def answers_in_all(windows: Sequence[ReadWindow], phrases: Sequence[Answer]) -> list[Answer]:
-    """Return all phrases of some windows: those that were found, and those that the reader proposes."""
+    """Return all phrases of some windows, found by the search or proposed by the reader."""
     return [phrase for window in windows for phrase in answers_in(window.excerpt, phrases)]
 
 

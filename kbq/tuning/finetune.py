@@ -30,8 +30,8 @@ from kbq.tuning.triples import other_queries, pages_of, read_triples, sample_by_
 
 MOST_NAMED = 10  # missing pages that a note names
 ENOUGH, MOST_PASSES = 1000, 7  # queries of an epoch: few triples are passed over several times, but not more often
-STEP = 3  # times as long as a search does a step take with one query
-LEARNED, WATCHED = 2000, 500  # other queries whose answers are learned not to be forgotten, and those that tell whether
+STEP = 3  # times as long as a search takes a step, for each query
+LEARNED, WATCHED = 2000, 500  # other queries: to learn from so that nothing is forgotten, and to test whether it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class FinetuningOutcome:
     passes: int  # over the triples in each epoch
     steps: int
     lexical_factor: float = 1.0  # by which the weights of words beside the vectors are multiplied
-    hybrid_score: float | None = None  # of dev queries with words, in percent; None: the knowledge base has no words
+    hybrid_score: float | None = None  # of dev queries with words, in percent; None without words
     hybrid_before: float | None = None  # the same, before tuning
     reranker: Sequence[float] = ()  # percent of dev queries answered rightly before and after it learned; or none
     calibrated_on: int = 0  # answers to dev queries, from which the probabilities of its answers were learned; 0: none

@@ -87,7 +87,7 @@ def vectors(kb: Searcher, phrases: Phrases) -> tuple[Floats, Floats]:
 
 
 def penalties(kb: Searcher, phrases: Phrases) -> Floats:
-    """Return what the search takes from the score of each phrase for its length. Shape: (phrases,)."""
+    """Return the penalty that the search takes from the score of each phrase. Shape: (phrases,)."""
     tokens = np.zeros(len(phrases), np.float32)  # after the first one
     for number in np.unique(phrases.shards):
         places = np.flatnonzero(phrases.shards == number)
@@ -151,7 +151,7 @@ class Labeller:
             self._places[title] = self._places[title] or places
 
     def page_ids(self, page: str) -> list[str]:
-        """Return the ids of the pages with this id or, where there is none, this title."""
+        """Return the ids of the pages with this id or, without one, this title."""
         return [self._shards[number].ids[page_number] for number, page_number in self._places[page]]
 
     def label(self, phrases: Phrases, gold: Gold) -> Labels:

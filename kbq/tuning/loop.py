@@ -2,8 +2,8 @@
 
 Source: arXiv 2012.12624, section 4.5 and Eq. 11; arXiv 2109.08133, section 5. Beyond the papers: answers on the gold
 pages take part even if the search does not find them, so that hardly any query is without a positive; and answers to
-other queries are kept, as in arXiv 1606.09282 (learning without forgetting), Eq. 2. Of these, the answers that compete
-are those that a search found, and the queries are made from the knowledge base, so that no old training data is needed.
+other queries are kept, as in arXiv 1606.09282 (learning without forgetting), Eq. 2. Of these, the answers found by a
+search compete, and the queries are made from the knowledge base, so that no old training data is needed.
 """
 
 import hashlib
@@ -80,7 +80,7 @@ class Competing:
         return {"joint": of_starts + of_ends - penalty, "start": of_starts, "end": of_ends}
 
     def choices(self, positive: Bools) -> dict[Term, tuple[Bools, Bools]]:
-        """Return (counted, positive) of each term; what is positive is counted. Shapes: (phrases,)."""
+        """Return (counted, positive) of each term; all positives are counted. Shapes: (phrases,)."""
         places = (self.phrases.shards * 2**40 + rows for rows in (self.phrases.starts, self.phrases.ends))
         starts, ends = (
             np.unique([self._query_of, of_rows], axis=1, return_inverse=True)[1].ravel() for of_rows in places
@@ -118,7 +118,7 @@ class Distillation:
     def divergences(self, members: Sequence[int]) -> Tensor:
         """Return how far learned queries have moved, by number (counted on from 0 after the last). Shape: (members,).
 
-        It is the Kullback–Leibler divergence of the shares that their phrases have now from those that they had.
+        It is the Kullback–Leibler divergence of their phrases' present shares from the earlier ones.
         """
         chosen = [member % len(self._ids) for member in members]
         model = self._kb.model
@@ -146,7 +146,7 @@ class Distillation:
 
 
 def best_epoch(scores: Sequence[float]) -> int:
-    """Return the epoch with the best dev score, of equals the last, which has settled; 0 where none beats no tuning.
+    """Return the epoch with the best dev score, of equals the last, which has settled, or 0 if none beats no tuning.
 
     >>> best_epoch([70.0, 73.4, 73.4]), best_epoch([70.0, 69.0, 70.0])
     (2, 0)

@@ -78,7 +78,7 @@ TRIES = 20  # for each query: the encoder reads some texts only
 
 
 def read_triples(path: Path, unanswered: bool = False) -> list[Gold]:
-    """Read the gold records of a file, without those that have neither an answer nor a page, unless `unanswered`.
+    """Read the gold records of a file; unless `unanswered`, leave out records with neither an answer nor a page.
 
     Raises TrainingError if a column is missing, a line is malformed (all of them are named), or there is no triple.
     """
