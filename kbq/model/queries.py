@@ -156,6 +156,12 @@ class QueryTokenizer:
         """Whether a text, be it a query or not, is not too long for the encoder."""
         return len(text) <= MOST_CHARACTERS and (self.official or len(self._pieces(text)) < self.max_tokens)
 
+    def numbers(self, words: Sequence[str]) -> list[int | None]:
+        """Return the ids of words, lower for common words; None for a word that is not one token of the vocabulary."""
+        ids = [encoding.ids for encoding in encodings(self.tokenizer, words)]
+        unknown = self.tokenizer.unk_token_id
+        return [found[0] if len(found) == 1 and found[0] != unknown else None for found in ids]
+
     def _pieces(self, text: str) -> list[int]:
         """Return [CLS] and the word pieces, without a final question mark, which carries no information."""
         ids = [self.tokenizer.cls_token_id]

@@ -318,17 +318,12 @@ class Reader:
 
     def check_tokenizer(self, tokenizer: Any) -> None:
         """Raise ModelError for a tokenizer that cuts text differently: the reader has no logits for its tokens."""
-        pieces, other = self.tokenizer.get_vocab(), tokenizer.get_vocab()
-        if pieces != other:
+        own, other = ((one.get_vocab(), one.tokenize(PROBE)) for one in (self.tokenizer, tokenizer))
+        if own != other:
+            differs = "has another vocabulary" if own[0] != other[0] else "splits text differently"
             raise ModelError(
-                f"{self.source} has another vocabulary ({len(pieces)} entries) than the model to train ({len(other)}): "
-                "distil from a reader with the same tokenizer, such as one trained by `kbq train reader` from the "
-                "same --init"
-            )
-        if self.tokenizer.tokenize(PROBE) != tokenizer.tokenize(PROBE):
-            raise ModelError(
-                f"the tokenizer of {self.source} splits text differently from that of the model to train (upper case "
-                "or accents, perhaps): distil from a reader with the same tokenizer"
+                f"the tokenizer of {self.source} {differs} than that of the model to train: distil from a reader with "
+                "the same tokenizer, such as one trained by `kbq train reader` from the same --init"
             )
 
     def windows(self, question: Sequence[int], text: Sequence[int]) -> list[Window]:

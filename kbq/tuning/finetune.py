@@ -19,7 +19,6 @@ from kbq.kilt.task import Task
 from kbq.model.model_folder import write_config
 from kbq.reading.probability import CALIBRATION
 from kbq.storage.files import Note, Report, as_path, file_digest, silent
-from kbq.storage.machine import available_memory
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import output_folder, versions
 from kbq.training.settings import FinetuningSettings
@@ -110,7 +109,6 @@ def finetune(
         labeller = Labeller(kb.shards, {page for gold in [*golds, *dev_golds] for page in pages_of(gold)})
         queries, reach = prepare(task, golds, kb, labeller)
         _check_positives(triples, settings, queries, reach, note)
-        _check_memory(settings, len(queries), kb)
         scored = [with_page_ids(gold, labeller) for gold, _ in readable_queries(task, dev_golds, kb)]
         if len(scored) < len(dev_golds):
             note(f"{len(dev_golds) - len(scored)} of {len(dev_golds)} dev queries cannot be read: left out")
@@ -228,17 +226,6 @@ def _tuned_relations(kb: Searcher, golds: Sequence[Gold], outcome: FinetuningOut
     if outcome.is_better:  # if not, the query encoder has not changed
         relations |= {relation_of(gold) for gold in golds} - {NO_GROUP}
     return sorted(relations)
-
-
-def _check_memory(settings: FinetuningSettings, queries: int, kb: Searcher) -> None:
-    """Raise TrainingError where the phrases of a batch do not fit: as float32, with their gradients and copies."""
-    batch, phrases = min(settings.batch, queries), min(settings.k, kb.manifest.counts.rows)
-    need = 3 * 4 * 2 * kb.model.dim * batch * phrases
-    if kb.model.device.type == "cpu" and need > (free := available_memory()):
-        raise TrainingError(
-            f"{phrases:,} phrases for each of {batch:,} queries need {need / 1e9:.1f} GB of memory, "
-            f"{free / 1e9:.1f} are free: take a smaller k or --batch"
-        )
 
 
 def _check_positives(

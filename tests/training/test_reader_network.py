@@ -84,14 +84,14 @@ def test_another_vocabulary_is_refused(reader: Reader, make_tokenizer: Callable[
     other = make_tokenizer()
     reader.check_tokenizer(other)
     other.add_tokens(["Łódź"])
-    with pytest.raises(ModelError, match=r"another vocabulary \(\d+ entries\) than the model to train \(\d+\): distil"):
+    with pytest.raises(ModelError, match="has another vocabulary than that of the model to train: distil"):
         reader.check_tokenizer(other)
 
 
 def test_another_way_to_cut_text_is_refused(reader: Reader, make_tokenizer: Callable[..., Any]) -> None:
     other = make_tokenizer()
     other.backend_tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
-    with pytest.raises(ModelError, match="splits text differently from that of the model to train"):
+    with pytest.raises(ModelError, match="splits text differently than that of the model to train"):
         reader.check_tokenizer(other)
 
 

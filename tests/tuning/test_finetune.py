@@ -318,17 +318,6 @@ def test_a_tuned_encoder_that_is_tuned_on_keeps_what_it_was_tuned_on(
     assert ("no epoch was better: the query encoder stays as it was" in said) != better
 
 
-def test_what_does_not_fit_into_memory_is_refused(
-    asked: Asked, own_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kbq.tuning.finetune.available_memory", lambda: 1e4)
-    settings = {"k": 10**9, "batch": 10**9}
-    rows, queries = own_kb.counts.rows, len(asked["triples"].read_text("utf-8").splitlines())
-    message = rf"{rows} phrases for each of {queries} queries need 0\.0 GB of memory, 0\.0 are free"
-    with pytest.raises(TrainingError, match=message):
-        run(asked | settings, own_kb)
-
-
 @pytest.mark.parametrize("stop", [2, 5])
 def test_a_killed_run_gives_the_same_folder(
     stop: int, asked: Asked, own_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
