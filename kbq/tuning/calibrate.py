@@ -160,7 +160,15 @@ def write_calibration(
     right = np.array([one.is_right for one in judged], np.bool_)
     before = own_calibration(kb.model)
     chances = _predicted([one.relation for one in judged], rows, right, before)
-    scores = _scores(chances, right)
+    measured = reliability(chances, right)
+    scores: dict[str, Any] = {
+        "auroc": auroc(chances, right),
+        "brier": brier(chances, right),
+        "ece": measured and measured.ece,
+        "ece_of_chance": measured and measured.floor,
+        "coverage_90": coverage_at(chances, right, 0.9).share,
+        "thresholds": {str(precision): promised_threshold(chances, right, precision) for precision in PRECISIONS},
+    }
     weights, intercept = fit(rows, right, before)
     calibration = Calibration(
         kb.plan(options).mode, dict(zip(FEATURES, weights, strict=True)), intercept, len(right), int(right.sum()),
@@ -188,12 +196,8 @@ def _judge(kb: Searcher, asked: Sequence[tuple[Gold, bool]], options: SearchOpti
         for (gold, is_hidden), hits in zip(asked, found, strict=True)
     ]
     judged = []
-    for (gold, is_hidden), text, seen in zip(
-        asked,
-        texts,
-        rerank(kb.reranking.reader, texts, phrases, plan.score_scale, kb.reranking.relation_judge),
-        strict=True,
-    ):
+    reranked = rerank(kb.reranking.reader, texts, phrases, plan.score_scale, kb.reranking.relation_judge)
+    for (gold, is_hidden), text, seen in zip(asked, texts, reranked, strict=True):
         if seen:
             answers = {normalise(answer) for answer in gold.answers}
             row = tuple(features(text, seen)[0].tolist())
@@ -242,18 +246,6 @@ def _folds(keys: Iterable[str]) -> Rows:
     return np.array([zlib.crc32(key.encode("utf-8", "surrogatepass")) % FOLDS for key in keys], np.int64)
 
 
-def _scores(chances: Doubles, right: Bools) -> dict[str, Any]:
-    calibrated = reliability(chances, right)
-    return {
-        "auroc": auroc(chances, right),
-        "brier": brier(chances, right),
-        "ece": calibrated and calibrated.ece,
-        "ece_of_chance": calibrated and calibrated.floor,
-        "coverage_90": coverage_at(chances, right, 0.9).share,
-        "thresholds": {str(precision): promised_threshold(chances, right, precision) for precision in PRECISIONS},
-    }
-
-
 # Texts that discuss a subject, and are silent
 
 
@@ -266,8 +258,11 @@ def without_evidence(phrases: Sequence[Answer], answers: Sequence[str]) -> Itera
     texts = {phrase.place[:2]: phrase.context for phrase in phrases}
     rests = {place: without_sentences(text, answers) for place, text in texts.items()}
     for phrase in phrases:
-        if left := _moved(phrase, *rests[phrase.place[:2]]):
-            yield left
+        rest, kept = rests[phrase.place[:2]]
+        for start, stop, begin in kept:
+            if start <= phrase.start and phrase.end <= stop:
+                place = phrase.start - start + begin, phrase.end - start + begin
+                yield replace(phrase, context=rest, start=place[0], end=place[1], unit=place)
 
 
 def without_sentences(text: str, answers: Sequence[str]) -> tuple[str, list[tuple[int, int, int]]]:
@@ -284,15 +279,6 @@ def without_sentences(text: str, answers: Sequence[str]) -> tuple[str, list[tupl
             kept.append((start, stop, len(rest)))
             rest += text[start:stop]
     return rest, kept
-
-
-def _moved(phrase: Answer, rest: str, kept: Sequence[tuple[int, int, int]]) -> Answer | None:
-    """Return the phrase in the rest of its paragraph, or None if it is not there."""
-    for start, stop, begin in kept:
-        if start <= phrase.start and phrase.end <= stop:
-            place = phrase.start - start + begin, phrase.end - start + begin
-            return replace(phrase, context=rest, start=place[0], end=place[1], unit=place)
-    return None
 
 
 @dataclass(frozen=True, slots=True)
