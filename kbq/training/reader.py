@@ -30,13 +30,7 @@ from kbq.training.batches import (
 )
 from kbq.training.encoders import ReaderOutputs, distillation_loss, marginal_losses, read_by, teacher_logits, trust_in
 from kbq.training.engine import StepReport
-from kbq.training.output_folder import (
-    example_digests,
-    initial_checkpoint,
-    output_folder,
-    training_facts,
-    write_facts,
-)
+from kbq.training.output_folder import example_digests, initial_checkpoint, output_folder, training_facts, write_facts
 from kbq.training.quantisation import answer_scores
 from kbq.training.settings import ReaderSettings
 

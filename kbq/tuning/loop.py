@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
+from torch.nn.utils.rnn import pad_sequence
 
 from kbq.answers import Answer, SearchOptions
 from kbq.array_types import Bools, Doubles
@@ -33,16 +34,7 @@ from kbq.storage.files import Report, silent
 from kbq.training.encoders import marginal_losses
 from kbq.training.engine import Run
 from kbq.training.settings import FinetuningSettings, Term
-from kbq.tuning.labels import (
-    Labeller,
-    Phrases,
-    PreparedQuery,
-    concatenated,
-    joined,
-    penalties,
-    retrieve,
-    vectors,
-)
+from kbq.tuning.labels import Labeller, Phrases, PreparedQuery, concatenated, joined, penalties, retrieve, vectors
 from kbq.tuning.triples import pages_of
 
 LAST = 1 / 3  # of the layers: they are tuned, unless nothing is to be kept
@@ -58,19 +50,14 @@ class Competing:
     """
 
     def __init__(self, kb: Searcher, phrases: Sequence[Phrases]) -> None:
-        sizes = [len(of_query) for of_query in phrases]
-        self._kb, self._shape = kb, (len(sizes), max(sizes, default=0))
+        self._kb, self._sizes = kb, [len(of_query) for of_query in phrases]
         self.phrases = concatenated(phrases)
-        self._query_of = np.repeat(np.arange(len(sizes)), sizes)
-        places = np.concatenate([np.arange(size) for size in sizes]) + self._query_of * self._shape[1]
-        self._places = torch.from_numpy(places).to(kb.model.device)
+        self._query_of = np.repeat(np.arange(len(phrases)), self._sizes)
 
     def side_by_side(self, values: NDArray[Any]) -> Tensor:
         """Put values of all phrases in a row for each query. Shapes: (phrases, …), (queries, most phrases, …)."""
-        flat = torch.from_numpy(values).to(self._places.device)
-        filled = flat.new_zeros((math.prod(self._shape), *flat.shape[1:]))
-        filled[self._places] = flat
-        return filled.view(*self._shape, *flat.shape[1:])
+        flat = torch.from_numpy(values).to(self._kb.model.device)
+        return pad_sequence(torch.split(flat, self._sizes), batch_first=True)
 
     def scores(self, starts: Tensor, ends: Tensor) -> dict[Term, Tensor]:
         """Return the scores of each term, side by side. Shapes: (queries, dim)."""
