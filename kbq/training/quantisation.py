@@ -280,12 +280,12 @@ def evaluate_reading(model: Model, passages: Sequence[Passage]) -> ReadingScores
         ]
         kept = manifest.counts.rows / max(1, manifest.counts.tokens)
     found = [[hit.page_id for hit in best] for best in hits]
-    passage_scores = (
+    first, top_5 = (
         _percent([str(number) in best[:k] for best, (number, _) in zip(found, queries, strict=True)]) for k in (1, 5)
     )
     gold_scores = answer_scores(answers_in_gold, golds)
     open_scores = answer_scores([hit[0].text if hit else "" for hit in hits], golds)
-    return ReadingScores(len(queries), *gold_scores, *open_scores, *passage_scores, 100 * kept)
+    return ReadingScores(len(queries), *gold_scores, *open_scores, first, top_5, 100 * kept)
 
 
 def _read(shards: Sequence[Shard], number: int, query: Floats, length_penalty: float) -> str:
