@@ -57,7 +57,7 @@ class Competing:
     def side_by_side(self, values: NDArray[Any]) -> Tensor:
         """Put values of all phrases in a row for each query. Shapes: (phrases, …), (queries, most phrases, …)."""
         flat = torch.from_numpy(values).to(self._kb.model.device)
-        return pad_sequence(torch.split(flat, self._sizes), batch_first=True)
+        return pad_sequence([*torch.split(flat, self._sizes)], batch_first=True)
 
     def scores(self, starts: Tensor, ends: Tensor) -> dict[Term, Tensor]:
         """Return the scores of each term, side by side. Shapes: (queries, dim)."""
