@@ -10,6 +10,7 @@ its second, …, then the ends in the same order. Its name is a digest of the re
 """
 
 import dataclasses
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -125,24 +126,12 @@ def trust_in(teacher: Tensor, gold: Tensor, own_passage: Tensor) -> Tensor:
     return marginal_losses(teacher, gold, own_passage).neg().exp()
 
 
+@dataclass(frozen=True, slots=True)
 class ReaderOutputs:
     """The logits of a reader for all queries of all passages."""
 
-    def __init__(self, logits: Halves, passages: Sequence[PreparedPassage], digest: str = "") -> None:
-        """`digest`: of the reader and the passages."""
-        self.digest = digest
-        self._logits = logits
-        self._shapes = [_shape(passage) for passage in passages]
-        self._ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
-
-    def of(self, index: int) -> Halves:
-        """Return the logits of one passage. Shape: (2, queries, tokens)."""
-        shape, end = self._shapes[index], int(self._ends[index])
-        return self._logits[end - int(np.prod(shape)) : end].reshape(shape)
-
-
-def _shape(passage: PreparedPassage) -> tuple[int, int, int]:
-    return 2, len(passage.queries), sum(window.count for window in passage.windows)
+    logits: Sequence[Halves]  # of each passage. Shape: (2, queries, tokens)
+    digest: str = ""  # of the reader and the passages
 
 
 def read_by(
@@ -167,7 +156,8 @@ def reader_outputs(
     """
     digest = passages_digest(passages, f"{reader.fingerprint()} {reader.length} {reader.query_tokenizer.max_tokens}")
     path = folder / f"{digest}.f16"
-    ends = np.cumsum([2 * int(np.prod(_shape(passage))) for passage in passages])  # in bytes
+    shapes = [(2, len(one.queries), sum(window.count for window in one.windows)) for one in passages]
+    ends = 2 * np.cumsum([math.prod(shape) for shape in shapes])  # in bytes
     if not path.is_file() or path.stat().st_size != ends[-1]:  # a whole file is shared by any number of trainings
         with writing_to(path, TrainingError, goes_on=True):
             make_folders(folder)
@@ -180,7 +170,8 @@ def reader_outputs(
                         file.write(outputs.tobytes())
                     sync_open(file)
     report(len(passages), len(passages))
-    return ReaderOutputs(np.memmap(path, np.float16, "r"), passages, digest)
+    parts = np.split(np.asarray(np.memmap(path, np.float16, "r")), ends[:-1] // 2)
+    return ReaderOutputs([part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)], digest)
 
 
 def _read(reader: Reader, passages: Sequence[PreparedPassage]) -> Iterator[Halves]:
@@ -229,7 +220,9 @@ class EncoderRun(PassageRun):
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
         """Return L_single, L_distill if there is a reader, L_neg, L_neg over all tokens, and L_filter."""
         batch = collate(self.model, [self.passages[index] for index in members])
-        teacher = None if self.teacher is None else teacher_logits(batch, [self.teacher.of(index) for index in members])
+        teacher = (
+            None if self.teacher is None else teacher_logits(batch, [self.teacher.logits[index] for index in members])
+        )
         with autocast(self.model.device):
             vectors, logits = self.model.phrases(*batch.windows)
             query_vectors = self.model.queries(*batch.queries)

@@ -77,7 +77,7 @@ class ReaderRun(PassageRun):
         losses = {"reading": (single[0] + single[1]) / 2}
         if self.teacher is not None:
             places = [self.places[index] for index in members]
-            teacher = teacher_logits(batch, [self.teacher.of(passage)[:, row : row + 1] for passage, row in places])
+            teacher = teacher_logits(batch, [self.teacher.logits[number][:, row : row + 1] for number, row in places])
             distilled = [
                 distillation_loss(scores, side, own_passage, trust=trust_in(side, gold, own_passage))
                 for scores, side, gold in zip(logits, teacher, golds, strict=True)

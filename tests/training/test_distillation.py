@@ -30,10 +30,10 @@ def quiet(done: int, passages: int) -> None:
 def test_outputs_are_what_the_reader_says(reader: Reader, few_prepared: list[PreparedPassage], tmp_path: Path) -> None:
     outputs = reader_outputs(reader, few_prepared, tmp_path, quiet)
     first, second, third = reader.score([example.windows for example in reading_examples(reader, few_prepared)])
-    assert outputs.of(0).shape == (2, 2, len(few_prepared[0].text))
-    assert outputs.of(1).shape == (2, 1, len(few_prepared[1].text))
-    assert outputs.of(0) == pytest.approx(np.stack([first, second], axis=1), rel=1e-2)
-    assert outputs.of(1) == pytest.approx(third[:, None], rel=1e-2)
+    assert outputs.logits[0].shape == (2, 2, len(few_prepared[0].text))
+    assert outputs.logits[1].shape == (2, 1, len(few_prepared[1].text))
+    assert outputs.logits[0] == pytest.approx(np.stack([first, second], axis=1), rel=1e-2)
+    assert outputs.logits[1] == pytest.approx(third[:, None], rel=1e-2)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) == 4 * (2 * first.shape[1] + third.shape[1])
 
 
@@ -62,7 +62,7 @@ def test_a_killed_reading_goes_on(
     assert path.read_bytes() == whole
     first = 4 * 2 * len(few_prepared[0].text)  # bytes of the first passage
     assert read == ([2, 1] if kept < first else [1] if kept < len(whole) else [])
-    assert outputs.of(1).shape[1] == 1
+    assert outputs.logits[1].shape[1] == 1
 
 
 def test_another_reader_or_other_passages_are_another_file(
@@ -79,7 +79,9 @@ def test_one_training_at_a_time_lets_the_reader_read(
     whole = reader_outputs(reader, few_prepared, tmp_path, quiet)
     (path,) = tmp_path.iterdir()
     with writing_alone(path):
-        assert (reader_outputs(reader, few_prepared, tmp_path, quiet).of(0) == whole.of(0)).all()  # nothing is missing
+        assert (
+            reader_outputs(reader, few_prepared, tmp_path, quiet).logits[0] == whole.logits[0]
+        ).all()  # nothing is missing
         path.write_bytes(path.read_bytes()[:-2])
         with pytest.raises(KbqError, match="another kbq process is writing to"):
             reader_outputs(reader, few_prepared, tmp_path, quiet)
@@ -146,8 +148,8 @@ def test_a_reader_that_is_wrong_teaches_nothing(
         for passage in few_prepared:
             batch = collate(model, [passage])
             sides = torch.stack([batch.gold_starts, batch.gold_ends])[:, :, batch.passage_of_token == 0]
-            said.append(torch.where(sides, gold, other).numpy().astype(np.float16).ravel())
-        return ReaderOutputs(np.concatenate(said), few_prepared)
+            said.append(torch.where(sides, gold, other).numpy().astype(np.float16))
+        return ReaderOutputs(said)
 
     def distilled(outputs: ReaderOutputs, trust_by_gold: bool) -> float:
         trainer = EncoderRun(model, few_prepared, TrainingSettings(trust_by_gold=trust_by_gold), outputs)
@@ -167,8 +169,8 @@ def own_scores(model: Model, passages: Sequence[PreparedPassage]) -> ReaderOutpu
         with torch.inference_mode():
             vectors = model.phrases(*batch.windows)[0].flatten(0, 1)[batch.passage_of_token == 0]
             sides = [queries @ vectors.T for queries in model.queries(*batch.queries)]
-        said.append(torch.stack(sides).numpy().astype(np.float16).ravel())
-    return ReaderOutputs(np.concatenate(said), passages)
+        said.append(torch.stack(sides).numpy().astype(np.float16))
+    return ReaderOutputs(said)
 
 
 def test_nothing_is_to_be_learned_from_oneself(

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -246,8 +245,7 @@ def test_a_checkpoint_of_another_encoder_or_reader_is_refused(
     learning.data[0] += 0.5
     with pytest.raises(TrainingError, match=r"c\.pt was written with other"):
         train(other, passages, tmp_path / "c.pt")
-    size = sum(2 * len(one.queries) * sum(window.count for window in one.windows) for one in passages)
-    taught = ReaderOutputs(np.zeros(size, np.float16), passages, "a reader")
+    taught = ReaderOutputs([], "a reader")
     with pytest.raises(TrainingError, match=r"c\.pt was written with other"):
         EncoderRun(new_model(), passages, SETTINGS, taught).run(tmp_path / "c.pt", lambda step: None)
 
