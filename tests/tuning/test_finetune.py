@@ -186,9 +186,8 @@ def test_pages_can_be_learned_without_answers(
 
 
 def test_namesakes_are_alternatives() -> None:
-    labels = SimpleNamespace(kind="on_page")
     page_ids = {"Marie Curie": ["1", "2"], "Paris": ["3"]}.get
-    labeller = cast(Labeller, SimpleNamespace(page_ids=page_ids, find=lambda gold: labels))
+    labeller = cast(Labeller, SimpleNamespace(page_ids=page_ids, find=lambda gold: (None, "on_page")))
     outputs = (
         GoldOutput("Warsaw", ("Marie Curie", "Paris"), frozenset(["Marie Curie", "Paris"]), ()),
         GoldOutput("Rome", ("9",), None, ()),
