@@ -503,12 +503,14 @@ class KnowledgeBase:
             QueryError: records cannot be asked; all of these are named.
             KbqError: `out` is of another run.
         """
-        from kbq.kilt.prediction import predict_all
+        from kbq.kilt.prediction import Predictor
+        from kbq.kilt.task import Task
 
         search = search_options(options, k=top_pages, unit="page", backend=backend)
         path = None if out is None else as_path(out, "out")
         with LateBar("predicting") as bar:
-            return predict_all(self.searcher, records, task, path, search, with_text, bar.to("count", report))
+            predictor = Predictor(Task.load(task), self.searcher, search, with_text)
+            return predictor.predict(records, path, bar.to("count", report))
 
     def fill(
         self,

@@ -1,13 +1,8 @@
 """Augment: make training examples from a corpus, as JSON lines of one paragraph each. `kbq augment`.
 
-Either questions are generated for the mentions of each paragraph and kept if a reader answers them with the mention
-(arXiv 2012.12624, section 4.1), or triples become slot queries: on the paragraphs of a corpus that state them, or on
-those that a search in a knowledge base finds.
-
-Source: arXiv 2012.12624, section 4.1.
-
-The paper asks for named entities. spaCy finds them (extra `augment`); without it, names and numbers are found by their
-spelling, in languages that write names with capitals.
+Either a checkpoint asks for the mentions of each paragraph, and questions are kept if a reader answers them with the
+mention (arXiv 2012.12624, section 4.1), or triples become slot queries on the paragraphs that state them. Mentions are
+the entities that spaCy finds or, without it, names and numbers by their spelling.
 """
 
 import random
@@ -66,7 +61,7 @@ LONGEST = 48  # tokens of a question
 def written_mentions(text: str) -> list[Span]:
     """Find runs of words that begin with a capital or a digit.
 
-    A single capitalised word that opens a sentence counts only if it is capitalised elsewhere, too.
+    A single word that opens a sentence counts only if it has a capital elsewhere, too.
 
     >>> text = "Born in Łódź, she met the Duke of York. The city was rebuilt by 7 November 1945."
     >>> [text[start:end] for start, end in written_mentions(text)]
@@ -97,24 +92,20 @@ def entity_finder(pipeline: str) -> FindMentions:
     """
     if pipeline == "written":
         return written_mentions
+    missing = f"the entities of {pipeline} need spaCy: pip install spacy"
     try:
         import spacy
-    except ImportError:
-        raise TrainingError(
-            f"the entities of {pipeline} need spaCy: pip install spacy, or leave out --entities"
-        ) from None
-    try:
+
+        missing = f"spaCy has no pipeline {pipeline}: python -m spacy download {pipeline}"
         language: Any = spacy.load(pipeline)
-    except OSError:
-        raise TrainingError(
-            f"spaCy has no pipeline {pipeline}: python -m spacy download {pipeline}, or leave out --entities"
-        ) from None
+    except (ImportError, OSError):
+        raise TrainingError(f"{missing}, or leave out --entities") from None
     return lambda text: [(entity.start_char, entity.end_char) for entity in language(text).ents]
 
 
 @dataclass(frozen=True, slots=True)
 class AugmentationOutcome(Summed):
-    """Counts of paragraphs read, of questions asked and kept, and of paragraphs with a kept question."""
+    """Counts of paragraphs read, questions asked and kept, and paragraphs with a kept question."""
 
     paragraphs: int = 0
     asked: int = 0
@@ -153,13 +144,13 @@ def augment(
         generator: a sequence-to-sequence checkpoint of transformers: hub name or folder.
         reader: a question-answering checkpoint, or `default`.
         triples: KILT lines, or a table; see `read_triples`.
-        entities: what is asked for: `written` (names and numbers), or the entities of a spaCy pipeline, by its name.
-        prompt: what the generator reads; see `Generator.open`.
+        entities: the mentions to ask for: `written` (names and numbers), or the name of a spaCy pipeline.
+        prompt: the generator's input; see `Generator.open`.
         beams: of the generator's search.
-        each: mentions of a paragraph that are asked for, at most.
+        each: the most mentions of a paragraph to ask for.
         depth: paragraphs that the knowledge base finds for a query.
         backend: of that search.
-        report: called with the number of paragraphs read, and of questions kept.
+        report: called with the numbers of paragraphs read and questions kept.
 
     Raises:
         TrainingError: `out` exists or cannot be written.
@@ -171,7 +162,9 @@ def augment(
     if triples is None:
         mentions = _some_mentions(entity_finder(entities), each, seed)
         networks = Generator.open(generator, prompt, beams, device), Reader.open(reader, device)
-        lines = _generated(_texts(corpus, format), *networks, mentions)
+        pages = read_corpus(corpus, format)
+        texts = ((page.title, paragraph.text[paragraph.begin :]) for page in pages for paragraph in page.paragraphs)
+        lines = _generated(((title, text, []) for title, text in texts), *networks, mentions)
     else:
         stating = _stating(corpus, format, read_triples(Path(triples)), depth, backend, device)
         lines = (_line(title, text, questions, len(questions)) for title, text, questions in stating)
@@ -206,25 +199,17 @@ class Marked:
 
 
 class Generator:
-    """A sequence-to-sequence checkpoint of transformers that writes questions, always the most likely one."""
+    """A sequence-to-sequence checkpoint of transformers that writes the most likely questions."""
 
     def __init__(self, network: Any, tokenizer: Any, prompt: str = PROMPT, beams: int = 1) -> None:
-        self.network = network
-        self.tokenizer = tokenizer
-        self.prompt = prompt
-        self.beams = beams
+        self.network, self.tokenizer, self.prompt, self.beams = network, tokenizer, prompt, beams
         self.length = int(getattr(network.config, "max_position_embeddings", MAX_PROMPT))
 
     @classmethod
     def open(cls, source: str, prompt: str = PROMPT, beams: int = 1, device: str = "auto") -> Self:
-        """Open a checkpoint: hub name or folder.
+        """Open a checkpoint (hub name or folder); the prompt has {answer}, and any of {before}, {after}, {title}.
 
-        Args:
-            prompt: what it reads, with {answer}, and any of {before}, {after}, {title}.
-
-        Raises:
-            ModelError: there is no such checkpoint.
-            TrainingError: the prompt has no {answer}, or another name.
+        Raises ModelError if there is no such checkpoint, TrainingError for another prompt.
         """
         try:
             filled = prompt.format(before="", answer="the answer", after="", title="")
@@ -249,15 +234,10 @@ class Generator:
         """Write a question for each answer, in one batch."""
         if not marked:
             return []
-        texts = [self._prompt(mention) for mention in marked]
         inputs = self.tokenizer(
-            texts,
-            truncation=True,
-            max_length=self.length,
-            padding=True,
-            return_token_type_ids=False,
-            return_tensors="pt",
-        )
+            [self._prompt(mention) for mention in marked], truncation=True, max_length=self.length, padding=True,
+            return_token_type_ids=False, return_tensors="pt",
+        )  # fmt: skip
         with autocast(self.network.device):
             generated = self.network.generate(
                 **inputs.to(self.network.device), max_new_tokens=LONGEST, num_beams=self.beams, do_sample=False
@@ -266,8 +246,8 @@ class Generator:
 
     def _prompt(self, mention: Marked) -> str:
         before, after = mention.before, mention.after
-        if len(before) > AROUND:  # a word that is cut is left out
-            before = before[-AROUND:].partition(" ")[2]
+        if len(before) > AROUND:
+            before = before[-AROUND:].partition(" ")[2]  # without a word that is cut
         if len(after) > AROUND:
             after = after[:AROUND].rpartition(" ")[0]
         return self.prompt.format(before=before, answer=mention.answer, after=after, title=mention.title)
@@ -276,12 +256,13 @@ class Generator:
 def _generated(
     paragraphs: Iterator[Paragraph], generator: Generator, reader: Reader, mentions: FindMentions
 ) -> Iterator[Line]:
-    """Generate questions for the mentions of each paragraph, and keep those that the reader answers likewise."""
+    """Ask for the mentions of each paragraph, and keep the questions that the reader answers likewise."""
     while part := list(islice(paragraphs, AT_A_TIME)):
-        marked: list[tuple[int, int, Marked]] = []  # place in the part, first character, mention
-        for place, (title, text, _) in enumerate(part):
-            for start, end in mentions(text):
-                marked.append((place, start, Marked(text[:start], text[start:end], text[end:], title)))
+        marked = [  # place in the part, first character, mention
+            (place, start, Marked(text[:start], text[start:end], text[end:], title))
+            for place, (title, text, _) in enumerate(part)
+            for start, end in mentions(text)
+        ]
         questions = generator.questions([mention for *_, mention in marked])
         texts = [mention.before + mention.answer + mention.after for *_, mention in marked]
         answers = read_answers(reader, list(zip(questions, texts, strict=True)))
@@ -295,7 +276,7 @@ def _generated(
 
 
 def _some_mentions(find: FindMentions, each: int, seed: int) -> FindMentions:
-    """Return a function that finds at most `each` of the mentions; the choice is the same in every run."""
+    """Return a function that finds at most `each` of the mentions, always the same ones."""
 
     def mentions(text: str) -> list[tuple[int, int]]:
         by_text = {text[start:end]: (start, end) for start, end in reversed(find(text))}  # a repeated name counts once
@@ -303,13 +284,6 @@ def _some_mentions(find: FindMentions, each: int, seed: int) -> FindMentions:
         return sorted(random.Random(f"{seed} {text}").sample(spans, min(each, len(spans))))
 
     return mentions
-
-
-def _texts(corpus: str, format: CorpusFormat) -> Iterator[Paragraph]:
-    """Yield the paragraphs of a corpus, without questions."""
-    for page in read_corpus(corpus, format):
-        for paragraph in page.paragraphs:
-            yield page.title, paragraph.text[paragraph.begin :], []
 
 
 # Slot queries from triples
@@ -339,8 +313,8 @@ def _stating(
 def _stated(page: Page, golds: Iterable[Gold]) -> list[list[Question]]:
     """Return the questions of each paragraph of a page from the triples about it.
 
-    A paragraph states a triple if it contains the object, as whole words. Of several, the first one that names the
-    subject, too, is taken, or else the first.
+    A paragraph states a triple if it contains the object, as whole words. The first that also names the subject is
+    taken, or else the first.
     """
     questions: list[list[Question]] = [[] for _ in page.paragraphs]
     texts = [paragraph.text[paragraph.begin :] for paragraph in page.paragraphs]
@@ -353,9 +327,9 @@ def _stated(page: Page, golds: Iterable[Gold]) -> list[list[Question]]:
 
 
 def _found(kb: "KnowledgeBase", golds: Sequence[Gold], depth: int, backend: Backend) -> Iterator[Paragraph]:
-    """Yield the `depth` best paragraphs of each query; no question without an answer there.
+    """Yield the `depth` best paragraphs of each query, with the query if they answer it.
 
-    Raises QueryError if a query cannot be read, or the knowledge base does not have what the backend asks for.
+    Raises QueryError if a query cannot be read, or the knowledge base lacks what the backend needs.
     """
     queries = [(gold, gold.input) for gold in golds if gold.input]
     for first in range(0, len(queries), BATCH):

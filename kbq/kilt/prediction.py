@@ -52,60 +52,126 @@ class PredictionOutcome:
     untuned_relations: tuple[str, ...] = ()  # that the query encoder was not tuned on
 
 
-def predict_all(
-    kb: Askable,
-    records: Records,
-    task: str | Task,
-    out: Path | None,
-    options: SearchOptions,
-    with_text: bool,
-    report: Callable[[int, int], None],
-) -> PredictionOutcome | list[dict[str, Any]]:
-    """Predict every record, into a file or, without `out`, as records; see `predict_file`."""
-    kb.check(options)
-    chosen = Task.load(task)
-    if options.min_probability and chosen.answer == "none":
-        raise QueryError(f"{chosen.name} asks for pages alone, so --min-probability has no effect: leave it out")
-    if out is not None:
-        read_manifest(kb.folder)  # it may have been removed meanwhile
-        return predict_file(chosen, records, kb, out, options, with_text, report)
-    queries = read_inputs(chosen, records, kb, options)
-    predictions: list[dict[str, Any]] = []
-    for first in range(0, len(queries), kb.batch_size):
-        predictions += predict(chosen, queries[first : first + kb.batch_size], kb, options, with_text)
-        report(len(predictions), len(queries))
-    return predictions
+@dataclass(frozen=True, slots=True)
+class Predictor:
+    """A task, the knowledge base to ask, and how: `k` of the options is the number of pages in each provenance."""
 
+    task: Task
+    kb: Askable
+    options: SearchOptions
+    with_text: bool = False
 
-def predict_file(
-    task: Task,
-    records: Records,
-    kb: Askable,
-    out: Path,
-    options: SearchOptions,
-    with_text: bool,
-    report: Callable[[int, int], None],
-) -> PredictionOutcome:
-    """Predict every record of a KILT file; the `k` of the options is the number of pages in each provenance.
+    def predict(
+        self, records: Records, out: Path | None, report: Callable[[int, int], None]
+    ) -> PredictionOutcome | list[dict[str, Any]]:
+        """Predict every record, into a file or, without `out`, as records."""
+        self.kb.check(self.options)
+        if self.options.min_probability and self.task.answer == "none":
+            raise QueryError(f"{self.task.name} asks for pages alone, so --min-probability has no effect: leave it out")
+        if out is not None:
+            read_manifest(self.kb.folder)  # it may have been removed meanwhile
+            return self.predict_file(records, out, report)
+        queries, predictions = self.read(records), list[dict[str, Any]]()
+        for first in range(0, len(queries), self.kb.batch_size):
+            predictions += self.predictions(queries[first : first + self.kb.batch_size])
+            report(len(predictions), len(queries))
+        return predictions
 
-    Raises KbqError if inputs are not KILT records, with all problems, or if `out` is of another run, or in use.
-    """
-    queries = read_inputs(task, records, kb, options)
-    description = _description(task, records, queries, kb, options, with_text)
-    without_pages = 0
-    # The same records may have another name: `queries` says whether they are the same.
-    with resumed(out, run_file(out), description, ADVICE, ["inputs"]) as (file, _):
-        done = _finished_lines(out, file, [query.id for query in queries])
-        report(done, len(queries))
-        for first in range(done, len(queries), kb.batch_size):
-            batch = queries[first : first + kb.batch_size]
-            for prediction in predict(task, batch, kb, options, with_text):
-                without_pages += not prediction["output"][0]["provenance"]
-                file.write(json_line(prediction).encode("utf-8", "backslashreplace") + b"\n")
-            file.flush()
-            report(first + len(batch), len(queries))
-    untuned = kb.untuned_relations(query.input for query in queries)
-    return PredictionOutcome(len(queries), done, without_pages, tuple(untuned))
+    def predict_file(self, records: Records, out: Path, report: Callable[[int, int], None]) -> PredictionOutcome:
+        """Predict every record into a file.
+
+        Raises KbqError if inputs are not KILT records, with all problems, or if `out` is of another run, or in use.
+        """
+        queries, size, without_pages = self.read(records), self.kb.batch_size, 0
+        description = self._description(records, queries)
+        # The same records may have another name: `queries` says whether they are the same.
+        with resumed(out, run_file(out), description, ADVICE, ["inputs"]) as (file, _):
+            done = _finished_lines(out, file, [query.id for query in queries])
+            report(done, len(queries))
+            for first in range(done, len(queries), size):
+                for prediction in self.predictions(queries[first : first + size]):
+                    without_pages += not prediction["output"][0]["provenance"]
+                    file.write(json_line(prediction).encode("utf-8", "backslashreplace") + b"\n")
+                file.flush()
+                report(min(first + size, len(queries)), len(queries))
+        untuned = self.kb.untuned_relations(query.input for query in queries)
+        return PredictionOutcome(len(queries), done, without_pages, tuple(untuned))
+
+    def predictions(self, queries: Sequence[AdaptedQuery]) -> Iterator[dict[str, Any]]:
+        """Yield predictions for adapted queries, as the leaderboard reads them."""
+        results = self.kb.results([query.text for query in queries], self.options)
+        for query, result in zip(queries, results, strict=True):
+            pages, output = result.answers, dict[str, Any]()
+            if self.task.answer != "none":
+                is_given = bool(pages) and is_likely(pages[0], self.options.min_probability)
+                best = pages[0] if is_given else None
+                output["answer"] = "" if best is None else best.text if self.task.answer == "phrase" else best.title
+                if pages and pages[0].probability is not None:
+                    output["meta"] = {"probability": round(pages[0].probability, 6)}
+            places = [provenance(page) | ({"text": page.context} if self.with_text else {}) for page in pages]
+            yield {"id": query.id, "input": query.input, "output": [output | {"provenance": places}]}
+
+    def read(self, records: Records) -> list[AdaptedQuery]:
+        """Adapt the query of each record to the networks that will read it.
+
+        Raises a QueryError that names all records that have no id or input, or cannot be asked.
+        """
+        tokenizers = self.kb.query_tokenizers(self.options)
+        path = str(records) if isinstance(records, str | Path) else "records"
+        queries, problems, lines = list[AdaptedQuery](), list[str](), dict[str, int]()
+
+        def fits(text: str) -> bool:
+            return all(each.is_short_enough(text) for each in tokenizers)
+
+        for number, record in numbered_records(records, lambda problem: problems.append(str(problem))):
+            text, given_id = (record.get(name, record.get(beir)) for name, beir in (("input", "text"), ("id", "_id")))
+            identity = "" if given_id is None else str(given_id).strip()
+            if not isinstance(text, str) or not identity:
+                problems.append(f"{path}:{number}: no {'id' if isinstance(text, str) else 'input'}: write KILT records")
+                continue
+            if identity in lines:
+                problems.append(f"{path}:{number}: id {identity} is also in line {lines[identity]}: ids are unique")
+            lines.setdefault(identity, number)
+            queries.append(AdaptedQuery(identity, text, self.task.query_of(text, fits, f"{path}:{number}")))
+            try:
+                for tokenizer in tokenizers:
+                    tokenizer.ids_of(queries[-1].text)
+            except QueryError as error:
+                problems.append(f"{path}:{number}: {error}")
+        if problems:
+            raise QueryError(f"{path} has {len(problems)} records that cannot be asked", problems)
+        if not queries:
+            raise QueryError(f"{path} holds no record")
+        self.kb.check(self.options, [query.text for query in queries])
+        return queries
+
+    def _description(self, records: Records, queries: Sequence[AdaptedQuery]) -> dict[str, object]:
+        # A task file may change, too.
+        listing = "\n".join(f"{query.id}\t{query.input}\t{query.text}" for query in queries)
+        options, facts, reader = self.options, self.kb.facts(self.options), None
+        inputs = Path(records) if isinstance(records, str | Path) else None
+        if options.reader is not None:
+            reader = {"name": options.reader, "fingerprint": facts.reader} | {
+                name: getattr(options, name) for name in ("depth", "retrieval_weight")
+            }
+        return {
+            "task": self.task.name,
+            "answer": self.task.answer,
+            "queries_sha256": hashlib.sha256(listing.encode("utf-8", "surrogatepass")).hexdigest()[:16],
+            "reader": reader,
+            "inputs": {"name": inputs.name, "sha256": file_digest(inputs)} if inputs else {"name": "records"},
+            "knowledge_base": {"name": self.kb.folder.name, "contents": facts.contents},
+            "pages": facts.pages,
+            "index": facts.index,
+            "query_encoder": facts.query_encoder,
+            "top_pages": options.k,
+            "backend": facts.backend,
+            "weights": dict(zip(("bm25", "sparta"), facts.weights, strict=True)),
+            "reranker": facts.reranker,
+            "min_probability": options.min_probability,
+            "with_text": self.with_text,
+            "kbq": kbq.__version__,
+        }
 
 
 def numbered_records(
@@ -128,23 +194,6 @@ def numbered_records(
             on_bad_line(QueryError(f"records:{number}: is {record!r:.60}, not a KILT record"))
 
 
-def predict(
-    task: Task, queries: Sequence[AdaptedQuery], kb: Askable, options: SearchOptions, with_text: bool = False
-) -> Iterator[dict[str, Any]]:
-    """Yield predictions for adapted queries, as the leaderboard reads them."""
-    results = kb.results([query.text for query in queries], options)
-    for query, result in zip(queries, results, strict=True):
-        pages = result.answers
-        output: dict[str, Any] = {}
-        if task.answer != "none":
-            is_given = bool(pages) and is_likely(pages[0], options.min_probability)
-            output["answer"] = "" if not is_given else pages[0].text if task.answer == "phrase" else pages[0].title
-            if pages and pages[0].probability is not None:
-                output["meta"] = {"probability": round(pages[0].probability, 6)}
-        places = [provenance(page) | ({"text": page.context} if with_text else {}) for page in pages]
-        yield {"id": query.id, "input": query.input, "output": [output | {"provenance": places}]}
-
-
 def provenance(page: Answer) -> dict[str, Any]:
     """Return a page that supports an answer as an item of a KILT provenance list; its score descends."""
     return {
@@ -155,81 +204,6 @@ def provenance(page: Answer) -> dict[str, Any]:
         "end_paragraph_id": page.paragraph,
         "start_character": page.start,
         "end_character": page.end,
-    }
-
-
-def read_inputs(task: Task, records: Records, kb: Askable, options: SearchOptions) -> list[AdaptedQuery]:
-    """Adapt the query of each record to the networks that will read it.
-
-    Raises a QueryError that names all records that have no id or input, or cannot be asked.
-    """
-    query_tokenizers = kb.query_tokenizers(options)
-    path = str(records) if isinstance(records, str | Path) else "records"
-    queries: list[AdaptedQuery] = []
-    problems: list[str] = []
-    lines: dict[str, int] = {}
-    for number, record in numbered_records(records, lambda problem: problems.append(str(problem))):
-        text, given_id = (record.get(name, record.get(beir)) for name, beir in (("input", "text"), ("id", "_id")))
-        identity = "" if given_id is None else str(given_id).strip()
-        if not isinstance(text, str) or not identity:
-            problems.append(f"{path}:{number}: no {'id' if isinstance(text, str) else 'input'}: write KILT records")
-            continue
-        if identity in lines:
-            problems.append(f"{path}:{number}: id {identity} is also in line {lines[identity]}: ids are unique")
-        lines.setdefault(identity, number)
-        adapted_text = task.query_of(
-            text, lambda text: all(each.is_short_enough(text) for each in query_tokenizers), f"{path}:{number}"
-        )
-        try:
-            for tokenizer in query_tokenizers:
-                tokenizer.ids_of(adapted_text)
-        except QueryError as error:
-            problems.append(f"{path}:{number}: {error}")
-        queries.append(AdaptedQuery(identity, text, adapted_text))
-    if problems:
-        raise QueryError(f"{path} has {len(problems)} records that cannot be asked", problems)
-    if not queries:
-        raise QueryError(f"{path} holds no record")
-    kb.check(options, [query.text for query in queries])
-    return queries
-
-
-def _description(
-    task: Task,
-    records: Records,
-    queries: Sequence[AdaptedQuery],
-    kb: Askable,
-    options: SearchOptions,
-    with_text: bool,
-) -> dict[str, object]:
-    # A task file may change, too.
-    listing = "\n".join(f"{query.id}\t{query.input}\t{query.text}" for query in queries)
-    facts, reader = kb.facts(options), None
-    inputs = Path(records) if isinstance(records, str | Path) else None
-    if options.reader is not None:
-        reader = {
-            "name": options.reader,
-            "fingerprint": facts.reader,
-            "depth": options.depth,
-            "retrieval_weight": options.retrieval_weight,
-        }
-    return {
-        "task": task.name,
-        "answer": task.answer,
-        "queries_sha256": hashlib.sha256(listing.encode("utf-8", "surrogatepass")).hexdigest()[:16],
-        "reader": reader,
-        "inputs": {"name": inputs.name, "sha256": file_digest(inputs)} if inputs else {"name": "records"},
-        "knowledge_base": {"name": kb.folder.name, "contents": facts.contents},
-        "pages": facts.pages,
-        "index": facts.index,
-        "query_encoder": facts.query_encoder,
-        "top_pages": options.k,
-        "backend": facts.backend,
-        "weights": dict(zip(("bm25", "sparta"), facts.weights, strict=True)),
-        "reranker": facts.reranker,
-        "min_probability": options.min_probability,
-        "with_text": with_text,
-        "kbq": kbq.__version__,
     }
 
 

@@ -29,7 +29,7 @@ from kbq.tuning.triples import other_queries, pages_of, read_triples, sample_by_
 
 MOST_NAMED = 10  # missing pages that a note names
 ENOUGH, MOST_PASSES = 1000, 7  # queries of an epoch: few triples are passed over several times, but not more often
-STEP = 3  # times as long as a search takes a step, for each query
+STEP = 4  # searches that take as long as a step for one query, as measured on the sample
 LEARNED, WATCHED = 2000, 500  # other queries: to learn from so that nothing is forgotten, and to test whether it is
 
 

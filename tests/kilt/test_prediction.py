@@ -12,7 +12,7 @@ import pytest
 
 from kbq.answers import Answer, Backend, BuiltKind, Result, SearchFacts, SearchOptions
 from kbq.errors import KbqError, QueryError
-from kbq.kilt.prediction import PredictionOutcome, predict_file
+from kbq.kilt.prediction import PredictionOutcome, Predictor
 from kbq.kilt.task import Task, question, slot_with
 from kbq.search.search import BATCH
 from kbq.storage.files import file_digest
@@ -111,9 +111,8 @@ def predict(tmp_path: Path) -> Predict:
         answering = FakeBase(tmp_path, index, **fake)
         answering.query_encoder, answering.pages_digest = encoder, some_pages
         options = SearchOptions(top_pages, "page", backend, bm25_weight)
-        return predict_file(
-            task, tmp_path / "in", answering, tmp_path / "out.jsonl", options, with_text, lambda *_: None
-        )
+        predictor = Predictor(task, answering, options, with_text)
+        return predictor.predict_file(tmp_path / "in", tmp_path / "out.jsonl", lambda *_: None)
 
     return run
 
@@ -150,7 +149,7 @@ def test_what_a_reader_cannot_read_is_said_before_it_reads(tmp_path: Path) -> No
     options = SearchOptions(20, "page", reader="strict")
     kb = FakeBase(tmp_path, "exact")
     with pytest.raises(QueryError, match="has 2 records that cannot be asked"):
-        predict_file(TASK, tmp_path / "in", kb, tmp_path / "out", options, False, lambda *_: None)
+        Predictor(TASK, kb, options).predict_file(tmp_path / "in", tmp_path / "out", lambda *_: None)
     assert not (tmp_path / "out").exists()
 
 
