@@ -41,13 +41,13 @@ from kbq.kilt.scores import (
     OFFICIAL,
     PAGE_NAMES,
     SEMANTICS,
-    GroupOf,
     Kind,
     Missing,
     Rules,
     Scores,
     grouping,
     item_records,
+    score,
     score_kinds,
 )
 from kbq.kilt.task import Task
@@ -94,8 +94,8 @@ def descending(found: Mapping[str, float | None]) -> dict[str, float]:
     if len(given) < len(found) or any(before < after for before, after in pairwise(given)):
         return {page: 1 / rank for rank, page in enumerate(found, 1)}
     scores: list[np.float32] = []
-    for score in np.array(given, dtype=np.float32):
-        scores.append(min(score, np.nextafter(scores[-1], np.float32(-np.inf))) if scores else score)
+    for value in np.array(given, dtype=np.float32):
+        scores.append(min(value, np.nextafter(scores[-1], np.float32(-np.inf))) if scores else value)
     return dict(zip(found, map(float, scores), strict=True))
 
 
@@ -282,21 +282,13 @@ def evaluate(
     if by:
         analyses["by"] = broken_down(main, names, by)
     if others:
-        systems = {str(other): _scored_alike(other, gold, main, group_of) for other in others}
+        systems = {str(other): score(other, gold, main.kind, rules, group_of) for other in others}
         analyses["compare"] = compared(main, systems, names, bool(by))
     if calibration or files.plots is not None:
         metric = chosen.answer_metric if chosen else "accuracy"
         analyses["calibration"] = calibrated(predictions, scores.get("downstream"), metric, by, files.plots)
     _write(files, predictions, gold, scores)
     return _evaluation(chosen, rules, scores, refusals, intervals, analyses)
-
-
-def _scored_alike(system: Source, gold: Source, main: Scores, group_of: GroupOf) -> Scores:
-    """Score a second system as the first, or raise EvaluationError."""
-    found, refusals = score_kinds(system, gold, main.rules, group_of)
-    if main.kind not in found:
-        raise refusals[main.kind]
-    return found[main.kind]
 
 
 def _write(files: EvaluationFiles, predictions: Source, gold: Source, scores: Mapping[Kind, Scores]) -> None:
