@@ -86,7 +86,7 @@ def connect(address: str, alike: bool = True) -> Cluster:
         if alike:
             refuse_unlike(cluster.nodes)
         if not cluster.cpus:
-            raise ClusterError(f"the nodes of the cluster at {address} have no CPUs: start one with some")
+            raise ClusterError(f"the nodes of the cluster at {address} have no CPUs: start a node that has some")
     except ClusterError:
         cluster.close()
         raise

@@ -218,7 +218,7 @@ class Manifest:
             try:
                 seal = read_seal(folder / part)
                 if seal.digest != seals.get(part, ""):
-                    raise ValueError("it is of another knowledge base or build")
+                    raise ValueError("it belongs to another knowledge base or build")
                 files |= {folder / part / name: file for name, file in seal.files.items()}
             except (OSError, ValueError) as error:
                 damages.append(Damage(folder / part / SEAL, error))

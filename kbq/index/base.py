@@ -339,7 +339,7 @@ def devices_for(shards: Sequence[Shard], device: torch.device) -> list[torch.dev
             return chosen
     need = (sum(sizes) + working * count) / 1e9
     free = ", ".join(f"{(left + working) / 1e9:.1f} GB on {gpu}" for gpu, left in room.items())
-    raise KnowledgeBaseError(f"exact search needs {need:.1f} GB of GPU memory, free are {free}: {ADVICE}")
+    raise KnowledgeBaseError(f"exact search needs {need:.1f} GB of GPU memory, but only {free} are free: {ADVICE}")
 
 
 def bytes_of(shard: Shard) -> int:

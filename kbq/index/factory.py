@@ -25,7 +25,7 @@ from kbq.index.base import CPU, Index, KnowledgeBaseSize, devices_for
 from kbq.index.cells import CellIndex, Cells, build_cells, read_cells
 from kbq.index.exact import ExactIndex
 from kbq.plugins import plugin
-from kbq.storage.files import Report, reading_problem, silent
+from kbq.storage.files import Report, reading_from, reading_problem, silent
 from kbq.storage.machine import available_memory, stays_in_memory
 from kbq.storage.records import SEAL, first_damage, head_damage, read_seal, seal_folder
 from kbq.storage.writing import discard_folder, new_folder
@@ -90,11 +90,9 @@ class Rotation:
     @classmethod
     def open(cls, path: Path) -> Self:
         """Read the matrices. Raises KnowledgeBaseError if the file is damaged."""
-        try:
-            return cls(*open_array(path))
-        except (OSError, ValueError, TypeError) as error:
-            advice = f"`kbq verify {path.parents[2]} --repair` builds it again"
-            raise KnowledgeBaseError(reading_problem(path, error, advice)) from None
+        with reading_from(path, KnowledgeBaseError, f"`kbq verify {path.parents[2]} --repair` builds it again"):
+            rows, queries = open_array(path, np.float32, 3)
+        return cls(rows, queries)
 
 
 def build_missing(

@@ -52,7 +52,7 @@ SLOTS = (
     "part of", "author", "founded by", "instance of", "language", "award received", "genre", "date",
 )  # fmt: skip
 
-OLDER = "its words are of an older form: they are found as they are written, with their accents, alone"
+OLDER = "an older version indexed its words, which are only found as written, with their accents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class IndexSpec:
             raise KnowledgeBaseError(f"recall is {self.target!r}, must be from 0 to 1", is_usage=True)
         if self.filter is not None and not (isinstance(self.filter, int | float) and math.isfinite(self.filter)):
             raise KnowledgeBaseError(
-                f"--filter is {self.filter}, must be a number: `kbq info` says the model's own", is_usage=True
+                f"--filter is {self.filter}, must be a number: `kbq info` shows the model's own", is_usage=True
             )
 
     @classmethod

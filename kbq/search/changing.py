@@ -140,7 +140,7 @@ def publish_encoded(
             return _publish(folder, after, bm25, report_stage)
 
 
-WITHOUT_IMPACTS = "the new pages have no learned impacts, so none are used: kbq index sparta {kb} MODEL"
+WITHOUT_IMPACTS = "the new pages have no learned impacts, so none are used: add them with `kbq index sparta {kb} MODEL`"
 
 
 def update(

@@ -328,7 +328,7 @@ def test_another_index_is_not_taken_over_by_a_deletion(changing: KnowledgeBase, 
     lengths[-4] += 1
     (words / "lengths.npy").write_bytes(lengths)
     seal_folder(words, read_seal(words).of)
-    said_of_it = r"bm25/seal\.json is damaged \(it is of another knowledge base or build\): `kbq verify"
+    said_of_it = r"bm25/seal\.json is damaged \(it belongs to another knowledge base or build\): `kbq verify"
     with pytest.raises(KnowledgeBaseError, match=said_of_it):
         changing.delete("b")
     assert kbq.verify(changing.folder).problems != ()

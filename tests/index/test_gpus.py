@@ -105,7 +105,7 @@ def test_too_little_memory_is_said_with_what_is_needed_and_what_is_there(
     monkeypatch.setattr(base, "bytes_of", lambda shard: 35 * 10**9)
     two_gpus |= {ONE: 42 * 10**9, TWO: 32 * 10**9}
     shards = [random_shard(1), random_shard(1, seed=1)]
-    message = r"needs 74\.0 GB of GPU memory, free are 42\.0 GB on cuda:0, 32\.0 GB on cuda:1: use device=cpu, or build"
+    message = r"needs 74\.0 GB of GPU memory, but only 42\.0 GB on cuda:0, 32\.0 GB on cuda:1 are free: use dev"
     with pytest.raises(KnowledgeBaseError, match=message):
         devices_for(shards, ONE)
 
@@ -227,5 +227,5 @@ def test_a_gpu_finds_the_same_cells() -> None:
 @needs_gpu
 def test_a_gpu_that_is_too_small_is_said(random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "bytes_of", lambda shard: 2**50)
-    with pytest.raises(KnowledgeBaseError, match=r"needs 1125899\.\d GB of GPU memory, free are"):
+    with pytest.raises(KnowledgeBaseError, match=r"needs 1125899\.\d GB of GPU memory, but only"):
         open_index([random_shard(30)], IndexEntry(), torch.device("cuda"))
