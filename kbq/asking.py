@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
@@ -66,6 +66,15 @@ class Where:
         if not isinstance(self.workers, int) or self.workers < 1 or (self.ray is not None and self.workers > 1):
             problem = f"workers is {self.workers!r:.20}: give 1 or more; with a Ray cluster, 1"
             raise KnowledgeBaseError(problem, is_usage=True)
+
+
+class WhereWords(TypedDict, total=False):
+    """The options of `KnowledgeBase.open`; see `Where`."""
+
+    index: IndexKind | None
+    device: str
+    ray: str | None
+    workers: int
 
 
 class Searcher:

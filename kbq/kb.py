@@ -28,7 +28,7 @@ from kbq.answers import (
     Result,
     SearchOptions,
 )
-from kbq.asking import Searcher, Where, search_options
+from kbq.asking import Searcher, Where, WhereWords, search_options
 from kbq.dump.changes import Changes, delete, page_ids
 from kbq.dump.manifest import read_manifest
 from kbq.dump.options import TERMS, BuildWords, SyncWords, UpdateWords, build_options
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
-    from kbq.answers import Backend, IndexKind, PredictWords, RankWords, SearchWords, Unit, WantedKind, WordBackend
+    from kbq.answers import Backend, PredictWords, RankWords, SearchWords, Unit, WantedKind, WordBackend
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
@@ -148,23 +148,20 @@ class KnowledgeBase:
         folder: str | Path,
         model: str | Path | Model | None = None,
         *,
-        index: IndexKind | None = None,
-        ray: str | None = None,
-        workers: int = 1,
-        device: str = "auto",
         lazy: bool = False,
+        **where: Unpack[WhereWords],
     ) -> Self:
         """Open a published knowledge base with its own model, or with one whose query side was tuned for it.
 
         Args:
             model: a folder, a name, or one that is open, which several knowledge bases can share.
-            index: the kind that is searched; by default the one that was built last.
-            ray: the address of a Ray cluster whose machines search the shards, which must lie in the same folder on
-                each; `local` starts one here.
-            workers: processes that answer, each with one thread and its own copy of the networks and,
-                on a GPU, of the vectors.
-            device: `auto`, `cpu`, `cuda` or `cuda:n`; `auto` searches on the CPU where the GPUs have too little room.
             lazy: open files and networks when they are first needed: to change or describe it takes few of them.
+            where: `index`: the kind that is searched; by default the one that was built last.
+                `device`: `auto`, `cpu`, `cuda` or `cuda:n`; `auto` searches on the CPU if GPUs have too little room.
+                `workers`: processes that answer, each with one thread and its own copy of the networks and, on a GPU,
+                of the vectors.
+                `ray`: the address of a Ray cluster whose machines search the shards, which must lie in the same folder
+                on each; `local` starts one here.
 
         Raises:
             KnowledgeBaseError: it is missing, incomplete, damaged, of another format version, or lacks this index; or
@@ -172,8 +169,8 @@ class KnowledgeBase:
             ModelError: the model is missing or belongs to another phrase encoder.
             ClusterError: the cluster cannot be used.
         """
-        where = Where(index, device, ray, workers)
-        return cls._opened(as_path(folder, "the folder of a knowledge base"), model, where, lazy)
+        refuse_unknown_options(where, WhereWords.__annotations__, KnowledgeBaseError)
+        return cls._opened(as_path(folder, "the folder of a knowledge base"), model, Where(**where), lazy)
 
     @classmethod
     def _opened(cls, folder: Path, model: str | Path | Model | None, where: Where, lazy: bool) -> Self:
@@ -182,25 +179,17 @@ class KnowledgeBase:
         return cls(folder, manifest, opens, where, lazy)
 
     @classmethod
-    def sample(
-        cls,
-        model: str | Path | None = None,
-        *,
-        index: IndexKind | None = None,
-        ray: str | None = None,
-        workers: int = 1,
-        device: str = "auto",
-        note: Note = unheard,
-    ) -> Self:
+    def sample(cls, model: str | Path | None = None, *, note: Note = unheard, **where: Unpack[WhereWords]) -> Self:
         """Open the knowledge base of the bundled articles, built on first use and kept in the user's cache folder.
 
-        `note` is told of the build. Raises KnowledgeBaseError if the cache folder cannot be written.
+        `where` is as for `open`; `note` is told of the build. Raises KnowledgeBaseError if the cache folder cannot be
+        written.
 
         >>> KnowledgeBase.sample().query("Marie Curie [SEP] place of birth", k=1)[0].text
         'Warsaw'
         """
         folder = sample_folder(cls.build, note)
-        return cls.open(folder, model, index=index, ray=ray, workers=workers, device=device)
+        return cls.open(folder, model, **where)
 
     def with_model(self, model: str | PathLike[str]) -> Self:
         """Open the same knowledge base with another query encoder: one that `finetune` has made for it.

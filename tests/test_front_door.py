@@ -241,6 +241,7 @@ read_corpus: Any = kbq.read_corpus
         (lambda kb: Door.open("nowhere"), "nowhere does not exist: make a knowledge base with"),
         (lambda kb: Door.open(""), "the folder of a knowledge base is '': give a path"),
         (lambda kb: Door.open(None), "the folder of a knowledge base is None: give a path"),
+        (lambda kb: Door.open(kb.folder, devise="cpu"), "devise is unknown: did you mean device?"),
         (lambda kb: Door.open(kb.folder, index="fast"), "index kind 'fast' is unknown: choose from exact, disk"),
         (lambda kb: Door.open(kb.folder, device=None), "device None is unknown: choose auto, cpu"),
         (lambda kb: Door.build("nowhere", "new", kb.model, index="fast"), "index 'fast' is unknown"),
