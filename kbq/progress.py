@@ -47,19 +47,22 @@ def write_line(text: str) -> None:
 
 
 def expected_pages(corpus: object) -> int | None:
-    """Estimate how many pages a corpus has: its items, files or lines; None if nothing tells."""
+    """Estimate how many pages a corpus has: its items, its files, or its lines of JSON or CSV; None if unknown."""
     if not isinstance(corpus, str | Path):
         return len(corpus) if isinstance(corpus, Sized) else None
     path = Path(corpus)
-    if path.is_dir():
-        names = [one.suffix.lower() for one in path.rglob("*") if one.is_file()]
-        return None if {".pdf", ".zip"} & set(names) else len(names)  # each page of a PDF is one
-    if path.suffix.lower() not in (".jsonl", ".json", ".csv", ".tsv") or not path.is_file():
-        return None
-    with path.open("rb") as file:
-        sample = file.read(SAMPLED)
-    lines = sample.count(b"\n")
-    return round(lines * path.stat().st_size / len(sample)) if lines > 1 else None
+    with suppress(OSError, ValueError):  # reading it will say why
+        if path.is_dir():
+            names = [one.suffix.lower() for one in path.rglob("*") if one.is_file()]
+            return None if {".pdf", ".zip"} & set(names) else len(names)  # each page of a PDF is one
+        if path.is_file() and path.suffix.lower() in (".jsonl", ".json", ".csv"):
+            with path.open("rb") as file:
+                sample = file.read(SAMPLED)
+            first, *others = sample.split(b"\n", 2)
+            goes_on = first.startswith(b"{") and not first.rstrip().endswith(b"}")  # JSON over several lines
+            if len(others) == 2 and not goes_on:
+                return round(sample.count(b"\n") * path.stat().st_size / len(sample))
+    return None
 
 
 class Bar:
