@@ -192,7 +192,7 @@ class Model:
         return np.stack([starts, ends], axis=1) * self.scale
 
     def score_offsets(self, starts: Floats, ends: Floats) -> Floats:
-        """Return the difference of scores from products of `in_row_units`. Shapes: (queries, dim), (queries,)."""
+        """Return how far scores exceed the products of `in_row_units`. Shapes: (queries, dim), (queries,)."""
         sums = (starts.astype(np.float64) + ends).sum(axis=1)
         offsets: Floats = (self.config.value_offset * sums).astype(np.float32)
         return offsets

@@ -441,7 +441,7 @@ def _phrases(paragraph: Answer, text: Tokens, logits: Floats) -> Iterator[Answer
 
 
 def with_retrieval(phrases: Sequence[Answer], paragraphs: Sequence[Answer], weight: float) -> list[Answer]:
-    """Add `weight` times the distance of a phrase's paragraph from the best one to its score; best first."""
+    """Take `weight` times the distance between the best paragraph and a phrase's own from its score; best first."""
     best = max((hit.score for hit in paragraphs), default=0.0)
     added = {(hit.page_id, hit.paragraph): weight * (hit.score - best) for hit in paragraphs}
     hits = [replace(hit, score=hit.score + added[hit.page_id, hit.paragraph]) for hit in phrases]
