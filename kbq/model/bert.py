@@ -308,6 +308,8 @@ class Linear(nn.Linear):
         """Return the current weights, reordered, and the bias."""
         version = dtype, *((part.data_ptr(), part._version) for part in (self.weight, self.bias))
         packed = self._packed
+        if packed and not self.weight.numel():  # dropped by `keep_packed`
+            return packed[1:]
         if packed is None or packed[0] != version:
             packed = self._packed = version, _reordered(self.weight.to(dtype)), self.bias.to(dtype, copy=True)
         return packed[1:]
@@ -322,6 +324,13 @@ def pack_few_rows(network: nn.Module) -> None:
     for module in network.modules():
         if isinstance(module, Linear):
             module.packs = True
+
+
+def keep_packed(network: nn.Module) -> None:
+    """Drop the weights that are cached in another order: afterwards the network only encodes queries on a CPU."""
+    for module in network.modules():
+        if isinstance(module, Linear) and module._packed is not None:
+            module.weight = nn.Parameter(module.weight.new_empty(0), requires_grad=False)
 
 
 @cache

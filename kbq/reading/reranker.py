@@ -183,8 +183,12 @@ class Reranking:
 
     @cached_property
     def reader(self) -> Reader:
-        """The model's own reader. Raises ModelError if it has none."""
-        return Reader.open(self.base, str(self.model.device))
+        """The model's own reader, which shares equal word embeddings with the model. Raises ModelError without one."""
+        reader, table = Reader.open(self.base, str(self.model.device)), self.model.queries.start.get_input_embeddings()
+        backbone = reader.network.backbone
+        if torch.equal(backbone.get_input_embeddings().weight, table.weight):
+            backbone.set_input_embeddings(table)
+        return reader
 
     @cached_property
     def reader_digest(self) -> str:

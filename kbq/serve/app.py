@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -33,7 +34,7 @@ from kbq.serve.api import RECORDS, Given, KbName, json_only
 from kbq.serve.batcher import Batcher
 from kbq.serve.filling import Services, TableFiller, WithServices
 from kbq.serve.guard import EVERYWHERE, OPEN, Guard, ServeSettings, is_reconciliation
-from kbq.serve.knowledge_bases import FIRST, KnowledgeBases, ServedKb
+from kbq.serve.knowledge_bases import KnowledgeBases, ServedKb, make_ready
 from kbq.serve.pages import HERE
 from kbq.serve.problems import DESCRIBED, Metrics, RefusedError, field_problems, log_as_json, response_to
 from kbq.serve.tools import server
@@ -258,7 +259,7 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
                 _whole_lines(file, path, 0)
     async with services.batcher as batcher, AsyncExitStack() as running:
         for one in services.kbs:
-            await batcher.call(lambda kb=one.kb: kb.query(FIRST, 1), deadline=float("inf"))  # type: ignore[misc]
+            await batcher.call(partial(make_ready, one.kb), deadline=float("inf"))
         for one in app.state.mcp:
             await running.enter_async_context(one.router.lifespan_context(one))
         watching = asyncio.create_task(services.kbs.watch(batcher.call, services.metrics))

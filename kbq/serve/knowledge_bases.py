@@ -34,6 +34,7 @@ from kbq.dump.page_directory import PagePlace, Pages
 from kbq.dump.shards import Shard
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
+from kbq.model.bert import keep_packed
 from kbq.search.building_indexes import verify
 from kbq.serve.problems import Metrics, RefusedError, without_paths
 from kbq.storage.machine import give_memory_back
@@ -324,6 +325,12 @@ class _Opened:
         self.parts: dict[object, KnowledgeBase] = {}  # some pages of it, by what they were chosen by
 
 
+def make_ready(kb: KnowledgeBase) -> None:
+    """Have a knowledge base answer, and drop the weights that only training needs."""
+    kb.query(FIRST, 1)
+    keep_packed(kb.model.queries)
+
+
 class ServedKb:
     """A named knowledge base, opened again when its folder has changed."""
 
@@ -405,7 +412,7 @@ class ServedKb:
         self._next, self._pause = now + self._pause, min(2 * self._pause, MOST_AGAIN)
         try:
             opened = await asyncio.to_thread(self._checked)
-            await call(lambda: opened.kb.query(FIRST, 1), deadline=math.inf)
+            await call(lambda: make_ready(opened.kb), deadline=math.inf)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # also a tokenizer's panic

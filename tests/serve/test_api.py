@@ -14,6 +14,7 @@ import kbq
 from kbq.__main__ import main
 from kbq.corpus.pages import Page
 from kbq.kb import KnowledgeBase
+from kbq.model.bert import Linear
 from kbq.tables.relations import WIKIDATA
 
 from .conftest import Running, Serve
@@ -325,3 +326,16 @@ def test_rows_types_and_wordings_are_taken(service: Running) -> None:
     assert (cell["subject"], cell["rows"], cell["column"]) == ("Marie Curie", [0, 2], 0)
     assert cell["claims"][0]["normal"]["edtf"] == "1867-11-07"
     assert [row["born"] for row in last["rows"]] == ["7 November 1867", "1642", "7 November 1867"]
+
+
+def test_no_weights_are_there_twice_and_answers_stay_the_same(service: Running, sample: KnowledgeBase) -> None:
+    kb = service.services.kbs.named().kb
+    texts = ["Marie Curie [SEP] place of birth", "Who wrote War and Peace?"]
+    assert [[one.score for one in found] for found in kb.query(texts, 3)] == [
+        [one.score for one in found] for found in sample.query(texts, 3)
+    ]
+    network, _ = kb.searcher.reranking.reader.reranking
+    tables = [one.get_input_embeddings().weight.data_ptr() for one in (network.backbone, kb.model.queries.start)]
+    assert tables[0] == tables[1]
+    kept = [layer.weight.numel() for layer in kb.model.queries.modules() if isinstance(layer, Linear) and layer._packed]
+    assert set(kept) <= {0}  # none is packed where oneDNN is missing

@@ -305,16 +305,20 @@ def test_a_file_is_read_as_the_command_reads_it(
     assert tab.locator("#subjects").input_value() == shown
 
 
+def put(tab: Any, text: str) -> None:
+    """Put a long text into the box of subjects at once: a browser takes a minute to type as much."""
+    tab.locator("#subjects").evaluate(
+        "(box, text) => { box.value = text; box.dispatchEvent(new Event('input')); }", text
+    )
+
+
 def test_what_cannot_be_filled_is_said(browser: Any, service: Running) -> None:
     tab = browser.new_page()  # whose console names the refusals
     tab.goto(f"{service.address}/table")
     progress = tab.locator("#progress")
     tab.locator("#upload").set_input_files({"name": "t.xlsx", "mimeType": "", "buffer": b"no spreadsheet"})
     tab.get_by_text("t.xlsx cannot be read: the file").wait_for()
-    many = "\n".join(f"s{number}" for number in range(12_000))  # a browser takes a minute to type as much
-    tab.locator("#subjects").evaluate(
-        "(box, text) => { box.value = text; box.dispatchEvent(new Event('input')); }", many
-    )
+    put(tab, "\n".join(f"s{number}" for number in range(12_000)))
     tab.get_by_label("Others").fill("a, b")
     tab.get_by_role("button", name="Fill", exact=True).click()
     assert progress.inner_text() == "The table has 24,000 cells: fill it with kbq fill, or ask for 20,000 at most."
@@ -335,7 +339,7 @@ def test_a_table_of_1400_cells_is_filled_in_requests_of_rows(tab: Any, service: 
     tab.on("request", lambda one: bodies.append(one.post_data_json) if one.url.endswith("/v1/fill") else None)
     tab.goto(f"{service.address}/table")
     names = [f"{number}\tMarie Curie" for number in range(1400)]  # one question, many cells
-    tab.get_by_label("Subjects, one a line").fill("\n".join(["n\tname", *names]))
+    put(tab, "\n".join(["n\tname", *names]))
     tab.get_by_label("Column of subjects").select_option("name")
     tab.get_by_text("place of birth", exact=True).click()
     tab.get_by_role("button", name="Fill", exact=True).click()
