@@ -356,7 +356,7 @@ async def titles(
     kb: str | None = None,
 ) -> dict[str, Any]:
     """Return pages whose titles begin with a prefix, whatever its case and accents."""
-    found = services.kbs.named(kb).titles.beginning_with(prefix, limit)
+    found, _ = services.kbs.named(kb).titles.listed(prefix, 0, limit)
     return {"titles": [{"id": one.page_id, "title": one.title} for one in found]}
 
 

@@ -75,27 +75,20 @@ class PageTitles:
         places.sort(key=lambda place: normalised(shards[place[0]].titles[place[1]]))
         self._places = np.array(places, np.int32).reshape(-1, 2)
 
-    def beginning_with(self, prefix: str, limit: int = 10) -> list[PageName]:
-        """Return the first titles that begin with a prefix, whatever its case and accents."""
-        return self._titles(self._rows_of(prefix)[:limit])
-
     def spread(self, count: int) -> list[PageName]:
         """Return `count` titles from all over the alphabet, always the same ones; all of them if there are fewer."""
         most = len(self._places)
         return self._titles(dict.fromkeys(np.linspace(0, max(0, most - 1), min(count, most)).astype(int).tolist()))
 
     def listed(self, prefix: str, first: int, count: int) -> tuple[list[PageName], int]:
-        """Return some of the pages whose titles begin with a prefix, from the number `first` on, and count them all."""
-        rows = self._rows_of(prefix)
-        return self._titles(rows[first : first + count]), len(rows)
-
-    def _rows_of(self, prefix: str) -> range:
+        """Return pages whose titles begin with a prefix, whatever its case and accents, and count all of them."""
         wanted, rows = normalised(prefix) if prefix.strip() else "", range(len(self._places))
 
         def beginning(row: int) -> str:
             return normalised(self._title(row).title)[: len(wanted)]
 
-        return range(bisect_left(rows, wanted, key=beginning), bisect_right(rows, wanted, key=beginning))
+        rows = range(bisect_left(rows, wanted, key=beginning), bisect_right(rows, wanted, key=beginning))
+        return self._titles(rows[first : first + count]), len(rows)
 
     def _titles(self, rows: Iterable[int]) -> list[PageName]:
         return [self._title(row) for row in rows]

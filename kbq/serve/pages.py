@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
@@ -16,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 
 import kbq
 from kbq.answers import CONTEXT, Answer, SearchOptions, percentage
-from kbq.corpus.pages import SAFE, Page
+from kbq.corpus.pages import SAFE
 from kbq.errors import KbqError
 from kbq.serve.api import Given, KbName, json_only
 from kbq.serve.filling import Services, WithServices
@@ -41,28 +40,6 @@ router = APIRouter(include_in_schema=False)
 Words = Annotated[str, Field(max_length=LONGEST)]
 Names = Annotated[list[str], Field(max_length=MOST_RELATIONS)]
 Number = Annotated[int | None, Query(ge=0)]
-
-
-@dataclass(frozen=True, slots=True)
-class MarkedParagraph:
-    """A paragraph in three pieces; `marked` may be empty."""
-
-    number: int
-    before: str
-    marked: str
-    after: str
-
-
-def asked_text(query: str, subject: str, relation: str) -> str:
-    """Return the query of a form: a whole query, a subject with its relation, or a question.
-
-    >>> asked_text("", " Marie Curie ", "spouse"), asked_text("", "Who was she?", " "), asked_text("a [SEP] b", "c", "")
-    ('Marie Curie [SEP] spouse', 'Who was she?', 'a [SEP] b')
-    """
-    if query.strip():
-        return query.strip()
-    is_slot = bool(subject.strip() and relation.strip())
-    return f"{subject.strip()} [SEP] {relation.strip()}" if is_slot else subject.strip()
 
 
 def level_of(probability: float | None) -> str:
@@ -102,16 +79,6 @@ def web_address(metadata: Mapping[str, object]) -> str:
         return ""
 
 
-def marked_paragraphs(page: Page, paragraph: int | None, start: int | None, end: int | None) -> list[MarkedParagraph]:
-    """Return the paragraphs of a page, with characters [start, end) of one of them marked."""
-    found = []
-    for one in page.paragraphs:
-        first, last = (start or 0, end or 0) if one.number == paragraph else (0, 0)
-        first, last = (first, last) if 0 <= first < last <= len(one.text) else (0, 0)
-        found.append(MarkedParagraph(one.number, one.text[:first], one.text[first:last], one.text[last:]))
-    return found
-
-
 def rendered(template: str, view: Mapping[str, Any]) -> str:
     """Return a page, or a part of one, as HTML."""
     return without_surrogates(_templates.get_template(template).render(view))
@@ -136,8 +103,9 @@ class QueryForm(BaseModel):
 
     @property
     def text(self) -> str:
-        """The query."""
-        return asked_text(self.q, self.subject, self.relation)
+        """The query: a whole one, a subject with its relation, or a question."""
+        subject, relation = self.subject.strip(), self.relation.strip()
+        return self.q.strip() or (f"{subject} [SEP] {relation}" if subject and relation else subject)
 
 
 @router.get("/")
@@ -199,7 +167,9 @@ async def page(
     found = served.page(page_id)
     view = {
         "page": found,
-        "paragraphs": marked_paragraphs(found, paragraph, start, end),
+        "marked": paragraph,
+        "start": start or 0,
+        "end": end or 0,
         "source": web_address(found.metadata),
         "facts": {name: value for name, value in found.metadata.items() if name != "url"},
     }

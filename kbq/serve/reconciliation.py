@@ -325,7 +325,7 @@ class _Reconciliation:
         """Suggest the page whose id is the prefix, and pages whose titles begin with it."""
         prefix = self._field("prefix")
         ids = [prefix] if self._served.has_page(prefix) else []
-        ids += [one.page_id for one in self._served.titles.beginning_with(prefix, SUGGESTIONS)]
+        ids += [one.page_id for one in self._served.titles.listed(prefix, 0, SUGGESTIONS)[0]]
         return _json({"result": [self._named(page_id) | {"notable": [TYPE]} for page_id in dict.fromkeys(ids)]})
 
     async def suggested_relations(self) -> Response:

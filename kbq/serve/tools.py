@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 import kbq
-from kbq.answers import Answer, SearchOptions
+from kbq.answers import SearchOptions
 from kbq.corpus.pages import Page
 from kbq.errors import MOST_PROBLEMS, KbqError
 from kbq.model.queries import refuse_unreadable
@@ -168,7 +168,13 @@ class Tools:
         """
         with _refusals(self._served):
             (answers,) = await self._batcher.ask(self._served, [query], SearchOptions(limit, "page"))
-        return FoundPages([_found(answer) for answer in answers])
+        results = []
+        for answer in answers:
+            (first, last), url = answer.window(AROUND), _url(answer.page_id, answer.metadata)
+            probability = None if answer.probability is None else round(answer.probability, 4)
+            text = answer.context[first:last]
+            results.append(FoundPage(answer.page_id, answer.title, url, answer.text, probability, text))
+        return FoundPages(results)
 
     async def fetch(self, id: PageId) -> FetchedPage:
         """Read a page by its id, as the other tools give it.
@@ -300,13 +306,6 @@ def _refusals(served: ServedKb) -> Iterator[None]:
     except KbqError as error:
         problems = "; ".join(error.problems[:MOST_PROBLEMS])
         raise ToolError(served.hidden(f"{error}: {problems}" if problems else str(error))) from None
-
-
-def _found(answer: Answer) -> FoundPage:
-    first, last = answer.window(AROUND)
-    url = _url(answer.page_id, answer.metadata)
-    probability = None if answer.probability is None else round(answer.probability, 4)
-    return FoundPage(answer.page_id, answer.title, url, answer.text, probability, answer.context[first:last])
 
 
 def _written(page: Page) -> str:

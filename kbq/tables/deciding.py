@@ -1,8 +1,7 @@
 """Deciding: merge the answers to a slot into distinct claims, accept the likely ones, and obey people's decisions.
 
-A value that several relations claim of one subject, though they exclude each other, stays with the likeliest.
-
-Only what is written is read: a list of like items whose last one follows "and" or "or". Nothing is parsed.
+Of relations of a subject that exclude each other, the likeliest keeps a value that several claim. A list in the text is
+like items, the last of them behind "and" or "or"; sentences are not parsed.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ WORD = r"[^\s,;:.!?()\[\]\"“”&]+(?:(?<=\b[A-Z])\.)?"  # with the full stop o
 ITEM = re.compile(rf"{WORD}(?:[ \u00a0]{WORD}){{0,{MOST_WORDS - 1}}}")
 PARTICLES = "(?:of|the|de|del|van|von|der|la|le|du|al|bin)"
 NAME = re.compile(rf"{WORD}(?:[ \u00a0](?:{PARTICLES} )*(?=[^a-z]){WORD})*")
-# No item begins with these: what follows is another clause, or says more of what was before.
+# These begin no item, but another clause, or more about the last one.
 OPENS_NO_ITEM = re.compile(
     r"(?:was|were|is|are|had|has|have|he|she|it|they|who|whom|whose|which|that|where|when|while|then|later|also|but|"
     r"became|began|made|went|left|won|wrote|taught|gave|took|born|in|on|at|of|for|with|by|from|to|as|his|her|its|their|"
@@ -71,9 +70,9 @@ LONGEST, LONGEST_ID = 4096, 64  # characters of a value, and of an id
 HOW = "write subject, relation, value, and decision, which is accept, reject or undo"
 
 AROUND = 80  # characters on either side of a value that may say "about" or "BC"
-ITEM_SHARE = 0.95  # of a probability, for the other items of a list: some belong to another verb
-DEMANDED = {"date": DateValue, "quantity": QuantityValue}  # types that a value without this form cannot have
-RIVALS = (  # one thing is not both of these to another
+ITEM_SHARE = 0.95  # of a probability, for the other items of a list, some of which belong to another verb
+DEMANDED = {"date": DateValue, "quantity": QuantityValue}  # a value of these types must have this form
+RIVALS = (  # nothing is two of these to the same thing
     frozenset({"spouse", "partner", "father", "mother", "child", "sibling"}),
     frozenset({"date of birth", "date of death"}),
     frozenset({"start time", "end time"}),
@@ -81,8 +80,8 @@ RIVALS = (  # one thing is not both of these to another
     frozenset({"follows", "followed by"}),
     frozenset({"parent organization", "subsidiary"}),
 )
-IN_ONE_PLACE = frozenset({"place of birth", "place of death", "residence"})  # one thing may be both if it is said twice
-IN_TIME = {  # what cannot be before the other, and how many years lie between them at most
+IN_ONE_PLACE = frozenset({"place of birth", "place of death", "residence"})  # both may be right if two places say so
+IN_TIME = {  # a beginning, its end, and the most years between them
     ("date of birth", "date of death"): 120,
     ("inception", "dissolved, abolished or demolished date"): 3000,
     ("start time", "end time"): 3000,
@@ -92,7 +91,7 @@ SURE = 0.9  # of both: "was born and died in Vienna"
 
 
 def conjuncts(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """Return characters [start, end) of all items of the list that a phrase is or belongs to; without a list, its own.
+    """Return characters [start, end) of all items of the list that a phrase is or belongs to, or of the phrase alone.
 
     >>> text = "She was an actress, inventor and film producer."
     >>> [text[slice(*place)] for place in conjuncts(text, 11, 18)]
@@ -107,7 +106,7 @@ def conjuncts(text: str, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def _within(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """Return the items of a phrase that is itself a list; else the phrase."""
+    """Return the items of a phrase that is a list, or else the phrase."""
     places, begin = [], start
     for separator in SEPARATOR.finditer(text, start, end):
         places.append((begin, separator.start()))
@@ -152,7 +151,7 @@ def _items_before(text: str, start: int, is_upper: bool) -> list[tuple[int, int]
 
 
 def _is_item(item: str, is_upper: bool) -> bool:
-    """Whether a text is an item beside one that begins with a capital letter, or does not."""
+    """Whether a text may be an item beside one with or without a capital letter at its beginning."""
     return bool(
         item
         and item[0].isupper() == is_upper
@@ -169,15 +168,15 @@ def _without_article(text: str, start: int, end: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A person's decision on a value; accepting "" leaves the cell empty, as the text does not say what it is."""
+    """A person's decision on a value; accepting "" leaves the cell empty, as the text does not state it."""
 
     subject: str
     relation: str
     value: str
     choice: Choice
     reviewer: str = ""
-    time: str = ""  # as the reviewer's browser has it; the order of the file counts
-    id: str = ""  # by which a decision that is sent twice is known
+    time: str = ""  # of the reviewer's browser; the order of the file counts
+    id: str = ""  # identifies a decision that is sent twice
 
     @property
     def cell(self) -> Cell:
@@ -189,10 +188,7 @@ Decided: TypeAlias = Mapping[Cell, Mapping[str, Decision]]  # by value, as value
 
 
 def decision_of(fields: Mapping[str, object]) -> Decision:
-    """Return the decision in a JSON object, whose other fields are ignored.
-
-    Raises KbqError, which says why, if there is none.
-    """
+    """Return the decision in a JSON object, whose other fields are ignored. Raises KbqError if there is none."""
     texts = [fields.get(name) for name in ("subject", "relation", "value", "decision")]
     more = [fields.get(name, "") for name in ("reviewer", "time", "id")]
     if not all(isinstance(text, str) for text in (*texts, *more)) or texts[3] not in get_args(Choice):
@@ -207,10 +203,7 @@ def decision_of(fields: Mapping[str, object]) -> Decision:
 
 
 def read_decisions(path: Path) -> dict[Cell, dict[str, Decision]]:
-    """Return the decisions in a file of JSON lines that count.
-
-    Raises KbqError if it cannot be read, or names each line that is not a decision.
-    """
+    """Return the valid decisions of a file of JSON lines. Raises KbqError if a line is none; all are named."""
     decisions: list[Decision] = []
     problems: list[str] = []
     for number, fields in read_rows(str(path)).numbered:
@@ -224,7 +217,7 @@ def read_decisions(path: Path) -> dict[Cell, dict[str, Decision]]:
 
 
 def decided(decisions: Iterable[Decision]) -> dict[Cell, dict[str, Decision]]:
-    """Return the decisions that count, of those made one after another."""
+    """Return the decisions that count of several in their order."""
     cells: dict[Cell, dict[str, Decision]] = {}
     for decision in decisions:
         values = cells.setdefault(decision.cell, {})
@@ -235,9 +228,9 @@ def decided(decisions: Iterable[Decision]) -> dict[Cell, dict[str, Decision]]:
 
 
 def disputed(decisions: Decided, many: Collection[str]) -> list[tuple[Decision, Decision]]:
-    """Return the last two values accepted for a cell, where reviewers differ; the last of them counts.
+    """Return the last two values accepted for each cell on which reviewers differ; the last of them counts.
 
-    `many`: relations whose cells take several values, so that reviewers may differ.
+    `many`: relations with several values in a cell, on which reviewers may differ.
     """
     disputes = []
     for (_, relation), values in decisions.items():
@@ -248,14 +241,12 @@ def disputed(decisions: Decided, many: Collection[str]) -> list[tuple[Decision, 
 
 
 def obeyed(
-    claims: Sequence[Claim],
-    slot: Slot,
-    decisions: Mapping[str, Decision],
+    claims: Sequence[Claim], slot: Slot, decisions: Mapping[str, Decision],
     normal: Callable[[str, Relation], NormalForm | None],
-) -> list[Claim]:
-    """Return the claims of a cell as people decided: with what they accepted, whether it was found or not.
+) -> list[Claim]:  # fmt: skip
+    """Return the claims of a cell with all values that people accepted, found or not.
 
-    `claims`: without the values that were rejected. `normal`: gives the normal form of a value of a relation.
+    `claims`: without the rejected values. `normal`: returns the normal form of a value of a relation.
     """
     wanted = [decision for decision in decisions.values() if decision.choice == "accept"]
     if wanted and not wanted[-1].value:
@@ -279,7 +270,7 @@ def obeyed(
 
 
 def by_hand(slot: Slot, value: str, normal: NormalForm | None) -> Claim:
-    """Return a claim of what a person has typed; the value is its own evidence."""
+    """Return the claim of a typed value, which is its own evidence."""
     return Claim(
         subject=slot.subject, relation=slot.relation.name, value=value, probability=None, accepted=True, page_id="",
         title="", paragraph=0, start=0, end=len(value), sentence=value, sentence_start=0, normal=normal, by_hand=True,
@@ -287,13 +278,13 @@ def by_hand(slot: Slot, value: str, normal: NormalForm | None) -> Claim:
 
 
 def without_cell(decisions: Decided, slots: Iterable[Slot]) -> list[Decision]:
-    """Return the decisions on cells that are not asked for: they change nothing."""
+    """Return the decisions on cells that are not asked for, which change nothing."""
     cells = {slot.cell for slot in slots}
     return [decision for cell, values in decisions.items() if cell not in cells for decision in values.values()]
 
 
 def without_value(decisions: Mapping[str, Decision], texts: Iterable[str]) -> list[Decision]:
-    """Return the rejections of values that were not found for their cell: they change nothing."""
+    """Return the rejections of values that were not found for their cell, which change nothing."""
     rejected = {value: decision for value, decision in decisions.items() if decision.choice == "reject"}
     found = [normalised(text) for text in texts] if rejected else []
     return [decision for value, decision in rejected.items() if not any(value in text for text in found)]
@@ -301,7 +292,7 @@ def without_value(decisions: Mapping[str, Decision], texts: Iterable[str]) -> li
 
 @dataclass(slots=True)
 class _Value:
-    """A value, its best answer, and all places that have it."""
+    """A value with its best answer and all its places."""
 
     answer: Answer
     normal: NormalForm | None
@@ -316,15 +307,12 @@ class Decider:
     """Makes claims of answers."""
 
     def __init__(self, titles: Titles, min_probability: float, top: int, decisions: Decided) -> None:
-        """`top`: how many alternatives a cell keeps."""
+        """`top`: the number of alternatives to keep."""
         self._titles, self._min_probability, self._top, self._decisions = titles, min_probability, top, decisions
         self._sentences = lru_cache(256)(Sentences)
 
     def claims(self, slot: Slot, answers: Iterable[Sequence[Answer]]) -> list[Claim]:
-        """Return the claims that are accepted or, if none is, the best guess; none if nothing was found.
-
-        `answers`: to each wording, best first.
-        """
+        """Return the accepted claims or else the best guess, if any. `answers`: to each wording, best first."""
         relation = slot.relation
         decided = {value: one.choice for value, one in self._decisions.get(slot.cell, {}).items()}
         threshold = self._threshold(relation)
@@ -352,7 +340,7 @@ class Decider:
         return claims
 
     def consistent(self, claims: Sequence[Claim], relations: Iterable[Relation]) -> list[Claim]:
-        """Return all claims; one that contradicts a likelier claim of the same subject is less probable."""
+        """Return all claims, less probable if they contradict a likelier claim of the same subject."""
         by_name = {relation.name: relation for relation in relations}
         of_subject: dict[str, list[int]] = defaultdict(list)
         for number, claim in enumerate(claims):
@@ -375,12 +363,12 @@ class Decider:
         return self._min_probability if relation.min_probability is None else relation.min_probability
 
     def _distinct(self, answers: Iterable[tuple[Answer, str]], relation: Relation) -> list[_Value]:
-        """Return the values in the order of their first answers; equal texts, meanings, or normal forms are one."""
+        """Return the values in the order of their first answers; equal texts, meanings or normal forms are one."""
         by_key: dict[object, _Value] = {}
         values: list[_Value] = []
         for answer, meaning in answers:
             around = answer.context[max(0, answer.start - AROUND) : answer.start], answer.context[answer.end :][:AROUND]
-            # As it is written there: a narrow blank in a number, say.
+            # As it stands there, perhaps with a narrow blank in a number.
             normal = self.normal(answer.context[answer.start : answer.end], relation, *around)
             keys: list[object] = [normalised(answer.text), ("means", meaning), *([] if normal is None else [normal])]
             value = next((by_key[key] for key in keys if key in by_key), None)
@@ -392,7 +380,7 @@ class Decider:
         return values
 
     def normal(self, text: str, relation: Relation, before: str = "", behind: str = "") -> NormalForm | None:
-        """Return what a value of a relation certainly is, given the text before and after it."""
+        """Return the normal form of a value of a relation, given the text before and after it."""
         if relation.type in ("date", "quantity"):
             return normal_form(text, relation.type, before, behind)
         if relation.type == "text":
@@ -417,7 +405,7 @@ class Decider:
 
 
 def each_of_several(answer: Answer, threshold: float) -> Iterator[Answer]:
-    """Yield an answer or, if it is a likely list or item of one, all items, of which the others are less likely."""
+    """Yield an answer or, if it is a likely list or an item of one, all items, the others with less probability."""
     own = answer.start, answer.end
     places = conjuncts(answer.context, *own) if is_likely(answer, threshold) else [own]
     if own in places:
@@ -451,9 +439,9 @@ def with_modifiers(answer: Answer) -> Answer:
 
 
 def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:
-    """Yield the answers to a wording with the number that ranks them among those to others, never above a better one.
+    """Yield the answers to a wording with a number that ranks them among others', never above a better one.
 
-    That is the probability or, without one, the score: the reranker's scores are logarithms of odds.
+    It is the probability or, without one, the score; the reranker's scores are logarithms of odds.
     """
     least = math.inf
     for answer in answers:
@@ -462,7 +450,7 @@ def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:
 
 
 def _is_of_type(normal: NormalForm | None, relation: Relation) -> bool:
-    """Whether a value may be one of a relation's declared type."""
+    """Whether a value may have a relation's declared type."""
     return isinstance(normal, DEMANDED.get(relation.type or "", object))
 
 
@@ -480,7 +468,7 @@ def _exclude(better: Claim, claim: Claim) -> bool:
 
 
 def _are_out_of_time(one: Claim, other: Claim) -> bool:
-    """Whether two dates of a subject cannot both be right: an end before its beginning, or too long after it."""
+    """Whether two dates of a subject exclude each other: an end before its beginning, or too long after it."""
     dates = {relation_key(claim.relation): claim.normal for claim in (one, other)}
     for (first, last), longest in IN_TIME.items():
         begins, ends = (_years(dates.get(name)) for name in (first, last))
@@ -490,7 +478,7 @@ def _are_out_of_time(one: Claim, other: Claim) -> bool:
 
 
 def _years(date: object) -> tuple[int, int] | None:
-    """Return the first and the last year that a date may be in, or None if it has none."""
+    """Return the first and the last possible year of a date, or None if it has none."""
     found = re.match(r"(-?)([0-9X]{4})", date.edtf) if isinstance(date, DateValue) else None
     if not found:
         return None

@@ -1,10 +1,10 @@
 """Relations: how to ask for each relation, from names, presets or a relations.toml, and its Wikidata id.
 
-A relations.toml has a table for each relation, which is a column of the table to fill:
+A relations.toml has a table for each relation, a column of the table to fill:
 
     ["place of birth"]
-    query = ["place of birth", "born in"]   # wordings that are asked; by default the name
-    values = "one"                          # or "many": all that are likely enough
+    query = ["place of birth", "born in"]   # wordings; by default the name
+    values = "one"                          # or "many", for all that are likely enough
     type = "page"                           # or "text", "date", "quantity"
     min_probability = 0.7                   # its own threshold
     property = "P19"                        # of Wikidata, or an IRI, for RDF and QuickStatements
@@ -14,6 +14,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cache
@@ -40,7 +41,7 @@ _SITE = (
 _P_NUMBER, _Q_NUMBER = re.compile(_SITE + "(P[1-9][0-9]*)"), re.compile(_SITE + "(Q[1-9][0-9]*)")
 
 _PART = r"(?:[\w.~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*"
-# As a URI, strictly; of schemes without "//", those that are registered and name things: another is a prefix.
+# Strictly a URI; without "//", of a registered scheme that names things, as any other is a prefix.
 _IRI = re.compile(
     rf"(?!https?:)(?:[A-Za-z][A-Za-z0-9+.-]*://|(?:urn|tag|info|ark|doi|mailto):){_PART}(?:#{_PART})?", re.ASCII
 )
@@ -69,7 +70,7 @@ FILE_NAME = re.compile(r"\S+\.(?:ya?ml|json|jsonl|csv|tsv|txt|md|xlsx?|parquet|x
 
 
 def p_number(property: str) -> str:
-    """Return the P-number of a property, given as such, with a prefix or in an IRI of Wikidata; "" if it has none.
+    """Return the P-number of a property, plain, with a prefix or in an IRI of Wikidata, or "" if it has none.
 
     >>> p_number("wdt:P19"), p_number("http://www.wikidata.org/entity/P19"), p_number("http://schema.org/birthPlace")
     ('P19', 'P19', '')
@@ -79,7 +80,7 @@ def p_number(property: str) -> str:
 
 
 def property_iri(property: str) -> str:
-    """Return the IRI of a property, which is one, begins with a known prefix, or has a P-number; "" if it is none.
+    """Return the IRI of a property, given as such, with a known prefix, or by its P-number, or "" if it has none.
 
     >>> property_iri("P19"), property_iri("dbo:birthPlace"), property_iri("x:birthPlace"), property_iri("birth place")
     ('http://www.wikidata.org/prop/direct/P19', 'http://dbpedia.org/ontology/birthPlace', '', '')
@@ -93,7 +94,7 @@ def property_iri(property: str) -> str:
 
 
 class NoNumberError(KbqError):
-    """Something has no Q-number; `name` is what a file of ids would call it."""
+    """Something has no Q-number; `name` is its name in a file of ids."""
 
     def __init__(self, what: str, name: str) -> None:
         super().__init__(f"{what} has no Q-number: add it to the file of ids")
@@ -101,7 +102,7 @@ class NoNumberError(KbqError):
 
 
 def number_of(name: str, ids: Mapping[str, str]) -> str:
-    """Return the Q-number of a name as it is written or, if only one name is alike, as values are compared; "": none.
+    """Return the Q-number of a name, as written or else as values are compared, or "" if it has none.
 
     >>> number_of("vienna", {"Vienna": "Q1741", **_compared({"Vienna": "Q1741"})}), number_of("Rome", {})
     ('Q1741', '')
@@ -110,23 +111,23 @@ def number_of(name: str, ids: Mapping[str, str]) -> str:
 
 
 def subject_number(claim: Claim, ids: Mapping[str, str]) -> str:
-    """Return the Q-number of a claim's subject, by its name or by its page; "": none."""
+    """Return the Q-number of a claim's subject, by its name or its page, or ""."""
     return number_of(claim.subject, ids) or (claim.title == claim.subject and ids.get(claim.page_id)) or ""
 
 
 def value_number(claim: Claim, ids: Mapping[str, str]) -> str:
-    """Return the Q-number of a claim's value, by its page or by its name; "": none."""
+    """Return the Q-number of a claim's value, by its page or its name, or ""."""
     page = claim.normal
     by_page = (ids.get(page.page_id) or number_of(page.title, ids)) if isinstance(page, PageValue) else ""
     return by_page or number_of(claim.value, ids)
 
 
 def read_ids(path: Path) -> dict[str, str]:
-    """Read Q-numbers by what has them: a subject, a value, a page id or title, a unit.
+    """Read the Q-numbers of names: subjects, values, page ids or titles, units.
 
-    A column with a Q-number has those of the names to its left or else to its right. So a table with several such
-    columns, as OpenRefine exports it, can be read; names that have none yet are left out. Raises KbqError if the file
-    cannot be read, has no Q-number, something else in their column, or two for one name.
+    A column of Q-numbers belongs to the names on its left or else on its right, so a table with several such columns,
+    as OpenRefine exports it, can be read. Names without one are left out. Raises KbqError if the file cannot be read,
+    or has no Q-number, something else in their column, or two for one name.
     """
     rows, problems = list[tuple[int, list[str]]](), list[str]()
     for number, read in read_rows(str(path), has_header=False).numbered:
@@ -144,7 +145,8 @@ def read_ids(path: Path) -> dict[str, str]:
     for number, row in rows:
         for place in columns:
             text = row[place] if place < len(row) else ""
-            name = _named_by(row, place, columns)
+            beside = [*range(place - 1, -1, -1), *range(place + 1, len(row))]  # the nearest to the left come first
+            name = next((row[other] for other in beside if other not in columns), "")
             found = _Q_NUMBER.fullmatch(text)
             if text and not (found and name):
                 problems.append(f"{path}:{number}: {text!r:.60} beside {name!r:.60} is not a Q-number with its name")
@@ -160,34 +162,28 @@ _COMPARED = "\0"  # in front of names as they are compared: no name of a file be
 
 
 def _compared(ids: Mapping[str, str]) -> dict[str, str]:
-    """Return Q-numbers by names as values are compared, where all names that are alike have the same."""
+    """Return Q-numbers by names in their compared form, if all names of that form have the same."""
     numbers: dict[str, set[str]] = {}
     for name, number in ids.items():
         numbers.setdefault(f"{_COMPARED}{normalised(name)}", set()).add(number)
     return {name: found.pop() for name, found in numbers.items() if len(found) == 1}
 
 
-def _named_by(row: Sequence[str], place: int, columns: Sequence[int]) -> str:
-    """Return the name beside a Q-number: the nearest other text to the left, or else to the right."""
-    places = [*range(place - 1, -1, -1), *range(place + 1, len(row))]
-    return next((row[other] for other in places if other not in columns), "")
-
-
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A column to fill, and how. See the module for the file with the same keys."""
+    """A column to fill. See the module for the file with the same keys."""
 
     name: str
     query: tuple[str, ...]  # wordings; the best answers to any of them count
     values: Values = "one"
-    type: ValueType | None = None  # None: any type that a value certainly has
-    min_probability: float | None = None  # None: that of the whole run
+    type: ValueType | None = None  # None for any type that a value certainly has
+    min_probability: float | None = None  # None for that of the whole run
     property: str = ""  # P-number of Wikidata, or IRI
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A subject and a relation: what is asked."""
+    """A subject and a relation."""
 
     subject: str
     relation: Relation
@@ -199,27 +195,26 @@ class Slot:
 
     @property
     def queries(self) -> list[str]:
-        """A query for each wording."""
+        """The queries, one for each wording."""
         return [f"{self.subject} [SEP] {wording}" for wording in self.relation.query]
 
 
 def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> list[Relation]:
-    """Return relations by name, from files (*.toml), presets (@people), known ones (@employer), or as they are.
+    """Return relations given by name, as files (*.toml), presets (@people) or known ones (@employer), or as such.
 
-    `values`: of relations that are given by name. Raises KbqError if there is none, two have one name, or one cannot be
-    asked.
+    `values`: of those given by name. Raises KbqError if there is none, two have the same name, or one cannot be asked.
     """
-    relations: list[Relation] = []
+    relations, known = list[Relation](), {relation.name for relation in known_relations()}
     for one in given(wanted, KbqError, "the relations are", "a list of names, or of files"):
         if isinstance(one, Relation):
             relations.append(one)
-        elif str(one).endswith(".toml") or _is_file(str(one)):
+        elif str(one).endswith(".toml") or _is_file_or_pipe(str(one)):
             relations += read_relations(Path(one))
         elif str(one).startswith(MARK):
             relations += [found for found in preset(str(one)) if found not in relations]
         elif FILE_NAME.fullmatch(str(one)):
             raise KbqError(f"{str(one)!r:.80} looks like a file: relations are read from a file that ends in .toml")
-        elif _are_several(str(one)):
+        elif {*re.split(r" *, *", str(one))} <= known and "," in str(one):
             raise KbqError(f"{str(one)!r:.80} is several relations: give each by itself")
         else:
             relations.append(relation_named(str(one), values))
@@ -233,23 +228,17 @@ def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> li
     return relations
 
 
-def _is_file(name: str) -> bool:
-    """Whether a name is that of a file, or of a pipe such as /dev/fd/63, which a shell makes of <(…)."""
+def _is_file_or_pipe(name: str) -> bool:
+    """Whether a name is a file's or a pipe's, such as /dev/fd/63, which a shell makes of <(…)."""
     if len(name) > MOST_NAME or not re.search(r"[/\\.]", name):  # "employer" is a relation, whatever lies here
         return False
     return Path(name).is_file() or Path(name).is_fifo()
 
 
-def _are_several(name: str) -> bool:
-    """Whether a name is those of known relations, with commas between."""
-    names = re.split(r" *, *", name)
-    return len(names) > 1 and {relation.name for relation in known_relations()}.issuperset(names)
-
-
 def relation_named(name: str, values: Values = "one") -> Relation:
     """Return the relation of this name; a known one has its type and its property.
 
-    Its wordings and its number of values are those of `@name` only. Raises KbqError if it cannot be asked.
+    Only `@name` has its wordings and number of values, too. Raises KbqError if it cannot be asked.
 
     >>> relation = relation_named("date_of_birth")
     >>> relation.name, relation.query, relation.type, relation.property
@@ -263,14 +252,14 @@ def relation_named(name: str, values: Values = "one") -> Relation:
 
 @cache
 def known_relations() -> dict[Relation, tuple[str, ...]]:
-    """Return the known relations, each with the presets that have it; those of people come first."""
+    """Return the known relations, those of people first, each with its presets."""
     tables = tomllib.loads(KNOWN.read_text("utf-8"))
     presets = {name: tuple(table.pop("groups")) for name, table in tables.items()}
     return {_from_table(name, table): presets[name] for name, table in tables.items()}
 
 
 def preset(name: str) -> list[Relation]:
-    """Return the relations of a preset, or the known relation of this name, with or without "@"; of "", all.
+    """Return the relations of a preset or the known relation of this name, with or without "@", or all for "".
 
     Raises KbqError if there is none.
 
@@ -295,7 +284,7 @@ def known_property(property: str) -> Relation | None:
 
 
 def as_toml(relations: Iterable[Relation], comments: Sequence[str] = ()) -> str:
-    """Return a file relations.toml; `comments`: one for each relation."""
+    """Return the text of a relations.toml, perhaps with a comment for each relation."""
     lines: list[str] = []
     for number, relation in enumerate(relations):
         lines.append(f"[{_quoted(relation.name)}]{f'  # {comments[number]}' if comments else ''}")
@@ -318,7 +307,7 @@ def _quoted(text: str) -> str:
 def read_relations(path: Path) -> list[Relation]:
     """Return the relations of a file, in its order.
 
-    Raises KbqError if it cannot be read, a key is unknown, or a value has no meaning: file, line and key are named.
+    Raises KbqError, with file, line and key, if it cannot be read, a key is unknown, or a value has no meaning.
     """
     text = re.sub("\r\n?", "\n", read_text(str(path), LONGEST))
     try:
@@ -340,7 +329,7 @@ def read_relations(path: Path) -> list[Relation]:
 
 
 def _from_table(name: str, table: Mapping[str, Any]) -> Relation:
-    """Make a relation of a table; without a `query`, the name is asked, `_` standing for a blank."""
+    """Make a relation of a table. The default of `query` is the name, with blanks for `_`."""
     query = table.get("query", name.replace("_", " "))
     return Relation(**dict(table) | {"name": name, "query": (query,) if isinstance(query, str) else tuple(query)})
 
@@ -371,20 +360,14 @@ def _problem(table: Mapping[str, Any]) -> tuple[str, str] | None:
         elif key == "query" and not (texts and all(isinstance(text, str) for text in texts)):
             advice = "write a text, or a list of texts"
         if advice:
-            return key, f"{key} is {_beginning(value)}: {advice}"
+            with suppress(ValueError, RecursionError):  # Python writes no number of thousands of digits
+                return key, f"{key} is {value!r:.60}: {advice}"
+            return key, f"{key} is far too long: {advice}"
     return None
 
 
-def _beginning(value: object) -> str:
-    """Return the beginning of a value, for a message."""
-    try:
-        return f"{value!r:.60}"
-    except (ValueError, RecursionError):  # Python writes no number of thousands of digits
-        return "far too long"
-
-
 def _line(text: str, name: str, key: str = "") -> int:
-    """Return the line where a table, and then its key, is probably written; the first one if none has these words."""
+    """Return the line where a table, and then its key, is probably written, by default the first."""
     lines = text.splitlines()
     header = re.compile(rf"\s*\[\s*[\"']?{re.escape(name)}[\"']?\s*\]")
     first = next((number for number, line in enumerate(lines) if header.match(line)), None)

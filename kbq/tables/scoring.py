@@ -1,10 +1,10 @@
 """Scoring: compare the sets of values of tables, claims or gold data: precision, recall, F1.
 
-In a slot, precision is 1 if nothing is predicted, and recall is 1 if there is nothing to find. Values match one to one,
-by any of their names, as many as possible. Unlike in LM-KBC, a number near the right one is wrong.
+The precision of a slot without a prediction is 1, as is the recall of one with nothing to find. Values match one to
+one, by any of their names, as many as possible. Unlike in LM-KBC, a number near the right one is wrong.
 
 Gold data are a wide table, triples (`subject`, `relation`, `object`, perhaps `aliases`), or KILT lines. A slot without
-a value is not scored, unless triples say that there is none, with an empty `object`.
+a value is not scored, unless triples have an empty `object` for it.
 """
 
 from collections import defaultdict
@@ -28,7 +28,7 @@ from kbq.text.letters import normalised
 from kbq.text.markers import slot_of
 
 Names: TypeAlias = tuple[str, ...]  # of one value, each as good as the others
-Key: TypeAlias = tuple[str, str]  # subject and relation, as values are compared
+Key: TypeAlias = tuple[str, str]  # subject and relation in their compared form
 ValueSets: TypeAlias = dict[Key, list[Names]]
 Guesses: TypeAlias = dict[Key, tuple[Names, float]]  # with its probability
 Sets: TypeAlias = Iterator[tuple[object, object, list[Names]]]  # subject, relation, values
@@ -44,9 +44,9 @@ def read_value_sets(path: Path, subject: str = "subject", relations: Sequence[st
 
 
 def value_sets_of(table: Table, path: Path, subject: str, relations: Sequence[str]) -> ValueSets:
-    """Return the values of a table that was read, by subject and relation.
+    """Return the values of a table, by subject and relation.
 
-    `subject` and `relations`: the columns of a wide table, by default all others. Raises EvaluationError if a line does
+    `subject`, `relations`: the columns of a wide table, by default all others. Raises EvaluationError if a line does
     not fit the others.
     """
     columns = set(table.columns)
@@ -62,7 +62,7 @@ def value_sets_of(table: Table, path: Path, subject: str, relations: Sequence[st
 
 
 def guesses_of(table: Table) -> Guesses:
-    """Return the best value of each slot among claims, accepted or not, with its probability; of a table, {}."""
+    """Return the best value of each slot among claims, accepted or not, with its probability; {} for other tables."""
     guesses: Guesses = {}
     if {*table.columns} >= CLAIM_COLUMNS:
         for row in table.rows:
@@ -110,7 +110,7 @@ READERS: tuple[tuple[set[str], Callable[[Sequence[Row]], Sets]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class SlotCounts:
-    """Distinct values of a subject and a relation: predicted, right, and both; scores are from 0 to 1."""
+    """Numbers of distinct values of a slot: predicted, right, and both; scores are from 0 to 1."""
 
     predicted: int
     gold: int
@@ -142,11 +142,11 @@ class SetScores:
     micro_precision: float
     micro_recall: float
     micro_f1: float
-    coverage_90: float | None = None  # share of the slots whose best guesses can be accepted with nine in ten right
+    coverage_90: float | None = None  # share of the slots that can be filled with nine in ten right
 
     @classmethod
     def of(cls, slots: Sequence[SlotCounts], guesses: Sequence[tuple[float, bool]] = ()) -> "SetScores":
-        """Score at least one slot; `guesses`: the probabilities of best guesses, and whether they are right."""
+        """Score slots; `guesses`: the probabilities of best guesses, and whether they are right."""
         chances = np.array([chance for chance, _ in guesses], np.float64)
         right = np.array([is_right for _, is_right in guesses], np.bool_)
         total = SlotCounts(*(sum(getattr(one, name) for one in slots) for name in SlotCounts.__slots__))
@@ -190,7 +190,7 @@ class TableScores:
 
 
 def evaluate_table(filled: Path, gold: Path, subject: str = "subject", relations: Sequence[str] = ()) -> TableScores:
-    """Score a filled table, or a file of claims, against gold data; see `value_sets` for the formats.
+    """Score a filled table, or a file of claims, against gold data in one of the module's formats.
 
     Raises:
         KbqError: a file cannot be read.
@@ -242,7 +242,7 @@ def compared(predicted: Iterable[Names], gold: Sequence[Names]) -> SlotCounts:
 
 
 def distinct(values: Iterable[Names]) -> list[Names]:
-    """Leave out values that are an earlier one, all of whose names are only spelt differently.
+    """Leave out values that repeat an earlier one with its names spelt differently.
 
     >>> distinct([("Jürgen Kurths",), ("Jurgen Kurths",), ("Ann Lee", "A. Lee")])
     [('Jürgen Kurths',), ('Ann Lee', 'A. Lee')]
@@ -254,7 +254,7 @@ def distinct(values: Iterable[Names]) -> list[Names]:
 
 
 def _matched(edges: Sequence[Iterable[int]]) -> int:
-    """Count how many guesses can have a gold value of their own; `edges`: the gold values that each may have."""
+    """Count the guesses that can have a gold value of their own; `edges`: the gold values of each."""
     import networkx  # imported on demand: it takes a quarter of a second
 
     graph = networkx.Graph()

@@ -1,4 +1,4 @@
-"""Tables: read files and data frames as rows by column, with typed cells, and write them as they were."""
+"""Tables: read files and data frames as rows by column, with typed cells, and write them back in their form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from io import StringIO
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from kbq.answers import percentage
 from kbq.errors import KbqError
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from kbq.tables.claims import Claim
 
 SEPARATOR = "|"  # between the values of a cell
-FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")  # how a cell begins that a spreadsheet computes. Source: OWASP
+FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")  # begins a cell that a spreadsheet computes. Source: OWASP
 PLAIN = (str, int, float, bool, type(None))
 NUMBER = re.compile(r" *[+-]?\d[\d.,\s]*%?")
 
@@ -63,7 +63,7 @@ BREAKS = re.compile(r"[\t\r\n]+")  # TSV cannot hold them
 
 
 def plain(value: Any) -> Any:
-    """Return a cell's value without NumPy's and pandas' own types; their missing values are None."""
+    """Return a cell's value as one of Python's types; missing values of NumPy and pandas are None."""
     if type(value) in PLAIN:
         return None if value != value else value
     if type(value).__name__ in ("NAType", "NaTType"):
@@ -75,7 +75,7 @@ def plain(value: Any) -> Any:
 
 
 def is_empty(value: object, markers: Collection[str] = ()) -> bool:
-    """Whether a cell has no value; `markers` stand for none, too.
+    """Whether a cell has no value, or one of the `markers` that stand for none.
 
     >>> [is_empty(value) for value in (None, "", " ", [], math.nan, 0, False, "x")]
     [True, True, True, True, True, False, False, False]
@@ -146,7 +146,7 @@ def for_spreadsheet(value: object) -> object:
 
 
 def as_arrow(values: Sequence[Any], kind: Any) -> Any:
-    """Return values as an Arrow array of a type; None if one of them does not fit it."""
+    """Return values as an Arrow array of a type, or None if one of them does not fit."""
     import pyarrow
 
     if pyarrow.types.is_null(kind):
@@ -158,9 +158,9 @@ def as_arrow(values: Sequence[Any], kind: Any) -> Any:
 
 
 def _cell_of_type(value: Any, kind: Any) -> Any:
-    """Return a value as an Arrow type has it: a text that was filled in becomes a number, a day, or a list.
+    """Return a value in the form of an Arrow type: a text that was filled in becomes a number, a day, or a list.
 
-    Raises ValueError if it does not fit the type.
+    Raises ValueError if it does not fit.
     """
     from pyarrow import types
 
@@ -183,37 +183,6 @@ def _cell_of_type(value: Any, kind: Any) -> Any:
             raise ValueError(value)
         return datetime.fromisoformat(day.edtf) if types.is_timestamp(kind) else date.fromisoformat(day.edtf)
     return value
-
-
-class Frame(NamedTuple):
-    """The rows of a data frame, and what it was."""
-
-    columns: tuple[str, ...]
-    rows: list[dict[str, Any]]
-    pandas: Any = None  # a pandas.DataFrame
-    arrow: Any = None  # a pyarrow.Table
-
-
-def read_frame(given: Any, subject: str) -> Frame | None:
-    """Return the rows of a data frame, or of a series, which is a column of subjects; None for anything else.
-
-    Raises KbqError if a column has no name of its own, or a frame that is not of pandas is given without pyarrow.
-    """
-    pandas = sys.modules.get("pandas")
-    if pandas and isinstance(given, pandas.Series | pandas.Index):
-        given = given.to_frame(name=subject)
-    if pandas and isinstance(given, pandas.DataFrame):
-        _refuse_names(list(given.columns))
-        cells = zip(*(map(plain, given[name].astype(object)) for name in given.columns), strict=True)
-        return Frame(tuple(given.columns), [dict(zip(given.columns, one, strict=True)) for one in cells], pandas=given)
-    given = given.collect() if hasattr(given, "collect_schema") and hasattr(given, "collect") else given  # lazy
-    protocols = "__arrow_c_stream__", "__arrow_c_array__", "__dataframe__"
-    if not any(hasattr(given, name) for name in protocols):
-        return None
-    arrow = _frame_to_arrow(given, subject)
-    _refuse_names(arrow.column_names)
-    rows = [{name: plain(value) for name, value in row.items()} for row in arrow.to_pylist()]
-    return Frame(tuple(arrow.column_names), rows, arrow=arrow)
 
 
 def _refuse_names(names: Sequence[object]) -> None:
@@ -240,23 +209,8 @@ def _frame_to_arrow(given: Any, subject: str) -> Any:
         raise KbqError(f"{NAME} cannot be read ({error!s:.80}): give rows, or a data frame of pandas") from None
 
 
-def to_pandas(columns: Mapping[str, Sequence[Any] | None], given: Any) -> Any:
-    """Return a data frame of some columns; of one that was given, with its index and its types where values fit.
-
-    `columns`: by name, in order; None: as in the given one.
-    """
-    import pandas
-
-    old = {} if given is None else {name: given[name] for name in given.columns}
-    arrays = {
-        name: old[name].array if values is None else _array(values, old.get(name)) for name, values in columns.items()
-    }
-    index = None if given is None else given.index
-    return pandas.DataFrame(arrays, index=index, columns=list(columns)) if arrays else pandas.DataFrame(index=index)
-
-
 def _array(values: Sequence[Any], old: Any) -> Any:
-    """Return a column's array: of the type of an old one if its values fit, whole numbers and truth values as such."""
+    """Return a column's array, if possible with the type of the old one."""
     import pandas
 
     if isinstance(old, pandas.Series) and isinstance(old.dtype, pandas.CategoricalDtype):
@@ -274,7 +228,7 @@ def _array(values: Sequence[Any], old: Any) -> Any:
 
 
 def _of_type(values: Sequence[Any], old: Any) -> Any:
-    """Return values as an array of a series' type; None if one does not fit."""
+    """Return values as an array of a series' type, or None if one does not fit."""
     import pandas
 
     try:
@@ -289,22 +243,22 @@ def _of_type(values: Sequence[Any], old: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class FillCounts:
-    """How much was asked for, and what came of it."""
+    """Numbers of what was asked for and found."""
 
     rows: int = 0
     cells: int = 0  # asked for; equal subjects count once
     queries: int = 0  # for these cells
-    asked: int = 0  # queries that an earlier run had not answered
-    filled: int = 0  # of the cells asked for; of a check: those that agree
-    markers: int = 0  # cells that count as empty for what they hold
-    formulas: int = 0  # values that a spreadsheet would compute, written after an apostrophe
+    asked: int = 0  # queries without an answer from an earlier run
+    filled: int = 0  # of the cells asked for; in a check, those that agree
+    markers: int = 0  # cells that count as empty because of a marker
+    formulas: int = 0  # values that got an apostrophe, as a spreadsheet would compute them
     unasked: tuple[str, ...] = ()  # why the cells of some rows stay empty
-    seconds: float | None = None  # of a dry run: about how long filling would take
+    seconds: float | None = None  # in a dry run, the estimated time of filling
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows by column, each cell a text, a list of texts, or whatever else its file has; `claims` are what filled it.
+    """Rows by column, each cell a text, a list of texts, or another value of its file; `claims` filled it.
 
     >>> import kbq
     >>> table = kbq.KnowledgeBase.sample().fill([{"subject": "Marie Curie"}], ["place of birth"])
@@ -323,11 +277,7 @@ class Table:
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Table:
-        """Make a table of rows that are given in Python.
-
-        Raises:
-            KbqError: they are not mappings whose keys are texts.
-        """
+        """Make a table of rows in Python. Raises KbqError if they are not mappings whose keys are texts."""
         several = list(given(rows, KbqError, "the table is", "a path, or a list of rows"))
         columns: dict[str, None] = {}
         for number, row in enumerate(several, start=1):
@@ -338,9 +288,26 @@ class Table:
 
     @classmethod
     def of_frame(cls, given: Any, subject: str) -> Table | None:
-        """Return the table of a data frame, or of a series of subjects; None for anything else; see `read_frame`."""
-        frame = read_frame(given, subject)
-        return None if frame is None else cls(frame.columns, frame.rows, arrow=frame.arrow, frame=frame.pandas)
+        """Return the table of a data frame, or of a series of subjects, or None for anything else.
+
+        Raises KbqError if a column has no name of its own, or a frame that is not of pandas is given without pyarrow.
+        """
+        pandas = sys.modules.get("pandas")
+        if pandas and isinstance(given, pandas.Series | pandas.Index):
+            given = given.to_frame(name=subject)
+        if pandas and isinstance(given, pandas.DataFrame):
+            names = tuple(given.columns)
+            _refuse_names(names)
+            cells = zip(*(map(plain, given[name].astype(object)) for name in names), strict=True)
+            return cls(names, [dict(zip(names, one, strict=True)) for one in cells], frame=given)
+        given = given.collect() if hasattr(given, "collect_schema") and hasattr(given, "collect") else given  # lazy
+        protocols = "__arrow_c_stream__", "__arrow_c_array__", "__dataframe__"
+        if not any(hasattr(given, name) for name in protocols):
+            return None
+        arrow = _frame_to_arrow(given, subject)
+        _refuse_names(arrow.column_names)
+        rows = [{name: plain(value) for name, value in row.items()} for row in arrow.to_pylist()]
+        return cls(tuple(arrow.column_names), rows, arrow=arrow)
 
     def refuse_without(self, subject: str) -> None:
         """Raise KbqError if there is no such column of subjects."""
@@ -358,15 +325,11 @@ class Table:
         return self.before.is_filled(row, column) if is_same else True
 
     def all_filled(self) -> Table:
-        """Return the same table, with every cell counted as one from the knowledge base."""
+        """Return the same table with all cells counted as filled."""
         return replace(self, before=Table(self.columns, [{}] * len(self.rows)))
 
     def to_csv(self, path: str | Path) -> None:
-        """Write the table.
-
-        Raises:
-            KbqError: it cannot be written, or the name is that of another format.
-        """
+        """Write the table. Raises KbqError if it cannot be written, or the ending is another format's."""
         target = as_path(path, "path")
         if (known := SUFFIXES.get(target.suffix.lower(), "csv")) != "csv":
             advice = "use to_excel" if known == "xlsx" else "end it in .csv"
@@ -374,33 +337,32 @@ class Table:
         write_table(self, target, "csv")
 
     def to_excel(self, path: str | Path) -> None:
-        """Write the table as XLSX.
-
-        Raises:
-            KbqError: it cannot be written, or openpyxl is missing.
-        """
+        """Write the table as XLSX. Raises KbqError if it cannot be written, or openpyxl is missing."""
         refuse_unwritable(self, "xlsx")
         write_table(self, as_path(path, "path"), "xlsx")
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the table as a data frame: with the index, and the types, of the one that was filled.
+        """Return the table as a data frame, with the index and the types of the one that was filled.
 
-        Raises:
-            KbqError: pandas is not installed.
+        Raises KbqError if pandas is not installed.
         """
         if not find_spec("pandas"):
             raise KbqError("to_pandas needs pandas: pip install pandas")
-        frame, places = (self.before or self).frame, range(len(self.rows))
-        kept = [] if frame is None else [*frame.columns]
-        is_kept = {name: name in kept and not any(self.is_filled(row, name) for row in places) for name in self.columns}
-        cells = {name: None if is_kept[name] else [row.get(name) for row in self.rows] for name in self.columns}
-        return to_pandas(cells, frame)
+        import pandas
+
+        frame, places, arrays = (self.before or self).frame, range(len(self.rows)), {}
+        for name in self.columns:
+            old = frame[name] if frame is not None and name in frame.columns else None
+            is_kept = old is not None and not any(self.is_filled(row, name) for row in places)
+            arrays[name] = old.array if is_kept else _array([row.get(name) for row in self.rows], old)
+        index = None if frame is None else frame.index
+        columns = list(self.columns)
+        return pandas.DataFrame(arrays, index=index, columns=columns) if arrays else pandas.DataFrame(index=index)
 
     def to_arrow(self) -> pa.Table:
         """Return the table as one of Arrow, for polars, duckdb and others, with the types of the one that was filled.
 
-        Raises:
-            KbqError: pyarrow is not installed.
+        Raises KbqError if pyarrow is not installed.
         """
         if not find_spec("pyarrow"):
             raise KbqError(f"Arrow {NEEDS_PYARROW}")
@@ -434,10 +396,7 @@ class Table:
 
 
 def read_table(path: str | Path, note: Note = unheard) -> Table:
-    """Read a table in any form that `read_rows` reads.
-
-    Raises KbqError if the file cannot be read, is empty, has two columns of one name, or rows that do not fit.
-    """
+    """Read a table in any form that `read_rows` reads. Raises KbqError if it cannot be read, or is empty."""
     rows = read_rows(str(path), note=note)
     table = Table.of(row for _, row in rows.numbered)
     if not rows.columns and not table.columns:
@@ -446,10 +405,9 @@ def read_table(path: str | Path, note: Note = unheard) -> Table:
 
 
 def write_table(table: Table, path: Path, format: RowFormat) -> int:
-    """Replace a file by the table, in the dialect that it was read in; return how many values got an apostrophe.
+    """Replace a file by the table in the dialect that it was read in; return how many texts got an apostrophe.
 
-    In CSV and TSV, values from the knowledge base and names of new columns get one if a spreadsheet would compute them.
-    All other cells stay as they were.
+    In CSV and TSV, filled values and names of new columns get one if a spreadsheet would compute them.
     """
     read = (table.before or table).dialect
     with writing_to(path, KbqError, goes_on=True), replacing(path) as partial:
@@ -470,7 +428,6 @@ def write_table(table: Table, path: Path, format: RowFormat) -> int:
 
 
 def _write_separated(table: Table, path: Path, dialect: Dialect) -> int:
-    """Write CSV or TSV; return how many texts got an apostrophe."""
     known = table.columns if table.before is None else table.before.columns
     header = [name if name in known else guarded(name) for name in table.columns]
     formulas = sum(name not in table.columns for name in header)
@@ -487,7 +444,7 @@ def _write_separated(table: Table, path: Path, dialect: Dialect) -> int:
 
 
 def refuse_unwritable(table: Table, format: RowFormat) -> None:
-    """Refuse a table that a format cannot hold, before work is spent on it."""
+    """Raise KbqError if a format cannot hold a table, before any work is spent on it."""
     if format == "parquet":
         try:
             import pyarrow  # noqa: F401
@@ -528,13 +485,13 @@ def _line(texts: Sequence[str], dialect: Dialect) -> str:
 
 
 def _of_header(columns: Sequence[str], dialect: Dialect) -> Dialect:
-    """Return the dialect of a header: it quotes all names if one of them has what may separate names."""
+    """Return the dialect of a header, which quotes all names if one of them has a possible delimiter."""
     is_plain = dialect.format == "tsv" or not any(re.search(r"[;\t|]|^ ", name) for name in columns)
     return dialect if is_plain else replace(dialect, quotes_all=True)
 
 
 def _arrow_of(table: Table) -> Any:
-    """Return a table of Arrow; columns that it was read from keep their types if all values fit."""
+    """Return a table of Arrow; columns keep the types that they were read with if all values fit."""
     import pyarrow
 
     arrow = table.arrow if table.before is None else table.before.arrow

@@ -1,10 +1,8 @@
 """Values: parse dates (ISO 8601, EDTF) and quantities, and compare values.
 
-The grammars are strict: a text has a normal form only if it is one date or one number as a whole, and can be read in
-one way. Dates in English order and numbers with English separators are assumed.
-
-The grammar is strict: a text is a date only if it is one as a whole, and can be read in one way; no form says more than
-the text does. English order is assumed. Dates before 15 October 1582 are of the Julian calendar.
+The grammars are strict: a text has a normal form only if all of it is one date or one number, which can be read in one
+way, and no form says more than the text. English order and separators are assumed. Dates before 15 October 1582 are of
+the Julian calendar.
 """
 
 import calendar
@@ -32,7 +30,7 @@ _ORDINALS = (
     "first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|thirteenth|fourteenth"
     "|fifteenth|sixteenth|seventeenth|eighteenth|nineteenth|twentieth|twenty-first"
 )
-# How dates are written. What is in square brackets may be missing; Excel has 7-Nov-1867, ctime Thu Nov 7 … 1867.
+# Forms of dates; parts in square brackets may be missing. Excel has 7-Nov-1867, ctime Thu Nov 7 … 1867.
 FORMS = (
     "[{weekday}[,] ][the ]{day}[ of] {month}[,] {year}",
     "[{weekday}[,] ]{month} [the ]{day}[,] {year}",
@@ -61,12 +59,12 @@ _ABOUT = (
 )
 _MARK = rf"(?P<circa>\(?{_ABOUT}\)? ?(?:the )?(?:year )?)?"
 
-LONGEST = 64  # characters of a text that may be a date or a quantity
+LONGEST = 64  # characters of a date or a quantity
 _NUMBER = (
     r"(?P<sign>[-−]?)(?P<whole>[1-9][0-9]{0,2}(?:,[0-9]{3})+|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}"
     r"|[1-9][0-9]{0,2}(?:[\u00a0\u2009\u202f][0-9]{3})+|0|[1-9][0-9]*)(?P<part>\.[0-9]+)?"
 )
-_DOUBTFUL = re.compile(  # 1.234, more than a thousand to half of Europe; 12m, which may be millions
+_DOUBTFUL = re.compile(  # 1.234 is more than a thousand in half of Europe; 12m may be millions
     r"(?<![0-9,])[1-9][0-9]{0,2}\.[0-9]{3}(?![0-9])|[0-9]m$"
 )
 _SCIENTIFIC = re.compile(r"[-+]?[0-9](?:\.[0-9]+)?[eE][-+]?[0-9]{1,2}", re.ASCII)  # as computers write numbers
@@ -83,7 +81,7 @@ _UNIT = (
 )
 _BEHIND = re.compile(rf"{_NUMBER}{_SCALE}\s?(?P<unit>{_UNIT}|)")
 _IN_FRONT = re.compile(rf"(?P<unit>{_CURRENCY})\s?{_NUMBER}{_SCALE}")
-_COUNTED = re.compile(  # people, episodes, whatever is counted; but no season of 1982, and no part of a number
+_COUNTED = re.compile(  # people, episodes, anything countable; but no season of 1982, and no part of a number
     rf"(?![12][0-9]{{3}}\s){_NUMBER}{_SCALE}\s"
     r"(?!hundred|thousand|lakh|million|crore|billion|trillion|dozen|score|hal[fv]|third|quarter)"
     r"(?!(?:times|per|point|plus|odd|and|noon)\b)(?P<unit>[^\W\d_]{3,})"
@@ -91,7 +89,6 @@ _COUNTED = re.compile(  # people, episodes, whatever is counted; but no season o
 
 
 def _form(form: str) -> str:
-    """Return one of the forms as an expression."""
     optional = form.replace("[", "(?:").replace("]", ")?").replace(".", r"\.")
     return _MARK + re.sub(r"\{(\w+)\}", lambda part: _PARTS[part[1]], optional)
 
@@ -159,12 +156,12 @@ _ERA_BEHIND = re.compile(r"\s?(B\.? ?C\.?(?: ?E\.?)?)(?![A-Za-z])")
 
 
 def date_of(text: str, before: str = "", behind: str = "", is_date: bool = False) -> DateValue | None:
-    """Return the date that a text is.
+    """Return the date of a text, or None.
 
     Args:
         before: the text before it: "c." makes it approximate, "before" makes it no date.
         behind: the text after it: "BC" belongs to the year, "(?)" is a doubt.
-        is_date: it is certainly a date, so that years below 1000 need no era.
+        is_date: whether it is certainly a date, so that years below 1000 need no era.
 
     >>> date_of("1265"), date_of("1265", "was born c. "), date_of("1265", "before "), date_of("1903/4")
     (DateValue(edtf='1265', precision=9, julian=True), DateValue(edtf='1265~', precision=9, julian=True), None, \
@@ -195,7 +192,7 @@ DateValue(edtf='190X', precision=8, julian=False))
 
 @lru_cache(2**14)
 def date_of_cell(text: str) -> DateValue | None:
-    """Return the date in a cell of a table, which may be as computers write it: ISO, EDTF, or a number."""
+    """Return the date in a cell of a table, perhaps in a form of computers: ISO, EDTF, or a number."""
     text = " ".join(seen(text).split())
     if number := _FLOAT.fullmatch(text):
         text = number[1]
@@ -214,7 +211,7 @@ def date_of_cell(text: str) -> DateValue | None:
 
 
 def dates_agree(one: DateValue, other: DateValue) -> bool:
-    """Whether two dates are the same as far as both go; an approximate one counts as the date it is near."""
+    """Whether two dates are the same as far as both go; "about" and "perhaps" are ignored."""
     first, second = sorted((one.edtf.rstrip("~?"), other.edtf.rstrip("~?")), key=lambda edtf: len(edtf.rstrip("X")))
     if "X" in first:
         return second.startswith(first.rstrip("X"))
@@ -222,7 +219,7 @@ def dates_agree(one: DateValue, other: DateValue) -> bool:
 
 
 def gregorian(date: DateValue) -> str:
-    """Return a date in EDTF's calendar, the Gregorian: only a Julian day changes."""
+    """Return a date in EDTF's calendar, the Gregorian; only Julian days change."""
     found = re.fullmatch(r"(-?[0-9]{4})-([0-9]{2})-([0-9]{2})([~?]?)", date.edtf)
     if not date.julian or not found:
         return date.edtf
@@ -254,7 +251,7 @@ def _read(text: str, is_date: bool) -> DateValue | None:
 
 
 def _of_two(text: str) -> DateValue | None:
-    """Return what two years have in common: 1368/69 is in the 1360s."""
+    """Return the decade or century of two years: 1368/69 is in the 1360s."""
     found = _TWO_YEARS.fullmatch(text)
     if not found:
         return None
@@ -269,7 +266,7 @@ def _of_two(text: str) -> DateValue | None:
 
 
 def _of_edtf(text: str) -> DateValue | None:
-    """Return a date that is written in ISO or EDTF; parts that are 00 are unknown."""
+    """Return a date in ISO or EDTF; 00 stands for unknown parts."""
     mark = text[-1] if text[-1] in "~?" else ""
     sign = "-" if text.startswith("-") else ""
     year, *rest = text.strip("-~?").split("-")
@@ -280,7 +277,7 @@ def _of_edtf(text: str) -> DateValue | None:
 
 
 def _of_wikibase(sign: str, year: str, month: str, day: str, precision: str, julian: str | None) -> DateValue | None:
-    """Return a date of Wikibase, where 44 BC is the year -44, and a century or decade is one of its years."""
+    """Return a date of Wikibase, where 44 BC is the year -44, and one of its years stands for a century or decade."""
     number, minus = int(year), "-" if sign == "-" else ""
     if precision in ("7", "8"):
         digits = f"{(number - 1) // 100:02}XX" if precision == "7" else f"{number // 10:03}X"
@@ -291,7 +288,7 @@ def _of_wikibase(sign: str, year: str, month: str, day: str, precision: str, jul
 
 
 def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
-    """Return a date whose parts a grammar has told apart."""
+    """Return a date from its parts."""
     year = int(parts["year"] or parts.get("ad") or parts.get("of_era") or 0)
     if not year and not parts["year"]:
         return None
@@ -311,7 +308,7 @@ def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
 
 
 def _day_or_longer(year: int, month: int, day: int, mark: str = "") -> DateValue | None:
-    """Return a date, whose month and day are 0 if unknown; None if there is no such day."""
+    """Return a date, with 0 for an unknown month or day, or None if there is no such day."""
     if not month:
         return _value(_year(year) + mark, YEAR)
     if not 1 <= month <= 12:
@@ -338,7 +335,7 @@ def _value(edtf: str, precision: int) -> DateValue:
 
 
 def _gregorian_day(year: int, month: int, day: int, is_julian: bool) -> np.datetime64:
-    """Return a day of either calendar as one of the Gregorian."""
+    """Return a day of either calendar in the Gregorian."""
     century = (year - (month < 3)) // 100
     behind = century - century // 4 - 2 if is_julian else 0
     return np.datetime64(f"{_year(year)}-{month:02}", "D") + (day - 1 + behind)
@@ -347,13 +344,12 @@ def _gregorian_day(year: int, month: int, day: int, is_julian: bool) -> np.datet
 def normal_form(
     text: str, type: ValueType | None = None, before: str = "", behind: str = ""
 ) -> DateValue | QuantityValue | None:
-    """Return the date or the quantity that a text certainly is; None if there is any doubt.
+    """Return the date or the quantity of a text, or None if there is any doubt.
 
     Args:
-        type: what the value is known to be. Without it, a number alone is neither a date nor a quantity, and a quantity
+        type: the known type of the value. Without it, a number alone is neither a date nor a quantity, and a quantity
             must have a well-known unit.
-        before: the text before it, which may say "about".
-        behind: the text after it.
+        before, behind: the text around it, which may say "about".
 
     >>> normal_form("November 7, 1867"), normal_form("US$ 3.2 billion")
     (DateValue(edtf='1867-11-07', precision=11, julian=False), QuantityValue(number='3200000000', unit='US$'))
@@ -372,19 +368,19 @@ def normal_form(
 
 @lru_cache(2**14)
 def _forms(text: str) -> tuple[str, DateValue | None, QuantityValue | None]:
-    """Return what a value is compared by: its words, and the date and the quantity that it may be."""
+    """Return the forms by which a value is compared: its words, and perhaps a date and a quantity."""
     short = " ".join(seen(text).split()) if len(text) <= LONGEST else ""
     number = f"{Decimal(short):f}" if _SCIENTIFIC.fullmatch(short) else short
     return normalised(text), date_of_cell(short), _quantity(number, anything_counts=True)
 
 
 def keys_of(text: str) -> frozenset[object]:
-    """Return the forms of a text: two texts of the same value share one."""
+    """Return the forms of a text; texts of the same value share one."""
     return frozenset(form for form in _forms(text) if form is not None)
 
 
 def agree(one: str, other: str) -> bool:
-    """Whether two texts are one value: the same words, the same number, or dates of which one may be more exact.
+    """Whether two texts are one value: the same words or number, or dates that agree as far as both go.
 
     >>> agree("1867-11-07T00:00:00Z", "7 November 1867"), agree("1985.0", "1985"), agree("Lodz", "Łódź")
     (True, True, True)
@@ -398,7 +394,7 @@ def agree(one: str, other: str) -> bool:
 
 
 def is_same(text: str, claim: Claim, titles: Titles) -> bool:
-    """Whether a claim has a value: the same text, page or quantity, or a date that agrees as far as both go."""
+    """Whether a claim has this value: the same text, page or quantity, or a date that agrees as far as both go."""
     if agree(text, claim.value):
         return True
     if isinstance(claim.normal, DateValue):  # which may rest on the words around the value
@@ -408,7 +404,7 @@ def is_same(text: str, claim: Claim, titles: Titles) -> bool:
 
 
 def _quantity(text: str, anything_counts: bool = False) -> QuantityValue | None:
-    """Return a number with or without a unit; with `anything_counts`, the unit may be any word without capitals."""
+    """Return a number, perhaps with a unit; with `anything_counts`, this may be any word without capitals."""
     found = _BEHIND.fullmatch(text) or _IN_FRONT.fullmatch(text)
     if not found and anything_counts and text.islower():
         found = _COUNTED.fullmatch(text)

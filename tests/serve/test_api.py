@@ -107,7 +107,7 @@ def test_titles_are_found_by_their_beginning(service: Running, prefix: str, titl
 def test_all_titles_are_in_order(service: Running) -> None:
     found = service.client.get("/v1/titles", params={"limit": 3}).json()["titles"]
     assert [one["title"] for one in found] == ["Aconcagua", "Ada Lovelace", "Aida"]
-    assert len(service.services.kbs.named().titles.beginning_with("", 1000)) == 198
+    assert len(service.services.kbs.named().titles.listed("", 0, 1000)[0]) == 198
 
 
 def test_several_knowledge_bases(serve: Serve, kb_folder: Path, sample: KnowledgeBase) -> None:

@@ -69,7 +69,7 @@ def test_new_pages_are_found_and_no_request_is_lost(serve: Serve, folder: Path) 
         thread.join()
     assert set(statuses) == {200}
     assert service.client.get("/v1/pages/N1").json()["title"] == "Warsaw river"
-    assert service.services.kbs.named().titles.beginning_with("warsaw r")[0].page_id == "N1"
+    assert service.services.kbs.named().titles.listed("warsaw r", 0, 9)[0][0].page_id == "N1"
     kb = service.services.kbs.named().kb
     assert kb is not before
     assert kb.model is before.model  # the encoders stay
