@@ -267,8 +267,14 @@ def more_rows(states: Tensor) -> Tensor:
 class Embedding(nn.Embedding):
     """An embedding whose weights stay uninitialised until they are loaded, to save time."""
 
+    steps: Tensor | None = None  # sizes of int8 steps if the weights are int8, as `keep_packed` leaves them
+
     def reset_parameters(self) -> None:
         """Do nothing."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Shapes: ids (…, tokens), result (…, tokens, dim)."""
+        return super().forward(ids) if self.steps is None else self.weight[ids].float() * self.steps[ids]
 
 
 class Linear(nn.Linear):
@@ -326,11 +332,19 @@ def pack_few_rows(network: nn.Module) -> None:
             module.packs = True
 
 
-def keep_packed(network: nn.Module) -> None:
-    """Drop the weights that are cached in another order: afterwards the network only encodes queries on a CPU."""
+def keep_packed(network: nn.Module, table: nn.Module) -> None:
+    """Drop weights that are there in another form, so that a network can only encode queries on a CPU from now on.
+
+    Layers keep the weights in oneDNN's order, and the table of word pieces int8 if that gives the same rows.
+    """
     for module in network.modules():
         if isinstance(module, Linear) and module._packed is not None:
             module.weight = nn.Parameter(module.weight.new_empty(0), requires_grad=False)
+    if isinstance(table, Embedding) and table.steps is None and table.weight.is_cpu:
+        steps = table.weight.detach().abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
+        rows = (table.weight.detach() / steps).round().to(torch.int8)
+        if torch.equal(rows.float() * steps, table.weight):
+            table.weight, table.steps = nn.Parameter(rows, requires_grad=False), steps
 
 
 @cache

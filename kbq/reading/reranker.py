@@ -186,7 +186,8 @@ class Reranking:
         """The model's own reader, which shares equal word embeddings with the model. Raises ModelError without one."""
         reader, table = Reader.open(self.base, str(self.model.device)), self.model.queries.start.get_input_embeddings()
         backbone = reader.network.backbone
-        if torch.equal(backbone.get_input_embeddings().weight, table.weight):
+        own = backbone.get_input_embeddings().weight
+        if own.dtype == table.weight.dtype and torch.equal(own, table.weight):
             backbone.set_input_embeddings(table)
         return reader
 

@@ -321,7 +321,8 @@ class _Opened:
 def make_ready(kb: KnowledgeBase) -> None:
     """Have a knowledge base answer, and drop the weights that only training needs."""
     kb.query(FIRST, 1)
-    keep_packed(kb.model.queries)
+    keep_packed(kb.model.queries, kb.model.queries.start.get_input_embeddings())
+    give_memory_back()
 
 
 class ServedKb:

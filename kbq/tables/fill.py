@@ -314,11 +314,7 @@ def fill(
         format = table_format(path)
         refuse_unwritable(before, format)
     filling = Filling(kb, before, wanted, options, search, decided)
-    _note_mistyped(kb, before, wanted, note)
-    if known := [
-        f"{one.name!r} is {one.property}, of type {one.type}" for one in wanted if one.name in asked and one.property
-    ]:
-        note(f"{', '.join(known)}, as `kbq relations` prints; a file relations.toml may say otherwise")
+    _note_relations(kb, before, wanted, asked, note)
     if filling.counts.markers:
         markers = ", ".join(filter(None, options.empty))
         note(f"{filling.counts.markers:,} cells were taken as empty, since they hold one of {markers}: see --empty")
@@ -381,8 +377,10 @@ def _table(kb: Searcher, table: str | Path | Iterable[Row] | None, subject: str,
     return table if isinstance(table, Table) else Table.of_frame(table, subject) or Table.of(table)
 
 
-def _note_mistyped(kb: Searcher, table: Table, relations: Sequence[Relation], note: Note) -> None:
-    """Note relations that may be mistyped."""
+def _note_relations(
+    kb: Searcher, table: Table, relations: Sequence[Relation], asked: Iterable[str | Relation], note: Note
+) -> None:
+    """Note relations that may be mistyped, and plain names that are known ones."""
     columns = {normalised(column): column for column in table.columns[:COMPARED]}
     for relation in relations[:HINTS]:
         near = get_close_matches(normalised(relation.name), columns, 1, LIKENESS)
@@ -393,6 +391,10 @@ def _note_mistyped(kb: Searcher, table: Table, relations: Sequence[Relation], no
     untuned = kb.untuned_relations(f"x [SEP] {text}" for relation in relations for text in relation.query)
     if untuned:
         note(f"the query encoder was not tuned on {', '.join(map(repr, untuned))}")
+    known = [one for one in relations if one.name in asked and one.property]
+    if known:
+        facts = ", ".join(f"{one.name!r} is {one.property}, of type {one.type}" for one in known)
+        note(f"{facts}, as `kbq relations` prints; a file relations.toml may say otherwise")
 
 
 def _note_disputes(disputes: Sequence[tuple[Decision, Decision]], note: Note) -> None:

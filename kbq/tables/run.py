@@ -17,8 +17,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-import msgspec
-
 from kbq.answers import Answer
 from kbq.corpus.pages import Page
 from kbq.dump.page_directory import Pages
@@ -37,11 +35,6 @@ UNFINISHED = ""  # instead of the digest of a table
 READ_AGAIN = ("text", "title", "context", "metadata")  # fields of an answer that are on its page
 KEPT = tuple(one.name for one in fields(Answer) if one.name not in READ_AGAIN)
 PAGES = 1024  # in memory: the relations of a subject have answers from the same ones
-
-
-class _Line(msgspec.Struct):
-    query: str
-    answers: list[Any]
 
 
 class AnswerCache:
@@ -100,10 +93,12 @@ class AnswerCache:
         place = 0
         for number, line in enumerate(whole_lines(self._file), start=1):
             try:
-                kept = msgspec.json.decode(line, type=_Line)
-            except (ValueError, RecursionError):  # msgspec's are ValueErrors, too
+                kept = json.loads(line)
+                if not (isinstance(kept["query"], str) and isinstance(kept["answers"], list)):
+                    raise TypeError
+            except (ValueError, KeyError, TypeError):
                 raise KbqError(f"{self._name}:{number} is damaged: delete the file to ask again") from None
-            places[kept.query] = place
+            places[kept["query"]] = place
             place += len(line)
         return places
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import torch
 from prometheus_client.parser import text_string_to_metric_families
 
 import kbq
@@ -335,7 +336,10 @@ def test_no_weights_are_there_twice_and_answers_stay_the_same(service: Running, 
         [one.score for one in found] for found in sample.query(texts, 3)
     ]
     network, _ = kb.searcher.reranking.reader.reranking
-    tables = [one.get_input_embeddings().weight.data_ptr() for one in (network.backbone, kb.model.queries.start)]
-    assert tables[0] == tables[1]
+    table = kb.model.queries.start.get_input_embeddings()
+    assert network.backbone.get_input_embeddings() is table
+    assert (table.weight.dtype, table.weight.shape) == (torch.int8, sample.model.word_embeddings.shape)
+    ids = torch.arange(len(table.weight))
+    assert torch.equal(table(ids), sample.model.word_embeddings)
     kept = [layer.weight.numel() for layer in kb.model.queries.modules() if isinstance(layer, Linear) and layer._packed]
     assert set(kept) <= {0}  # none is packed where oneDNN is missing
