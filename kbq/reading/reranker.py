@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -185,7 +185,7 @@ class Reranking:
     def reader(self) -> Reader:
         """The model's own reader, which shares equal word embeddings with the model. Raises ModelError without one."""
         reader, table = Reader.open(self.base, str(self.model.device)), self.model.queries.start.get_input_embeddings()
-        backbone = reader.network.backbone
+        backbone: Any = reader.network.backbone
         own = backbone.get_input_embeddings().weight
         if own.dtype == table.weight.dtype and torch.equal(own, table.weight):
             backbone.set_input_embeddings(table)

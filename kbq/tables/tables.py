@@ -353,8 +353,10 @@ class Table:
         frame, places, arrays = (self.before or self).frame, range(len(self.rows)), {}
         for name in self.columns:
             old = frame[name] if frame is not None and name in frame.columns else None
-            is_kept = old is not None and not any(self.is_filled(row, name) for row in places)
-            arrays[name] = old.array if is_kept else _array([row.get(name) for row in self.rows], old)
+            if old is not None and not any(self.is_filled(row, name) for row in places):
+                arrays[name] = old.array
+            else:
+                arrays[name] = _array([row.get(name) for row in self.rows], old)
         index = None if frame is None else frame.index
         columns = list(self.columns)
         return pandas.DataFrame(arrays, index=index, columns=columns) if arrays else pandas.DataFrame(index=index)
