@@ -34,7 +34,6 @@ from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.lines import COMPRESSED, BadLine, is_member, read_bytes, source_name
 from kbq.text.letters import clean_text, normal_form, normalised, without_surrogates
 
-KEEP = bool(os.environ.get("KEEP"))
 SHOWN = 8  # kinds of files, or documents, that are named
 LOCK = "~$"  # how the names of files begin that say that Office has another one open
 KINDS = ".txt, .md, .html, .docx, .odt, .rtf, .epub, .pptx, .pdf, .mediawiki or .tex"

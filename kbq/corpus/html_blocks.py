@@ -4,19 +4,21 @@ Source: the rendering section of the HTML standard (html.spec.whatwg.org), and A
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from html.entities import name2codepoint
 from typing import Any
 
 from kbq.corpus.pages import BOLD, Block, Contents
-from kbq.errors import CorpusError
+from kbq.errors import CorpusError, first_line
 
 MAIN = 0.3  # share of a page's text that its main element has at least, to be taken at its word
 KEPT = 0.1  # share below which our rules do not fit the page
 MOST_SPAN = 1000  # rows that a cell spans
 ROW = 600  # characters of a row of a table; one that has more holds the page together
 SHORT = 100  # characters of a line in bold letters that may be a heading
+LABEL = 40  # characters of the first of two cells that may say what is in the second
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
 BLOCKS = frozenset({
     "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dir", "div", "dl", "dt",
@@ -57,6 +59,7 @@ _HIDING = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)"
 _MARK = re.compile(r"\[?\s*(?:\d{1,3}|[a-z]{1,2}|[ivx]{1,5}|(?:note|nb|n)\.? ?\d+|citation needed|[*†‡§↑^])\s*\]?")
 _SAVED = re.compile(r"<!-- saved from url=\(\d+\)(\S+) -->")
 _TOKEN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
+_ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot);)(\w+);")
 
 
 @dataclass(slots=True)
@@ -73,60 +76,69 @@ class _Piece:
 
 
 def html_contents(text: str, is_whole: bool = False) -> Contents:
-    """Read a page; `is_whole`: all that is shown is its text.
+    """Read a page. If it `is_whole`, nothing but hidden elements and marks of notes is left out.
 
-    Raises CorpusError if its elements are nested too deep.
+    Raises CorpusError if it cannot be read, RecursionError if its elements are nested too deep.
     """
-    try:
-        root = _tree(text)
-        page = _Page(root, is_whole)
-        pieces = page.pieces()
-    except RecursionError:
-        raise CorpusError("its elements are nested too deep: save it anew, from a browser") from None
+    root = _tree(text)
+    page = _Page(root, is_whole)
+    pieces = page.pieces()
+    facts = _facts(root)
+    title = next((facts[name] for name in ("citation_title", "dc.title", "dcterms.title") if facts.get(name)), "")
     blocks = [Block(one.text, one.level) for one in pieces]
-    title, window_title = _titles(root)
-    return Contents([(0, blocks)], title, _metadata(root, text[:10_000]), page.left_out, window_title)
+    return Contents([(0, blocks)], title, _metadata(root, facts, text), page.left_out, _window_title(root, facts))
 
 
 def _tree(text: str) -> Any:
-    from lxml import etree, html
+    from lxml import etree
 
     if text.lstrip().startswith("<?xml"):  # XHTML, whose empty elements HTML does not close
         try:
             xml = etree.XMLParser(resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True)
-            root = etree.fromstring(text.encode(), xml)
-            for element in root.iter():
-                element.tag = etree.QName(element).localname if isinstance(element.tag, str) else element.tag
+            known = _ENTITY.sub(lambda name: chr(code) if (code := name2codepoint.get(name[1])) else name[0], text)
+            root = etree.fromstring(known.encode(), xml)
+            etree.strip_tags(root, etree.Entity)  # those of the page's own making may be of any length
+            for element in root.iter("{*}*"):
+                element.tag = etree.QName(element).localname
             return root
-        except etree.XMLSyntaxError:
-            pass
-    parser = html.HTMLParser(remove_comments=True, remove_pis=True, encoding="utf-8")
-    root = html.document_fromstring(text.encode("utf-8", "replace") or b"<p>", parser=parser, ensure_head_body=True)
+        except etree.XMLSyntaxError as error:
+            if "<!ENTITY" in text:  # HTML would show what it declares
+                raise CorpusError(f"it cannot be read ({first_line(error)}): save it anew, from a browser") from None
+    parser = etree.HTMLParser(remove_comments=True, remove_pis=True, encoding="utf-8")
+    try:
+        root = etree.fromstring(text.encode("utf-8", "replace").strip() or b"<p>", parser)
+    except etree.XMLSyntaxError as error:  # it reads any text, so no memory was left
+        raise MemoryError(str(error)) from None
     if any("depth" in error.message for error in parser.error_log):
         raise RecursionError
-    return root
+    return etree.Element("html") if root is None else root
+
+
+def _all_text(element: Any) -> str:
+    return "".join(element.itertext())
 
 
 class _Page:
-    """What of a page is left out, and why."""
+    """The text of a page, and the parts of the page that are left out."""
 
     def __init__(self, root: Any, is_whole: bool) -> None:
-        self._body = root.find("body") if root.find("body") is not None else root
-        self._length = len("".join(self._body.itertext()))
-        self._hidden = set(_hidden_by_style(root))
+        body = root.find("body")
+        self._body = root if body is None else body
+        self._length = len(_all_text(self._body))
+        self._hiding = _hiding_selectors(root)
         self._teasers = set(_teasers(self._body))
         self._is_whole = is_whole
         self.left_out = Counter[str]()
 
     def pieces(self) -> list[_Piece]:
-        """Return the pieces of the main element or, where there is none, of all of the page."""
+        """Return the pieces of the main element or, if there is none, of the whole page."""
         main = self._body if self._is_whole else self._main()
         found = self._read(main)
         if sum(len(one.text) for one in found) < KEPT * self._length and len(found) < 3:
             self._is_whole, self.left_out = True, Counter()
             found = self._read(main)
         if main is not self._body and not any(one.level == 1 for one in found):
-            tops = (" ".join("".join(one.itertext()).split()) for one in self._body.iter("h1"))
+            tops = (" ".join(_all_text(one).split()) for one in self._body.iter("h1"))
             found = [_Piece(text, 1) for text in filter(None, tops)][:1] + found
         return found
 
@@ -140,66 +152,57 @@ class _Page:
         return kept if main is not self._body else self._without_links(kept)
 
     def _main(self) -> Any:
-        for several in (
-            self._body.xpath(".//main | .//*[@role='main']"),
-            self._body.xpath(".//article[not(ancestor::article)]"),
-        ):
-            if len(several) == 1 and len("".join(several[0].itertext())) >= MAIN * self._length:
+        for path in (".//main | .//*[@role='main']", ".//article[not(ancestor::article)]"):
+            several = self._body.xpath(path)
+            if len(several) == 1 and len(_all_text(several[0])) >= MAIN * self._length:
                 return several[0]
         return self._body
 
     def is_left_out(self, element: Any) -> bool:
-        """Whether a reader does not see an element, or does not come for it; count it, if it has text."""
+        """Return whether readers do not see an element, or do not come for it; count it if it has text."""
         if element.tag in NO_TEXT:
             return True
         reason = self._reason(element)
-        if reason and any(map(str.strip, element.itertext())):
+        if reason and _all_text(element).strip():
             self.left_out[reason] += 1
         return bool(reason)
 
     def _reason(self, element: Any) -> str:
         given, tag = element.attrib, element.tag
-        names = (given.get("class") or "").split()
-        is_hidden = "hidden" in given or given.get("aria-hidden") == "true" or _HIDING.search(given.get("style") or "")
-        if is_hidden or element in self._hidden or not HIDDEN.isdisjoint(names):
+        names, role = given.get("class", "").split(), given.get("role", "")
+        if given and (
+            "hidden" in given
+            or given.get("aria-hidden") == "true"
+            or _HIDING.search(given.get("style", ""))
+            or not HIDDEN.isdisjoint(names)
+            or not self._hiding.isdisjoint([*(f".{name}" for name in names), f"#{given.get('id')}"])
+        ):
             return "hidden"
-        role = given.get("role") or ""
         if role in MARKS or (tag in ("a", "sup", "span") and _is_mark(element)):
             return "marks of notes"
         if self._is_whole:
             return ""
         if element in self._teasers:
             return "teasers"
-        is_elsewhere = (
-            tag in ("nav", "menu", "footer")
-            or role in ROLES
-            or tag == "header"
-            or any(
-                _TOKEN.search(name) and not ELSEWHERE.isdisjoint(_words(name))
-                for name in (*names, given.get("id") or "")
-            )
-        )
+        is_elsewhere = tag in ("nav", "menu", "footer", "header") or role in ROLES
+        if not is_elsewhere and given:
+            words = {word for name in (*names, given.get("id", "")) for word in (name, *_TOKEN.findall(name))}
+            is_elsewhere = not ELSEWHERE.isdisjoint(map(str.lower, words))
         return "navigation" if is_elsewhere and not self._is_needed(element) else ""
 
     def _is_needed(self, element: Any) -> bool:
-        """Whether an element has too much of the page to be only navigation."""
+        """Return whether an element has too much of the page to be only navigation."""
         if element.tag in ("body", "main", "article") or any(True for _ in element.iter("h1", "main")):
             return True
-        return len("".join(element.itertext())) > 0.5 * self._length
+        return len(_all_text(element)) > 0.5 * self._length
 
     def _without_sections(self, pieces: list[_Piece]) -> Iterator[_Piece]:
         """Leave out lists under a heading such as "See also"."""
         inside = 0
         for piece in pieces:
-            if piece.level:
-                inside = (
-                    piece.level
-                    if piece.text.casefold().strip(" :") in SECTIONS
-                    else 0
-                    if piece.level <= inside
-                    else inside
-                )
-            elif inside and not (piece.is_item or piece.share > 0.3):
+            if piece.level and piece.text.casefold().strip(" :") in SECTIONS:
+                inside = piece.level
+            elif 0 < piece.level <= inside or not (piece.level or piece.is_item or piece.share > 0.3):
                 inside = 0
             if inside:
                 self.left_out["navigation"] += 1
@@ -211,29 +214,23 @@ class _Page:
         is_link = [not one.level and one.share > 0.9 for one in pieces]
         kept = []
         for place, one in enumerate(pieces):
-            run = is_link[max(0, place - 2) : place + 3]
-            is_menu = (one.links > 1 and one.share > 0.6) or (is_link[place] and sum(run) > 2)
-            if is_menu and not one.level:
+            is_run = is_link[place] and sum(is_link[max(0, place - 2) : place + 3]) > 2
+            if not one.level and (is_run or (one.links > 1 and one.share > 0.6)):
                 self.left_out["navigation"] += 1
             else:
                 kept.append(one)
         return kept
 
 
-def _words(name: str) -> Iterable[str]:
-    return (name.lower(), *(word.lower() for word in _TOKEN.findall(name)))
-
-
 def _is_mark(element: Any) -> bool:
-    """Whether an element is the mark of a note, such as [1]."""
-    text = "".join(element.itertext()).strip()
+    """Return whether an element is the mark of a note, such as [1]."""
+    text = _all_text(element).strip()
     if not text or len(text) > 20 or not _MARK.fullmatch(text):
         return element.tag == "a" and text in ("¶", "↩", "↩︎", "🔗")
-    links = [element] if element.tag == "a" else element.findall(".//a")
-    is_inside = any("#" in (link.get("href") or "") for link in links)
+    is_inside = any("#" in link.get("href", "") for link in element.iter("a"))
     parent = element.getparent()
     is_raised = element.tag == "sup" or (parent is not None and parent.tag == "sup")
-    is_reference = "reference" in (element.get("class") or "").split()
+    is_reference = "reference" in element.get("class", "").split()
     return is_reference or (is_inside and (is_raised or text.startswith("[")))
 
 
@@ -245,19 +242,18 @@ class _Text:
         self.pieces: list[_Piece] = []
         self._parts: list[str] = []
         self._linked = self._links = 0
-        self._term = ""  # of a list of definitions
+        self.term = ""  # of a list of definitions
 
     def walk(self, element: Any, is_linked: bool = False) -> None:
         """Take the text of an element."""
         self._say(element.text, is_linked)
         for child in element:
-            if isinstance(child.tag, str):
-                self._take(child, is_linked)
+            self._take(child, is_linked)
             self._say(child.tail, is_linked)
 
     def _say(self, text: str | None, is_linked: bool) -> None:
         if text:
-            self._parts.append(re.sub(r"\s+", " ", text))
+            self._parts.append(text.replace("\n", " "))
             self._linked += len("".join(text.split())) if is_linked else 0
 
     def _take(self, element: Any, is_linked: bool) -> None:
@@ -274,7 +270,7 @@ class _Text:
         elif tag == "table":
             self._table(element)
         elif tag == "tr":  # without its table
-            self._row([cell for cell in element if isinstance(cell.tag, str)], {})
+            self._row(list(element), {})
         elif tag not in BLOCKS:
             leads = tag == "a" and bool(element.get("href"))
             self._links += leads
@@ -282,40 +278,28 @@ class _Text:
         else:
             self.end()
             self.walk(element, is_linked)
-            self.end(self._level(element), tag in ("li", "dd"), is_term=tag == "dt")
-
-    def _level(self, element: Any) -> int:
-        if element.tag in HEADINGS:
-            return HEADINGS[element.tag]
-        if element.get("role") == "heading":
-            return int(element.get("aria-level") or 2) if (element.get("aria-level") or "2") in "123456" else 2
-        if element.tag in ("caption", "legend"):
-            return BOLD
-        if element.tag not in ("p", "div") or len(element) != 1 or element[0].tag not in ("b", "strong"):
-            return 0
-        bold = "".join(element[0].itertext()).strip()
-        is_all = bold == "".join(element.itertext()).strip()
-        return BOLD if is_all and 0 < len(bold) <= SHORT and bold[-1] not in ".!?;," else 0
+            self.end(_level(element), tag in ("li", "dd"), is_term=tag == "dt")
 
     def end(self, level: int = 0, is_item: bool = False, is_term: bool = False) -> None:
-        """Make a piece of the text so far; two breaks of a line end one, too."""
-        texts = [" ".join(text.split()) for text in re.split(r"\n *\n", "".join(self._parts))]
-        texts = [text for text in texts if text]
-        if is_term:
-            self._term = " ".join([self._term, *texts]).strip()
-        else:
-            for text in texts:
-                whole = text if level or not self._term else f"{self._term} {text}"
-                self._term = self._term if level else ""
-                self.pieces.append(_Piece(whole, level, min(self._linked, len(text)), self._links, is_item))
+        """Make a piece of the text so far; two line breaks end one, too."""
+        if not self._parts:
+            return
+        texts = [" ".join(text.split()) for text in re.split(r"\n\s*\n", "".join(self._parts))]
+        for text in filter(None, texts):
+            if is_term:
+                self.term = f"{self.term} {text}".strip()
+                continue
+            whole = text if level or not self.term else labelled(self.term, text)
+            self.term = self.term if level else ""
+            self.pieces.append(_Piece(whole, level, min(self._linked, len(text)), self._links, is_item))
         self._parts, self._linked, self._links = [], 0, 0
 
     def _table(self, table: Any) -> None:
         """Make a piece of each row."""
         self.end()
         rows = table.xpath("./tr | ./thead/tr | ./tbody/tr | ./tfoot/tr")
-        is_layout = table.xpath("boolean(.//table or .//h1 or .//h2 or .//h3)") or any(
-            len("".join(row.itertext())) > ROW for row in rows
+        is_layout = any(True for _ in table.iterdescendants("table", "h1", "h2", "h3")) or any(
+            len(_all_text(row)) > ROW for row in rows
         )
         for caption in table.findall("caption"):
             self._take(caption, False)
@@ -324,18 +308,18 @@ class _Text:
             if self._page.is_left_out(row):
                 continue
             cells = [cell for cell in row if cell.tag in ("td", "th") and not self._page.is_left_out(cell)]
-            if is_layout:
-                for cell in cells:
-                    self.end()
-                    self.walk(cell)
-                    self.end()
-            else:
+            if not is_layout:
                 self._row(cells, above)
+                continue
+            for cell in cells:
+                self.end()
+                self.walk(cell)
+                self.end()
 
     def _row(self, cells: list[Any], above: dict[int, tuple[int, str]]) -> None:
-        """Make a piece of a row; `above`: by column, the text of a cell that spans rows, and how many are left."""
+        """Make a piece of a row; `above` has, by column, the text of a cell that spans rows, and how many are left."""
         self.end()
-        column, texts, whole = 0, list[str](), _Text(self._page)
+        column, texts, linked, links = 0, list[str](), 0, 0
         for cell in cells:
             while column in above:
                 texts.append(_from_above(above, column))
@@ -343,18 +327,45 @@ class _Text:
             inner = _Text(self._page)
             inner.walk(cell)
             inner.end()
-            text = " ".join(filter(None, [*(one.text for one in inner.pieces), inner._term]))
-            whole._linked += sum(one.linked for one in inner.pieces)
-            whole._links += sum(one.links for one in inner.pieces)
-            span = _number(cell.get("rowspan"))
-            if span > 1:
+            text = " ".join(filter(None, [*(one.text for one in inner.pieces), inner.term]))
+            linked += sum(one.linked for one in inner.pieces)
+            links += sum(one.links for one in inner.pieces)
+            if (span := _number(cell.get("rowspan"))) > 1:
                 above[column] = (span - 1, text)
             texts.append(text)
             column += _number(cell.get("colspan"))
         texts += [_from_above(above, place) for place in sorted(above) if place >= column]
-        if text := " ".join(filter(None, texts)):
-            is_head = all(cell.tag == "th" for cell in cells) and len(cells) == 1
-            self.pieces.append(_Piece(text, BOLD if is_head else 0, whole._linked, whole._links))
+        texts = list(filter(None, texts))
+        if not texts:
+            return
+        are_heads = all(cell.tag == "th" for cell in cells)
+        has_label = len(texts) == len(cells) == 2 and len(texts[0]) <= LABEL and not are_heads
+        level = BOLD if are_heads and len(cells) == 1 else 0
+        self.pieces.append(_Piece(labelled(*texts) if has_label else " ".join(texts), level, linked, links))
+
+
+def labelled(label: str, text: str) -> str:
+    """Join what two cells, or a term and its definition, say.
+
+    >>> labelled("Born", "3 May 1851"), labelled("Died:", "1919")
+    ('Born: 3 May 1851', 'Died: 1919')
+    """
+    return f"{label.removesuffix(':')}: {text}"
+
+
+def _level(element: Any) -> int:
+    """Return the level of a heading, or 0 for other text."""
+    if element.tag in HEADINGS:
+        return HEADINGS[element.tag]
+    if element.get("role") == "heading":
+        level = element.get("aria-level", "2")
+        return int(level) if level in tuple("123456") else 2
+    if element.tag in ("caption", "legend"):
+        return BOLD
+    if element.tag not in ("p", "div") or len(element) != 1 or element[0].tag not in ("b", "strong"):
+        return 0
+    bold = _all_text(element[0]).strip()
+    return BOLD if bold == _all_text(element).strip() and 0 < len(bold) <= SHORT and bold[-1] not in ".!?;," else 0
 
 
 def _from_above(above: dict[int, tuple[int, str]], column: int) -> str:
@@ -370,28 +381,28 @@ def _number(written: str | None) -> int:
 
 def _teasers(body: Any) -> Iterator[Any]:
     """Yield elements beside one another whose headings are links to other pages."""
-    leading = []
+    seen: defaultdict[Any, set[Any]] = defaultdict(set)
     for heading in body.iter("h2", "h3", "h4", "h5", "h6"):
-        link = next(iter(heading.xpath("ancestor::a[@href] | .//a[@href]")), None)
-        if link is None or (link.get("href") or "").startswith("#") or "#" in (link.get("href") or ""):
+        links = (*heading.iterancestors("a"), *heading.iter("a"))
+        link = next((one for one in links if one.get("href")), None)
+        if (
+            link is None
+            or "#" in link.get("href")
+            or not _all_text(link).strip().startswith(_all_text(heading).strip())
+        ):
             continue
-        if "".join(link.itertext()).strip().startswith("".join(heading.itertext()).strip()):
-            leading.append(heading)
-    seen: dict[Any, list[Any]] = {}
-    for heading in leading:
-        node, parent = heading, heading.getparent()
-        while parent is not None and parent is not body.getparent():
-            if node is not heading:
-                seen.setdefault((parent, node.tag, node.get("class")), []).append(node)
-            node, parent = parent, parent.getparent()
+        node = heading.getparent()
+        while node is not body and node is not None:
+            seen[node.getparent(), node.tag, node.get("class")].add(node)
+            node = node.getparent()
     for several in seen.values():
-        if len(set(several)) > 1:
+        if len(several) > 1:
             yield from several
 
 
-def _hidden_by_style(root: Any) -> Iterator[Any]:
-    """Yield the elements that a rule for one class or id hides, if no other rule shows them."""
-    css = " ".join("".join(style.itertext()) for style in root.iter("style"))
+def _hiding_selectors(root: Any) -> set[str]:
+    """Return the classes (`.name`) and ids (`#name`) that a rule of the page's own styles hides, if no other shows."""
+    css = " ".join(map(_all_text, root.iter("style")))
     css = re.sub(r"/\*.*?\*/", " ", css, flags=re.DOTALL)
     css = re.sub(r"@[^{};]*\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}", " ", css)  # for paper, narrow screens, …
     hiding, showing = set[str](), ""
@@ -400,42 +411,37 @@ def _hidden_by_style(root: Any) -> Iterator[Any]:
             hiding |= {one.strip() for one in selectors.split(",") if re.fullmatch(r"\s*[.#][\w-]+\s*", one)}
         elif "display" in rule:
             showing += selectors
-    hiding = {one for one in hiding if one not in showing}
-    if hiding:
-        for element in root.iter():
-            names = {f".{name}" for name in (element.get("class") or "").split()} | {f"#{element.get('id')}"}
-            if not hiding.isdisjoint(names):
-                yield element
+    return {one for one in hiding if one not in showing}
 
 
-def _said(root: Any, *names: str) -> str:
-    """Return the first of some facts that the head of a page states."""
-    found = {
-        (meta.get("name") or meta.get("property") or "").lower(): (meta.get("content") or "").strip()
-        for meta in reversed(list(root.iter("meta")))
+def _facts(root: Any) -> dict[str, str]:
+    """Return what the `meta` elements of a page state, by their names; the first of a name counts."""
+    facts: dict[str, str] = {}
+    for meta in root.iter("meta"):
+        facts.setdefault(
+            (meta.get("name") or meta.get("property") or "").lower(), " ".join(meta.get("content", "").split())
+        )
+    return facts
+
+
+def _window_title(root: Any, facts: dict[str, str]) -> str:
+    """Return the title of a browser's window, without the name of the site."""
+    window = next((" ".join(_all_text(one).split()) for one in root.iter("title")), "")
+    site = facts.get("og:site_name") or facts.get("application-name")
+    found = re.fullmatch(rf"(.+?)\s+[|\-–—·:»]\s+{re.escape(site)}", window) if site else None
+    return found[1] if found else window
+
+
+def _metadata(root: Any, facts: dict[str, str], text: str) -> dict[str, object]:
+    links = [one.get("href", "") for one in root.iter("link") if "canonical" in one.get("rel", "").lower().split()]
+    saved = _SAVED.search(text, 0, 10_000)
+    urls = (*links, facts.get("og:url", ""), facts.get("dc.identifier", ""), saved[1] if saved else "")
+    names = {
+        "author": ("author", "dc.creator", "article:author"),
+        "date": ("date", "dc.date", "dcterms.date", "article:published_time"),
     }
-    return next((" ".join(found[name].split()) for name in names if found.get(name)), "")
-
-
-def _titles(root: Any) -> tuple[str, str]:
-    """Return the title that metadata state, and that of the window, without the name of the site."""
-    window = next((" ".join("".join(one.itertext()).split()) for one in root.iter("title")), "")
-    site = _said(root, "og:site_name", "application-name")
-    if site and (found := re.fullmatch(rf"(.+?)\s+[|\-–—·:»]\s+{re.escape(site)}", window)):
-        window = found[1]
-    return _said(root, "citation_title", "dc.title", "dcterms.title"), window
-
-
-def _metadata(root: Any, text: str) -> dict[str, object]:
-    canonical = [
-        one.get("href") or "" for one in root.iter("link") if "canonical" in (one.get("rel") or "").lower().split()
-    ]
-    saved = _SAVED.search(text)
-    urls = (*canonical, _said(root, "og:url", "dc.identifier"), saved[1] if saved else "")
-    language = root.get("lang") or root.get("{http://www.w3.org/XML/1998/namespace}lang") or ""
     return {
-        "language": language,
-        "author": _said(root, "author", "dc.creator", "article:author"),
-        "date": _said(root, "date", "dc.date", "dcterms.date", "article:published_time"),
+        "language": root.get("lang") or root.get("{http://www.w3.org/XML/1998/namespace}lang") or "",
+        **{field: next((facts[name] for name in several if facts.get(name)), "") for field, several in names.items()},
         "url": next((url.strip() for url in urls if re.fullmatch(r"\s*https?://\S+\s*", url)), ""),
     }

@@ -56,7 +56,6 @@ _ODT = {
 }  # fmt: skip
 _TITLE_BLOCK = re.compile(r'<header id="title-block-header">\s*<h1 class="title">(.*?)</h1>.*?</header>', re.DOTALL)
 _PARTS = re.compile(r" (?:[|\-–—·•»:]|::) ")
-_WIKI_SITE = re.compile(r" [-–—] (Wiki(pedia|source|quote|voyage|news)|Wiktionary)\b.*")
 _WIKI = r"!?\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]"
 
 
@@ -94,10 +93,10 @@ def read_document(content: bytes, suffix: str, encoding: str = "") -> Reading:
     """
     try:
         document, guess = _document(content, suffix, encoding)
-    except CorpusError:
-        raise
     except KbqError as problem:
         raise CorpusError(str(problem)) from None
+    except RecursionError:
+        raise CorpusError("its elements are nested too deep: save it anew with another program") from None
     except Exception as error:  # libraries raise what their parsers raise
         raise CorpusError(f"it cannot be read ({first_line(error)}): check that it is a {suffix} file") from None
     blocks = document.pages[0][1] if document.pages else []
@@ -177,7 +176,7 @@ def _markdown_contents(text: str) -> Contents:
         part = re.sub(r"(?m)[ \t]+\^[\w-]+[ \t]*$", "", part)
         parts[place] = re.sub(r"(?m)^([ \t]*[-*+][ \t]+)\[[ xX]\][ \t]+", r"\1", part)
     del parts[2::3]
-    markdown = MarkdownIt("commonmark", {"html": True, "maxNesting": 50}).enable(["table", "strikethrough"])
+    markdown = MarkdownIt("commonmark", {"html": True, "maxNesting": 500}).enable(["table", "strikethrough"])
     document = html_contents(f"<body>{markdown.render(''.join(parts))}", is_whole=True)
     title = str(metadata.pop("title", "") or "")
     for name in ("canonical", "permalink", "source", "link"):
@@ -374,19 +373,23 @@ def _opening(blocks: Sequence[Block]) -> str:
 
 
 def _paragraphs(blocks: Sequence[Block]) -> list[str]:
-    """Join headings with the text that they head."""
+    """Join headings with the text that they head.
+
+    >>> _paragraphs([Block("Ann Roe", 1), Block("Born in 1851?", 2), Block("She was a painter.")])
+    ['Ann Roe – Born in 1851? She was a painter.']
+    """
     texts, heads = list[str](), list[str]()
     for block in blocks:
         if block.level and block.text not in heads:  # the caption of a box may repeat the title
             heads.append(block.text)
         elif not block.level:
-            texts.append(" ".join([*map(_ended, heads), block.text]))
+            texts.append(_below(heads, block.text))
             heads = []
-    return [*texts, *([" ".join([*map(_ended, heads[:-1]), heads[-1]])] if heads else [])]
+    return [*texts, *([_below(heads[:-1], heads[-1])] if heads else [])]
 
 
-def _ended(text: str) -> str:
-    return text if re.search(r"[.!?:;…]$", text) else f"{text}."
+def _below(heads: Sequence[str], text: str) -> str:
+    return "".join(f"{head}{' ' if head[-1] in '.!?:;…' else ' – '}" for head in heads) + text
 
 
 def chosen_title(

@@ -53,10 +53,10 @@ def test_markdown_with_front_matter_and_marks(tmp_path: Path, end: str) -> None:
     url = "https://example.org/bridge"
     assert page.metadata == {"author": "Jane Roe", "source": url, "tags": ["bridge", "stone"], "url": url}
     assert words(page) == [
-        "Another heading. The Stone Bridge was designed by Ann Aal.",
+        "Another heading – The Stone Bridge was designed by Ann Aal.",
         "See AAL.",
-        "Its parts. part year",
-        "arch 1410",
+        "Its parts – part year",
+        "arch: 1410",
         "A *star*, 2 * 3 * 4, snake_case, bold",
     ]
 
@@ -64,10 +64,10 @@ def test_markdown_with_front_matter_and_marks(tmp_path: Path, end: str) -> None:
 @pytest.mark.parametrize(
     ("text", "title", "paragraphs"),
     [
-        ("# Stone Bridge\r\rAnn Aal designed it.", "Stone Bridge", ["Stone Bridge. Ann Aal designed it."]),
-        ("Stone Bridge\n====\nText.", "Stone Bridge", ["Stone Bridge. Text."]),
-        ("Stone Bridge\n----\nText.", "Stone Bridge", ["Stone Bridge. Text."]),
-        ("## Life\nText.\n## Work\nMore.", "a file", ["Life. Text.", "Work. More."]),
+        ("# Stone Bridge\r\rAnn Aal designed it.", "Stone Bridge", ["Stone Bridge – Ann Aal designed it."]),
+        ("Stone Bridge\n====\nText.", "Stone Bridge", ["Stone Bridge – Text."]),
+        ("Stone Bridge\n----\nText.", "Stone Bridge", ["Stone Bridge – Text."]),
+        ("## Life\nText.\n## Work\nMore.", "a file", ["Life – Text.", "Work – More."]),
         ("---\na: [unclosed\n---\nText.", "a file", ["Text."]),
         ("---\ntitle: Untitled\n---\nText.", "a file", ["Text."]),
         ("+++\ntitle = 'T Text'\n+++\nText.", "T Text", ["Text."]),
@@ -77,7 +77,7 @@ def test_markdown_with_front_matter_and_marks(tmp_path: Path, end: str) -> None:
         ("C* and A* are stars", "a file", ["C* and A* are stars"]),
         ("w <!-- gone -->x <https://a.org/b> y", "a file", ["w x https://a.org/b y"]),
         ("[ref]: https://a.org\n\na [link][ref] b", "a file", ["a link b"]),
-        ("# *C\\#* language #\n\nx", "C# language", ["C# language. x"]),
+        ("# *C\\#* language #\n\nx", "C# language", ["C# language – x"]),
         ("O\\'Hara, AT&amp;T [[Ned Ash|Ash]], [[Tess]] %% ask\nhim %% ![[a.png]]", "a file",
          ["O'Hara, AT&T Ash, Tess"]),
     ],
@@ -101,11 +101,11 @@ def test_html_as_its_reader_sees_it(tmp_path: Path) -> None:
     page = only_page(tmp_path, "b.html", PAGE)
     assert (page.title, page.metadata) == ("Stone Bridge", {"language": "de", "url": "https://m.org/bridge"})
     assert words(page) == [
-        "Stone Bridge. 1410, Farvik. By Ann Aal, in 1410.",
+        "Stone Bridge – 1410, Farvik – By Ann Aal, in 1410.",
         "Café & bar, 5 km2",
-        "part year",
-        "arch 1410",
-        "More. loose",
+        "part: year",
+        "arch: 1410",
+        "More – loose",
     ]
 
 

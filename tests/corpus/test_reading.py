@@ -93,6 +93,24 @@ def column(lines: list[str], left: float = 50, top: float = 700) -> Lines:
     return [(left, top - 14 * number, 11, line) for number, line in enumerate(lines)]
 
 
+LAUGHS = "".join(
+    ["<?xml version='1.0'?><!DOCTYPE html [<!ENTITY a0 'ha'>"]
+    + [f"<!ENTITY a{number} '{10 * f'&a{number - 1};'}'>" for number in range(1, 12)]
+    + ["]><html xmlns='http://www.w3.org/1999/xhtml'><body><p>&a11;</p></body></html>"]
+).encode()
+
+
+def encrypted() -> bytes:
+    """A PDF that opens with a password only."""
+    pypdf = pytest.importorskip("pypdf", reason="it encrypts a PDF")
+    pytest.importorskip("cryptography", reason="pypdf encrypts with it")
+    writer, buffer = pypdf.PdfWriter(), io.BytesIO()
+    writer.append(io.BytesIO(pdf(column(["Nobody knows."]))))
+    writer.encrypt("secret", algorithm="AES-256")
+    writer.write(buffer)
+    return buffer.getvalue()
+
+
 def texts(reading: Reading) -> list[str]:
     return [text for _, paragraphs in reading.pages for text in paragraphs]
 
@@ -116,8 +134,8 @@ def test_docx_as_word_shows_it() -> None:
     )  # fmt: skip
     reading = read_document(made, ".docx")
     assert texts(reading) == [
-        "Ann Aal. Designed by Amy", *(f"Designed by {name}" for name in ("Bea", "Cid", "Dan", "Eli")),
-        "Death. She died in 1901.", "Person Born in Died in", "Ann Bergen Bergen",
+        "Ann Aal – Designed by Amy", *(f"Designed by {name}" for name in ("Bea", "Cid", "Dan", "Eli")),
+        "Death – She died in 1901.", "Person Born in Died in", "Ann Bergen Bergen",
     ]  # fmt: skip
     assert chosen_title(reading, "draft") == "Ann Aal"
     assert reading.metadata == {"author": "Eve", "url": "https://m.org/ann"}
@@ -137,8 +155,8 @@ def test_pdf_in_columns_without_what_every_page_repeats() -> None:
     made = pdf([*running(1), *heading, *rows], [*running(2), *column(["The second page is short."])], title="untitled")
     reading = read_document(made, ".pdf")
     assert texts(reading) == [
-        "Ann Pond-Smith. Ann Pond-Smith was born in Baden-Baden in 1914. She married Jean-Paul Roe, wrote a well-known "
-        "book about the Rhineland and died in Heidelberg.",
+        "Ann Pond-Smith – Ann Pond-Smith was born in Baden-Baden in 1914. She married Jean-Paul Roe, wrote a "
+        "well-known book about the Rhineland and died in Heidelberg.",
         "Her son was a painter, and lived in Paris for many years with his wife and their two children.",
         "He died in 1960 and is buried in the cemetery of the town where he was born.",
         "The second page is short.",
@@ -162,9 +180,9 @@ def test_pages_of_a_pdf_are_pages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("suffix", "content", "expected"),
     [
-        (".rtf", rb"{\rtf1\ansi\ansicpg1252 {\b Caf\'e9 Roe}\par Opened in 1902.\par}", ["Café Roe. Opened in 1902."]),
-        (".mediawiki", b"= Ann =\n'''Ann''' of [[Bergen (x)|Bergen]].<ref>Roe</ref>", ["Ann. Ann of Bergen.", "Roe"]),
-        (".tex", rb"\section{Ann}\label{a}Ann of \emph{Bergen}~(Norway). % hidden", ["Ann. Ann of Bergen (Norway)."]),
+        (".rtf", rb"{\rtf1\ansi\ansicpg1252 {\b Caf\'e9 Roe}\par Opened in 1902.\par}", ["Café Roe – Opened in 1902."]),
+        (".mediawiki", b"= Ann =\n'''Ann''' of [[Bergen (x)|Bergen]].<ref>Roe</ref>", ["Ann – Ann of Bergen.", "Roe"]),
+        (".tex", rb"\section{Ann}\label{a}Ann of \emph{Bergen}~(Norway). % hidden", ["Ann – Ann of Bergen (Norway)."]),
     ],
 )  # fmt: skip
 def test_what_pandoc_reads(suffix: str, content: bytes, expected: list[str]) -> None:
@@ -180,7 +198,10 @@ def test_what_pandoc_reads(suffix: str, content: bytes, expected: list[str]) -> 
         ("a.docx", b"\x07owner", "it is not a .docx file: check what it is, and rename it or save it anew"),
         ("a.docx", b"PK\x03\x04", "it cannot be read (File is not a zip file): check that it is a .docx file"),
         ("a.docx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "it is encrypted, or of an old version of Word"),
-        ("a.html", b"<div>" * 100_000, "its elements are nested too deep: save it anew, from a browser"),
+        ("a.html", b"<div>" * 100_000, "its elements are nested too deep: save it anew with another program"),
+        ("a.md", b"> " * 400 + b"x", "its elements are nested too deep: save it anew with another program"),
+        ("a.xhtml", LAUGHS, "it cannot be read (Maximum entity amplification factor exceeded"),
+        ("a.pdf", encrypted(), "it is encrypted: save it without a password"),
         ("a.html", b"<script>x</script>", "it has no text"),
     ],
 )  # fmt: skip
@@ -255,9 +276,9 @@ def test_a_preview_shows_some_documents_of_each_kind(tmp_path: Path) -> None:
         (tmp_path / f"{number}.md").write_text(f"# Title {number}\nText.")
     (tmp_path / "x.html").write_text("<nav>Home</nav><h1>Ann</h1><p>She lived.")
     assert [tuple(one) for one in preview(tmp_path, 2)] == [
-        ("0.md", "Title 0", "Title 0. Text.", {}),
-        ("1.md", "Title 1", "Title 1. Text.", {}),
-        ("x.html", "Ann", "Ann. She lived.", {"navigation": 1}),
+        ("0.md", "Title 0", "Title 0 – Text.", {}),
+        ("1.md", "Title 1", "Title 1 – Text.", {}),
+        ("x.html", "Ann", "Ann – She lived.", {"navigation": 1}),
     ]
     (tmp_path / "c.jsonl").write_text('{"id": 1, "title": "Ann", "text": "She lived."}\n' * 2)
     assert [tuple(one) for one in preview(tmp_path / "c.jsonl", 1)] == [("1", "Ann", "She lived.", {})]
