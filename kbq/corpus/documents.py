@@ -7,15 +7,16 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from lzma import LZMAError
 from pathlib import Path, PurePath
+from typing import TypeAlias
 from urllib.parse import unquote
 
 from kbq.answers import DocumentOptions
-from kbq.corpus.pages import Page, Paragraph, clean_metadata
+from kbq.corpus.pages import Page, clean_metadata
 from kbq.corpus.reading import (
     HTML,
     INSTALL,
@@ -25,7 +26,7 @@ from kbq.corpus.reading import (
     Reading,
     chosen_title,
     lacks_library,
-    read_document,
+    read_several,
     shared_ends,
 )
 from kbq.errors import CorpusError, KbqError, first_line
@@ -34,8 +35,9 @@ from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.lines import COMPRESSED, BadLine, is_member, read_bytes, source_name
 from kbq.text.letters import clean_text, normal_form, normalised, without_surrogates
 
-SHOWN = 8  # kinds of files, or documents, that are named
-LOCK = "~$"  # how the names of files begin that say that Office has another one open
+SHOWN = 8  # kinds of files, or documents, that a note names
+TOGETHER, SMALL = 32, 2**18  # documents, and bytes, that are read in one call
+LOCK = "~$"  # how the names of lock files of Office begin
 KINDS = ".txt, .md, .html, .docx, .odt, .rtf, .epub, .pptx, .pdf, .mediawiki or .tex"
 # Kinds of files that look like documents, and what to do with them.
 OTHERS = {
@@ -65,17 +67,14 @@ class Document:
     title: str
     reading: Reading
 
-    @property
-    def pages(self) -> Iterator[Page]:
-        """Its pages. Raises CorpusError if its name is not text."""
+    def page(self, number: int, texts: Sequence[str]) -> Page:
+        """Return one of its pages. Raises CorpusError if its name or its metadata are not text."""
         if self.id != without_surrogates(self.id):
             raise CorpusError("its name is not UTF-8: rename it")
-        for number, texts in self.reading.pages:
-            paragraphs = [Paragraph(place, clean_text(text)) for place, text in enumerate(texts)]
-            page_id, metadata = self.id, self.reading.metadata
-            if number:
-                page_id, metadata = f"{self.id}#page={number}", {"page": number} | metadata
-            yield Page(page_id, self.title, paragraphs, metadata=clean_metadata(metadata))
+        page_id, metadata = self.id, self.reading.metadata
+        if number:
+            page_id, metadata = f"{self.id}#page={number}", {"page": number} | metadata
+        return Page(page_id, self.title, map(clean_text, texts), metadata=clean_metadata(metadata))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +88,11 @@ class _File:
 
     @property
     def suffix(self) -> str:
-        """The end of its name, in small letters, before what says that it is compressed."""
+        """Its suffix in lower case, without that of a compressed file."""
         return without_compression(PurePath(self.id)).suffix.lower()
+
+
+Group: TypeAlias = list[tuple[_File, bytes]]
 
 
 def name_of(page_id: str) -> str:
@@ -107,13 +109,13 @@ def name_of(page_id: str) -> str:
 
 
 def is_document(path: PurePath) -> bool:
-    """Whether a file becomes a page, or several, as its name says; not one whose library is not installed."""
+    """Return whether a name is that of a document, of a kind whose library is installed."""
     suffix = without_compression(path).suffix.lower()
     return suffix in (*PLAIN, *LIBRARIES) and not lacks_library(suffix) and not path.name.startswith(LOCK)
 
 
 def without_compression(path: PurePath) -> PurePath:
-    """Return a path without the suffix that says that its file is compressed."""
+    """Return a path without the suffix of a compressed file."""
     return path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
 
 
@@ -127,69 +129,81 @@ def document_pages(
 ) -> Iterator[tuple[str, Callable[[], Page]]]:
     """Yield the place of each page, for messages, and a function that gives it or raises CorpusError.
 
-    Documents are in the order of their paths; what is left out is said. Raises CorpusError if there is none.
+    Documents come in the order of their paths. Raises CorpusError if there is none.
     """
     for place, document in read_documents(source, on_bad_line, note, options):
-        try:
-            for page in document.pages:
-                yield place, partial(_same, page)
-        except CorpusError as problem:
-            on_bad_line(CorpusError(f"{place}: {problem}"))
-
-
-def _same(page: Page) -> Page:
-    return page
+        for number, texts in document.reading.pages:
+            yield place, partial(document.page, number, texts)
 
 
 def read_documents(
     source: str, on_bad_line: BadLine, note: Note, options: DocumentOptions, most: int | None = None
 ) -> Iterator[tuple[str, Document]]:
-    """Yield the documents with their places for messages; `most`: of each kind.
+    """Yield the documents with their places for messages, at most so many of each kind if `most` is given.
 
     Raises CorpusError if there is none.
     """
     said, kinds = _Said(), Counter[str]()
     if not options.strict and (is_folder(source) or is_archive(source)):
-        on_bad_line = said.leave_out
+        on_bad_line = said.bad.append
     files = list(_found(source, on_bad_line, note))
     sites = shared_ends(file.start() for file in files if file.suffix in HTML)
-    with LimitedProcess() as child:
-        for file in files:
-            if most is not None and kinds[file.suffix] >= most:
-                continue
-            try:
-                reading = child.call(
-                    read_document,
-                    file.read(),
-                    file.suffix,
-                    options.encoding or "",
-                    seconds=options.seconds_per_document,
-                )
-            except (CorpusError, LimitExceeded) as problem:
-                is_late = isinstance(problem, LimitExceeded) and problem.limit == "seconds"
-                advice = ": divide it, or give more --seconds-per-document" if is_late else ""
-                on_bad_line(CorpusError(f"{file.place}: {str(problem).removeprefix(f'{file.place}: ')}{advice}"))
-                continue
-            kinds[file.suffix] += 1
-            title = chosen_title(reading, name_of(file.id), options.title_from, sites)
-            yield file.place, Document(file.id, said.own_title(title, file.id), reading)
-            said.add(file.place, reading)
+    wanted = (file for file in files if most is None or kinds[file.suffix] < most)
+    for file, reading in _readings(wanted, on_bad_line, options, 1 if most else TOGETHER):
+        kinds[file.suffix] += 1
+        title = chosen_title(reading, name_of(file.id), options.title_from, sites)
+        yield file.place, Document(file.id, said.own_title(title, file.id), reading)
+        said.add(file.place, reading)
     said.tell(note)
+
+
+def _readings(
+    files: Iterable[_File], on_bad_line: BadLine, options: DocumentOptions, together: int
+) -> Iterator[tuple[_File, Reading]]:
+    """Read files in a process with limits, small ones together, and report those that cannot be read."""
+    with LimitedProcess() as child:
+
+        def read(group: Group) -> list[Reading | str]:
+            requests = [(content, file.suffix, options.encoding or "") for file, content in group]
+            try:
+                return child.call(read_several, requests, seconds=options.seconds_per_document)
+            except LimitExceeded as problem:
+                if group[1:]:
+                    return [read([pair])[0] for pair in group]
+                advice = ": divide it, or give more --seconds-per-document" if problem.limit == "seconds" else ""
+                return [f"{problem}{advice}"]
+
+        for group in _groups(files, on_bad_line, together):
+            for (file, _), reading in zip(group, read(group), strict=True):
+                if isinstance(reading, str):
+                    on_bad_line(CorpusError(f"{file.place}: {reading}"))
+                else:
+                    yield file, reading
+
+
+def _groups(files: Iterable[_File], on_bad_line: BadLine, together: int) -> Iterator[Group]:
+    group: Group = []
+    for file in files:
+        try:
+            group.append((file, file.read()))
+        except CorpusError as problem:
+            on_bad_line(CorpusError(f"{file.place}: {str(problem).removeprefix(f'{file.place}: ')}"))
+        if len(group) == together or sum(len(content) for _, content in group) > SMALL:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 @dataclass(slots=True)
 class _Said:
     """What is to be said about the documents that were read."""
 
-    bad: list[str] = field(default_factory=list)
+    bad: list[KbqError] = field(default_factory=list)
     titles: set[str] = field(default_factory=set)
     repeated: list[str] = field(default_factory=list)
     guessed: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
-
-    def leave_out(self, problem: KbqError) -> None:
-        """Take why a document is left out."""
-        self.bad.append(str(problem))
 
     def own_title(self, title: str, page_id: str) -> str:
         """Return a title that no document before has."""
@@ -225,7 +239,7 @@ def _some(names: list[str]) -> str:
 
 
 def _found(source: str, on_bad_line: BadLine, note: Note) -> Iterator[_File]:
-    """Yield the files that are documents, and name others in a note. Raises CorpusError if there is none."""
+    """Yield the documents, and count other files in a note. Raises CorpusError if there is no document."""
     root = Path(source)
     if is_archive(source):
         yield from _members(root, note)
@@ -236,14 +250,12 @@ def _found(source: str, on_bad_line: BadLine, note: Note) -> Iterator[_File]:
     if not paths:
         raise CorpusError(f"{source_name(source)} contains no {KINDS} file: choose another folder")
     for path in paths:
-        page_id = path.name if path == root else path.relative_to(root).as_posix()
-        yield _File(
-            source_name(str(path)), normal_form("NFC", page_id), partial(_content, path), partial(first_bytes, path)
-        )
+        page_id = normal_form("NFC", path.name if path == root else path.relative_to(root).as_posix())
+        yield _File(source_name(str(path)), page_id, partial(_content, path), partial(first_bytes, path))
 
 
 def first_bytes(path: Path) -> bytes:
-    """Return how a file begins; nothing where it cannot be read."""
+    """Return the beginning of a file, or nothing if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(4096)
@@ -252,7 +264,7 @@ def first_bytes(path: Path) -> bytes:
 
 
 def _content(path: Path) -> bytes:
-    """Read a file, decompressed, but those that are a zip themselves, and PDF, as they are.
+    """Read a file; decompress it unless its kind is a zip itself, or PDF.
 
     Raises CorpusError if it cannot be read, or is too large.
     """
@@ -266,12 +278,12 @@ def _content(path: Path) -> bytes:
 
 
 def is_folder(source: str) -> bool:
-    """Whether a source is a folder."""
+    """Return whether a source is a folder."""
     return os.path.isdir(source)  # noqa: PTH112 - where one may not look it is False, and reading the file says why
 
 
 def is_archive(source: str) -> bool:
-    """Whether a source is a zip of documents, and not one file of another kind that is only compressed."""
+    """Return whether a source is a zip of documents, and not one file of another kind that is only compressed."""
     try:
         if source == "-" or PurePath(source).suffix.lower() != ".zip":
             return False
@@ -303,8 +315,7 @@ def _members(path: Path, note: Note) -> Iterator[_File]:
     if not wanted:
         raise CorpusError(f"{name} contains no {KINDS} file: choose another archive")
     for one in wanted:
-        page_id = normal_form("NFC", one.filename)
-        yield _File(f"{name}/{one.filename}", page_id, partial(_unpacked, path, one), bytes)
+        yield _File(f"{name}/{one.filename}", normal_form("NFC", one.filename), partial(_unpacked, path, one), bytes)
     archive.close()
 
 

@@ -63,7 +63,11 @@ def pdf_contents(content: bytes) -> Contents:
     try:
         pdf = pypdfium2.PdfDocument(content)
         facts, count = pdf.get_metadata_dict(skip_empty=True), len(pdf)
-        sheets = [Sheet(number, page.get_height(), _lines(page.get_textpage())) for number, page in _pages(pdf)]
+        sheets = []
+        for number in range(count):
+            page = pdf[number]
+            sheets.append(Sheet(number + 1, page.get_height(), _lines(page.get_textpage())))
+            page.close()
     except pypdfium2.PdfiumError as error:
         if getattr(error, "err_code", None) == FPDF_ERR_PASSWORD:
             raise CorpusError("it is encrypted: save it without a password") from None
@@ -80,28 +84,17 @@ def pdf_contents(content: bytes) -> Contents:
     left_out["running headers, footers and page numbers"] = _without_running_lines(full, body)
     known = {word.casefold() for sheet in full for line in sheet.lines for word in _WORD.findall(line.text)[1:-1]}
     pages = [(sheet.number, list(_blocks(_in_order(sheet.lines), body, known))) for sheet in full]
+    created = re.match(r"D:(\d{4})(\d\d)(\d\d)", facts.get("CreationDate", ""))
     metadata: dict[str, object] = {
         "author": facts.get("Author", ""),
-        "date": _date(facts.get("CreationDate", "")),
+        "date": "-".join(created.groups()) if created else "",
         "url": next((value for value in facts.values() if re.fullmatch(r"https?://\S+", value)), ""),
     }
     return Contents(pages, facts.get("Title", ""), metadata, left_out)
 
 
-def _pages(pdf: Any) -> Iterator[tuple[int, Any]]:
-    for number in range(len(pdf)):
-        page = pdf[number]
-        yield number + 1, page
-        page.close()
-
-
-def _date(written: str) -> str:
-    found = re.match(r"D:(\d{4})(\d\d)(\d\d)", written)
-    return "-".join(found.groups()) if found else ""
-
-
 def _lines(textpage: Any) -> list[Line]:
-    """Return the lines of a page in the order of the file; words that stand far apart are of two lines."""
+    """Return the lines of a page in the order of the file; words that stand far apart are two lines."""
     from pypdfium2 import raw
 
     text = textpage.get_text_range()
@@ -151,7 +144,7 @@ def _rows(lines: Iterable[Line]) -> list[list[Line]]:
 def _without_running_lines(sheets: Sequence[Sheet], body: float) -> int:
     """Remove the lines at the upper and lower edge that come again, or are page numbers; return how many there were."""
     candidates = [(sheet, line) for sheet in sheets for line in sheet.lines if _edge(sheet, line) < MARGIN]
-    seen = Counter({key: len(on) for key, on in _by_place(candidates).items()})
+    seen = Counter(place for place, _ in {(_place(sheet, line), sheet.number) for sheet, line in candidates})
     least = max(2, REPEATED * len(sheets)) if len(sheets) < 10 else 3
     count = 0
     for sheet, line in candidates:
@@ -161,13 +154,6 @@ def _without_running_lines(sheets: Sequence[Sheet], body: float) -> int:
             sheet.lines = [other for other in sheet.lines if other is not line]
             count += 1
     return count
-
-
-def _by_place(candidates: Iterable[tuple[Sheet, Line]]) -> dict[tuple[int, str], set[int]]:
-    found: dict[tuple[int, str], set[int]] = {}
-    for sheet, line in candidates:
-        found.setdefault(_place(sheet, line), set()).add(sheet.number)
-    return found
 
 
 def _place(sheet: Sheet, line: Line) -> tuple[int, str]:
@@ -180,14 +166,14 @@ def _edge(sheet: Sheet, line: Line) -> float:
 
 
 def _is_outermost(sheet: Sheet, line: Line) -> bool:
-    """Whether no other line is further out, but one that stands beside it, and the next is far away."""
+    """Return whether no other line is further out, except beside it, and the next one is far away."""
     others = [other.base - line.base for other in sheet.lines if abs(other.base - line.base) > 0.5 * line.size]
     below, above = [-one for one in others if one < 0], [one for one in others if one > 0]
     return (not below or not above) and min(below + above, default=99) > 1.6 * line.size
 
 
 def _in_order(lines: list[Line]) -> list[Line]:
-    """Return lines in reading order: of columns that the file has row by row, the left one first."""
+    """Return lines in reading order: the left column first, even if the file has columns row by row."""
     rows = _rows(lines)
     gutter = _gutter([row for row in rows if len(row) == 2])
     if gutter is None:
@@ -204,7 +190,7 @@ def _in_order(lines: list[Line]) -> list[Line]:
 
 
 def _gutter(pairs: list[list[Line]]) -> float | None:
-    """Return a place between two columns of text; None where the rows are those of a table, or there are few."""
+    """Return a place between two columns of text, or None if the rows are those of a table, or few."""
     if len(pairs) < 4:
         return None
     begin = median(second.left for _, second in pairs)
@@ -244,7 +230,7 @@ def _level(line: Line, body: float) -> int:
 
 
 def _begins(block: list[Line], line: Line, lines: Sequence[Line], leading: float, body: float) -> bool:
-    """Whether a line begins another paragraph than the one before it."""
+    """Return whether a line begins another paragraph than the one before it."""
     before, down = block[-1], block[-1].base - line.base
     if before.text[-1:] in HYPHENS and not line.is_row:
         return False

@@ -81,7 +81,7 @@ class Reading:
 
 
 def lacks_library(suffix: str) -> bool:
-    """Whether files of this kind need a library that is not installed."""
+    """Return whether files of this kind need a library that is not installed."""
     library = LIBRARIES.get(suffix)
     return library is not None and find_spec(library) is None
 
@@ -95,19 +95,32 @@ def read_document(content: bytes, suffix: str, encoding: str = "") -> Reading:
         document, guess = _document(content, suffix, encoding)
     except KbqError as problem:
         raise CorpusError(str(problem)) from None
+    except MemoryError:
+        raise  # the process with limits says it
     except RecursionError:
         raise CorpusError("its elements are nested too deep: save it anew with another program") from None
     except Exception as error:  # libraries raise what their parsers raise
         raise CorpusError(f"it cannot be read ({first_line(error)}): check that it is a {suffix} file") from None
     blocks = document.pages[0][1] if document.pages else []
-    heading, opening = _heading(blocks, document), _opening(blocks)
-    titles = TitleParts(document.title, heading, document.window_title, opening)
+    opening = blocks[0].text if blocks and blocks[0].level == BOLD else ""
+    titles = TitleParts(document.title, _heading(blocks, document), document.window_title, opening)
     pages = [(number, _paragraphs(blocks)) for number, blocks in document.pages]
     pages = [(number, texts) for number, texts in pages if texts]
     if not pages:
         raise CorpusError("it has no text")
     metadata = {name: value for name, value in document.metadata.items() if value not in ("", None)}
     return Reading(titles, pages, metadata, dict(+document.left_out), guess)
+
+
+def read_several(documents: Sequence[tuple[bytes, str, str]]) -> list[Reading | str]:
+    """Call `read_document` for each; the reason stands in place of one that cannot be read."""
+    readings: list[Reading | str] = []
+    for document in documents:
+        try:
+            readings.append(read_document(*document))
+        except CorpusError as problem:
+            readings.append(str(problem))
+    return readings
 
 
 def _document(content: bytes, suffix: str, encoding: str) -> tuple[Contents, str]:
@@ -119,13 +132,11 @@ def _document(content: bytes, suffix: str, encoding: str) -> tuple[Contents, str
         return pdf_contents(content), ""
     if suffix == ".odt":
         return _odt_contents(content), ""
-    if suffix in ZIPPED:
+    if suffix in (*ZIPPED, ".rtf"):
         return _by_pandoc(content, suffix), ""
     if suffix in HTML:
         text, guess = decode(content, _declared(content[:4096]), encoding)
         return html_contents(text), guess
-    if suffix == ".rtf":
-        return _by_pandoc(content, suffix), ""
     text, guess = decode(content, "", encoding)
     text = re.sub("\r\n?", "\n", text)
     if suffix in PANDOC:
@@ -368,10 +379,6 @@ def _heading(blocks: Sequence[Block], document: Contents) -> str:
     return tops[0].text if top == 1 or (len(tops) == 1 and blocks[0] is tops[0]) else ""
 
 
-def _opening(blocks: Sequence[Block]) -> str:
-    return blocks[0].text if blocks and blocks[0].level == BOLD else ""
-
-
 def _paragraphs(blocks: Sequence[Block]) -> list[str]:
     """Join headings with the text that they head.
 
@@ -436,7 +443,7 @@ def shared_ends(starts: Iterable[bytes]) -> frozenset[str]:
 
 
 def is_title(text: str) -> bool:
-    """Whether a title that metadata state is one, and not that of a template, a program or a file.
+    """Return whether a title in metadata is one, and not the name of a template, a program or a file.
 
     >>> [is_title(text) for text in ("Long Pier", "untitled", "Microsoft Word - draft3.doc", "i-xx_Far-fm.indd")]
     [True, False, False, False]
@@ -445,7 +452,7 @@ def is_title(text: str) -> bool:
 
 
 def _is_seen(reading: Reading) -> bool:
-    """Whether the reader of a document sees most words of the title that its metadata state."""
+    """Return whether a document shows most words of the title that its metadata state."""
     titles = reading.titles
     text = " ".join(
         [titles.heading, titles.opening, titles.window, *(one for _, texts in reading.pages[:1] for one in texts)]

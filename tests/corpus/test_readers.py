@@ -207,7 +207,7 @@ def test_folder_of_text_files(tmp_path: Path) -> None:
         Page(
             "b/rain.MD",
             "Rain in Spain",
-            ["Rain in Spain. It falls on the plain.", "Why. it is wet", "# no heading x = 1", "#hashtag"],
+            ["Rain in Spain – It falls on the plain.", "Why – it is wet", "# no heading x = 1", "#hashtag"],
         ),
     ]
 

@@ -5,12 +5,15 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from cli import app
 from kbq.answers import DocumentOptions
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import preview, read_corpus
-from kbq.corpus.reading import Reading, TitleParts, chosen_title, read_document, shared_ends
+from kbq.corpus.reading import Reading, TitleParts, chosen_title, read_document, read_several, shared_ends
 from kbq.errors import CorpusError, KbqError
+from kbq.storage.limited import LimitedProcess, LimitExceeded
 
 pytest.importorskip("pypdfium2", reason="PDF needs it")
 pytest.importorskip("pypandoc", reason="DOCX, ODT, RTF and others need it")
@@ -215,6 +218,37 @@ def test_a_bad_document_is_left_out_with_its_reason(name: str, content: bytes, s
     with pytest.raises(CorpusError) as caught:
         list(read_corpus(tmp_path, documents=DocumentOptions(strict=True)))
     assert f"{name}: {said}" in str(caught.value)
+
+
+def test_html_that_takes_too_much_memory_says_so() -> None:
+    with LimitedProcess() as child, pytest.raises(LimitExceeded, match="it takes more than 256 MB of memory to read"):
+        child.call(read_several, [(b"<p>x" * 2_000_000, ".html", "")], memory=2**28)
+
+
+def test_the_address_of_a_page_becomes_a_reference(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    head = '<link rel="canonical" href="https://m.org/ann"><h1>Ann Aal</h1>'
+    (tmp_path / "texts" / "ann.html").write_text(f"{head}<p>Ann Aal was born on 3 May 1851 in Bergen.")
+    (tmp_path / "table.csv").write_text("subject\nAnn Aal\n")
+    (tmp_path / "ids.csv").write_text("name,id\nAnn Aal,Q42\n")
+
+    def run(*command: str) -> str:
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    texts, kb = str(tmp_path / "texts"), str(tmp_path / "kb")
+    assert run("build", texts, kb, "--preview", "1").startswith(
+        "ann.html: Ann Aal\n  Ann Aal – Ann Aal was born on 3 May 1851 in Bergen."
+    )
+    assert not Path(kb).exists()
+    run("build", texts, kb)
+    table, filled, facts = (str(tmp_path / name) for name in ("table.csv", "filled.csv", "facts.qs"))
+    run("fill", table, "--kb", kb, "--relations", "@date of birth", "--out", filled)
+    claims, ids = str(tmp_path / "filled.claims.jsonl"), str(tmp_path / "ids.csv")
+    run("export", claims, "--to", "quickstatements", "--ids", ids, "--out", facts)
+    line = Path(facts).read_text("utf-8")
+    assert line.startswith('Q42\tP569\t+1851-05-03T00:00:00Z/11\tS854\t"https://m.org/ann"\tS813\t')
 
 
 def test_titles_in_their_order() -> None:
