@@ -55,9 +55,7 @@ class _Block(NamedTuple):
 def manifest_before(folder: Path, model: Model, append: bool) -> Manifest:
     """Return the manifest of the knowledge base to append to, or an empty one for an empty folder.
 
-    Raises:
-        KnowledgeBaseError: the folder holds something else, or no knowledge base to append to.
-        ModelError: the knowledge base was built with another model.
+    Raises KnowledgeBaseError if the folder holds something else, ModelError if it was built with another model.
     """
     if append:
         manifest = read_manifest(folder)
@@ -85,13 +83,8 @@ def build_shards(
 ) -> tuple[list[ShardEntry], str]:
     """Write the missing shards, block by block, and return all shards of the build and a digest of the corpus.
 
-    Args:
-        start_encoders: starts workers that encode; by default this process does.
-        encode: returns the paragraphs of a block of pages that have been encoded elsewhere.
-
-    Raises:
-        KnowledgeBaseError: the folder holds an unfinished build that is damaged, or of another model or corpus; or a
-            worker died.
+    `encode` returns the paragraphs of pages that have been encoded elsewhere. Raises KnowledgeBaseError if a worker
+    died, or for an unfinished build that is damaged or of another model or corpus.
     """
     make_folders(folder)
     state, dim = _read_state(folder, model, first_shard), model.dim if with_vectors else None

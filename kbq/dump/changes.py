@@ -95,14 +95,9 @@ class Comparison:
 
 
 def delete(folder: Path, ids: Sequence[str], missing_ok: bool = False) -> tuple[Manifest, Changes]:
-    """Delete pages, so that no answer comes from them. Their bytes stay until `compact`.
+    """Delete pages by their ids, each once, so that no answer comes from them. Their bytes stay until `compact`.
 
-    Args:
-        ids: of the pages, each once.
-        missing_ok: ignore unknown ids.
-
-    Raises:
-        KnowledgeBaseError: pages are unknown, all of which are named, or the folder cannot be written.
+    Raises KnowledgeBaseError for unknown ids, unless `missing_ok`, or if the folder cannot be written.
     """
     with changing(folder) as before:
         shards = before.open_shards(folder)
@@ -117,13 +112,9 @@ def delete(folder: Path, ids: Sequence[str], missing_ok: bool = False) -> tuple[
 
 
 def page_ids(pages: str | Path | Iterable[str]) -> list[str]:
-    """Return ids of pages, each once, cleaned and stripped like those of a corpus.
+    """Return ids, one id, or the ids in the lines of a file, each once, cleaned and stripped like those of a corpus.
 
-    Args:
-        pages: ids, one id, or the path of a file with one id per line, `Path("-")` for standard input.
-
-    Raises:
-        KnowledgeBaseError: the file cannot be read, or there is no id.
+    `Path("-")` is standard input. Raises KnowledgeBaseError if the file cannot be read, or there is no id.
     """
     if isinstance(pages, str):
         ids = [pages]

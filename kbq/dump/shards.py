@@ -246,14 +246,9 @@ class Shard:
     """A finished shard, memory-mapped. Rows and paragraphs are numbered within the shard, from 0."""
 
     def __init__(self, folder: Path, stay: bool = True, deleted: str = "", limit: PhraseLimit = PhraseLimit()) -> None:
-        """Map all files.
+        """Map all files. Raises KnowledgeBaseError if one is missing or damaged.
 
-        Args:
-            stay: vectors stay in memory once read, so that they need no prefetching.
-            deleted: digest of the list of deleted pages, if there is one.
-
-        Raises:
-            KnowledgeBaseError: a file is missing or damaged, or lengths differ.
+        Vectors that `stay` in memory once read are not prefetched. `deleted` is the digest of a list of deleted pages.
         """
         self.folder, self.limit, self.deleted_list, self._stay = folder, limit, deleted, stay
         with reading_from(folder, KnowledgeBaseError, REPAIR, "shard "):

@@ -83,8 +83,7 @@ def build_cells(
         together: how many rotated values share a code.
         device: where rows are compared with means.
 
-    Raises:
-        KnowledgeBaseError: faiss is not installed, or cannot write the file.
+    Raises KnowledgeBaseError if faiss is not installed, or cannot write the file.
     """
     faiss = load_faiss()
     count = clusters_for(len(rows))
@@ -338,11 +337,9 @@ class CellIndex:
         overfetch: int,
         whole: KnowledgeBaseSize | None = None,
     ) -> None:
-        """Make an index of all shards, or of some groups of the `whole`.
+        """Make an index of all shards, or of some groups of the `whole`. Shards without rows have no cells.
 
-        Args:
-            cells: of each shard, or None if it has no rows.
-            overfetch: hits to rescore per hit wanted.
+        `overfetch` hits are scored again for each hit that is wanted.
         """
         self._shards, self._cells, self._overfetch = shards, cells, overfetch
         self._whole = KnowledgeBaseSize.of(shards) if whole is None else whole

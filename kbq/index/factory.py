@@ -104,12 +104,8 @@ def build_missing(
 ) -> None:
     """Build an index for every shard that lacks it; exact search needs none.
 
-    Args:
-        queries: examples of the queries to expect, in the units of the rows. Shape: (queries, dim).
-        device: where rows are compared with cells.
-
-    Raises:
-        KnowledgeBaseError: faiss is not installed, or the disk is full.
+    `queries` are examples of those to expect, in the units of the rows. Shape: (queries, dim). Raises
+    KnowledgeBaseError if faiss is not installed, or the disk is full.
     """
     for number, shard in enumerate(shards, start=1):
         if is_built([shard], entry):
@@ -158,11 +154,8 @@ def open_index(
 ) -> Index:
     """Open the index of all shards, or of some neighbouring groups of the `whole` knowledge base.
 
-    Args:
-        may_leave_gpu: use the CPU for exact search if the GPUs lack memory for all rows.
-
-    Raises:
-        KnowledgeBaseError: an index is missing, damaged or of other rows, or does not fit in memory.
+    Exact search that `may_leave_gpu` uses the CPU if the GPUs lack memory. Raises KnowledgeBaseError if an index is
+    missing, damaged or of other rows, or does not fit in memory.
     """
     if entry.kind == "exact":
         try:

@@ -117,12 +117,8 @@ def publish_encoded(
 ) -> Manifest:
     """Publish a new knowledge base of pages that the model has encoded elsewhere; a killed run resumes.
 
-    Args:
-        encode: returns the paragraphs of a block of pages.
-        index: adds an index that was built elsewhere to the manifest, instead of vectors.
-
-    Raises:
-        KnowledgeBaseError: the folder is in use, not writable, or holds something else.
+    `encode` returns the paragraphs of a block of pages. `index` adds an index that was built elsewhere to the manifest,
+    instead of vectors. Raises KnowledgeBaseError if the folder is in use, not writable, or holds something else.
     """
     if is_knowledge_base(folder):
         raise KnowledgeBaseError(f"{folder} already holds a knowledge base: choose another folder")
@@ -158,11 +154,7 @@ def update(
 ) -> tuple[Manifest, Changes, int]:
     """Change a knowledge base to what a corpus says; see `KnowledgeBase.update` and `sync`.
 
-    Args:
-        open_model: called only if there are pages to encode.
-
-    Returns:
-        The manifest, the changes, and the number of bad lines that were left out.
+    The model is opened only if there are pages to encode. The number returned is that of the bad lines left out.
     """
     published = read_manifest(folder)  # before the corpus is read
     published.refuse_codes(folder)

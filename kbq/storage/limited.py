@@ -69,9 +69,7 @@ class LimitedProcess:
             seconds: of computing or, where the system has no such limit, on the clock.
             memory: bytes that the child may allocate, on Linux.
 
-        Raises:
-            LimitExceeded: the call exceeded a limit, or its process ended.
-            KbqError: no process can be started.
+        Raises LimitExceeded if the call exceeds a limit or ends its process, KbqError if no process can be started.
         """
         with self._lock:
             if self._process is not None:

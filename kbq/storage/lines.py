@@ -58,13 +58,8 @@ def read_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLi
     gzip, xz, bzip2, Zstandard, and zip with one file in it, are recognised by their first bytes. A byte order mark and
     the ends of lines are dropped: LF, CRLF or, where the first line ends in it, CR.
 
-    Args:
-        source: a path, or "-" for standard input.
-        error: class of the errors.
-        on_bad_line: called for a line that is not UTF-8; the default raises.
-
-    Raises:
-        KbqError: the file is missing, unreadable or damaged; the class is `error`.
+    `source` is a path, or "-" for standard input. `on_bad_line` is called for a line that is not UTF-8, and raises by
+    default. Raises an `error` if the file is missing, unreadable or damaged.
     """
     for number, text in read_whole_lines(source, error, on_bad_line):
         yield number, (text.removeprefix(MARK) if number == 1 else text).rstrip("\r\n")

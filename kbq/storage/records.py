@@ -41,13 +41,9 @@ CHANGED = "its content has changed"
 
 
 def parsed_json(text: str, constant: Callable[[str], Any] | None = None) -> Any:
-    """Parse a JSON text.
+    """Parse a JSON text. `constant` is called for `NaN`, `Infinity` and `-Infinity`, which are numbers by default.
 
-    Args:
-        constant: called for `NaN`, `Infinity` and `-Infinity`, which are numbers by default.
-
-    Raises:
-        ValueError: it is not JSON (a `json.JSONDecodeError`), or nested too deep.
+    Raises ValueError if it is not JSON (a `json.JSONDecodeError`), or nested too deep.
 
     >>> parsed_json('{"year": 1867}')
     {'year': 1867}
@@ -309,8 +305,7 @@ def resumed(
         undecisive: names of facts that may differ.
         anew: begin anew instead of refusing another run's results.
 
-    Raises:
-        KbqError: the results or the description are another run's, cannot be written, or another process writes them.
+    Raises KbqError if they are another run's, cannot be written, or another process writes them.
     """
     if path.exists() and not path.is_file():
         raise KbqError(f"{path} is {'a folder' if path.is_dir() else 'not a file'}: give --out the name of a file")

@@ -67,8 +67,7 @@ def read_xlsx(source: str) -> list[tuple[int, Cells]]:
     Whole numbers are integers, and all cells of a merged one have its value. openpyxl reads nothing but the rows: it
     would give a cell to every link and note.
 
-    Raises:
-        KbqError: it cannot be read, is encrypted or too large, or several sheets have values; or openpyxl is missing.
+    Raises KbqError if it cannot be read, is encrypted or too large, several sheets have values, or openpyxl is missing.
     """
     try:
         import openpyxl
@@ -278,14 +277,11 @@ def read_rows(
 
     Args:
         source: a path, or "-" for standard input.
-        error: class of the errors.
+        error: class of the errors: the file cannot be read, is empty, has two columns of one name, or bad rows.
         on_bad_row: called for a row with more values than columns, or a line that is not JSON; by default, these rows
             are named together at the end.
         has_header: without a header, the columns are called 0, 1, …
         note: told if a text is not UTF-8 and its encoding is a guess.
-
-    Raises:
-        KbqError: the file cannot be read, is empty, has two columns of one name, or bad rows.
     """
     name, suffix = source_name(source), _suffix(source)
     if suffix in SPREADSHEETS:
