@@ -97,7 +97,9 @@ class SearchOptions:
     ] = RETRIEVAL_WEIGHT
     rerank: Annotated[
         int | None,
-        Option("How many phrases of each query the model's reader judges again; 0: none.", 0, None, "10 if it can"),
+        Option(
+            "How many phrases of each query the model's reader judges again; 0: none.", 0, None, "10 if the model can"
+        ),
     ] = None
     min_probability: Annotated[float, Option("Leave out answers that are less likely than this.", 0, 1)] = 0.0
     calibration: Annotated[

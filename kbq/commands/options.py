@@ -66,7 +66,7 @@ Ray = Annotated[
 Kb = Annotated[Path, typer.Argument(help="A knowledge base.")]
 TunedModel = Annotated[str | None, typer.Option(help="A query encoder tuned for this knowledge base.")]
 MovedModel = Annotated[str | None, typer.Option(help="The knowledge base's model, if it has moved.")]
-IndexName = Annotated[IndexKind | None, typer.Option(help="The index to search; by default the one built last.")]
+IndexName = Annotated[IndexKind | None, typer.Option(help="The index to search; by default, the one built last.")]
 
 
 def takes(record: Any, *names: str, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Any]:

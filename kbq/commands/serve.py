@@ -25,9 +25,12 @@ def serve(
         typer.Argument(metavar="KB", help="Folders, or NAME=FOLDER; by default the bundled sample."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at; other machines need a key.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0: any free one.")] = 8000,
     public_url: Annotated[
-        str, typer.Option(help="Where others reach the service, such as https://kbq.example.", show_default=False)
+        str,
+        typer.Option(
+            help="Address at which others reach the service, such as https://kbq.example.", show_default=False
+        ),
     ] = "",
     allow_origin: Annotated[
         list[str] | None, typer.Option(help="Origin whose scripts may call the API in a browser; repeat it.")
@@ -79,7 +82,7 @@ def serve(
 @app.command(rich_help_panel=SERVE)
 def mcp(
     kb: Annotated[
-        Path | None, typer.Argument(metavar="[KB]", help="A knowledge base; by default the bundled sample.")
+        Path | None, typer.Argument(metavar="KB", help="A knowledge base; by default the bundled sample.")
     ] = None,
     model: TunedModel = None,
     index: IndexName = None,

@@ -74,7 +74,7 @@ def finetune(
     kb: Annotated[Path, typer.Option(help="The knowledge base whose query encoder learns.")],
     out: Annotated[Path, typer.Option(callback=output_path, help="Folder of the new query encoder.")],
     task: Annotated[str, typer.Option(help="A task, a family such as entity_linking, or a file.")] = "slot_filling",
-    examples: Annotated[int, typer.Option(min=0, help="Queries to tune on, from each relation its share; 0: all.")] = 0,
+    examples: Annotated[int, typer.Option(min=0, help="Queries to tune on, with each relation's share; 0: all.")] = 0,
     dev: Annotated[
         Path | None,
         typer.Option(help="Triples to score on; by default a tenth is set aside, with subjects and pages of its own."),
@@ -128,7 +128,7 @@ def encoders(
     init: Encoder,
     settings: TrainingSettings = ENCODERS,
     two_query_encoders: Annotated[
-        bool, typer.Option("--two-query-encoders", help="As in the paper; by default one with two heads.")
+        bool, typer.Option("--two-query-encoders", help="Train two, as in the paper; by default one with two heads.")
     ] = False,
     weights: Annotated[WeightType, typer.Option(help="How weights are stored.")] = "float32",
     truecase: Annotated[
@@ -213,7 +213,7 @@ def augment(
     ] = "",
     reader: Annotated[str, typer.Option(help=f"Drop questions that this answers differently: {A_READER}.")] = "",
     triples: Annotated[
-        Path | None, typer.Option(help="Instead, make slot queries of triples, as for `kbq finetune`.")
+        Path | None, typer.Option(help="Instead, make slot queries from triples, as for `kbq finetune`.")
     ] = None,
     format: Annotated[CorpusFormat, typer.Option(help="Format of the corpus.")] = "auto",
     entities: Annotated[
