@@ -70,7 +70,7 @@ def searches(folder: Path, texts: Sequence[str]) -> dict[str, object]:
             gc.collect()  # the actors end with the knowledge base
             ray.shutdown()
         print(rows[-1], file=sys.stderr, flush=True)
-    return {"rows": near.counts.rows, "shards": len(near.shards), "farms": rows}
+    return {"rows": near.counts.rows, "shards": len(near.searcher.shards), "farms": rows}
 
 
 def farm(near: KnowledgeBase, far: KnowledgeBase, texts: Sequence[str], vectors: Floats) -> dict[str, object]:
@@ -80,10 +80,12 @@ def farm(near: KnowledgeBase, far: KnowledgeBase, texts: Sequence[str], vectors:
         for k in DEPTHS:
             for backend in ("dense", "hybrid"):
                 options = SearchOptions(k, unit, backend)  # type: ignore[arg-type]
-                found = zip(near.search(texts[:20], options), far.search(texts[:20], options), strict=True)
+                found = zip(
+                    near.searcher.search(texts[:20], options), far.searcher.search(texts[:20], options), strict=True
+                )
                 compared += 20
                 differing += sum(one != other for one, other in found)
-    handles = [actor.handle for actor in (far._cluster.actors if far._cluster else ())]
+    handles = [actor.handle for actor in (far.searcher._cluster.actors if far.searcher._cluster else ())]
     return {
         "actors": len(handles),
         "answers_compared": compared,
@@ -98,8 +100,11 @@ def farm(near: KnowledgeBase, far: KnowledgeBase, texts: Sequence[str], vectors:
 
 def in_turns(near: KnowledgeBase, far: KnowledgeBase, batches: Sequence[Floats]) -> dict[str, dict[str, float]]:
     """Time searches of both in turns, as other processes change what a search takes."""
-    assert far._cluster
-    ways = {"one process": partial(search_several, near.search_context), "actors": far._cluster.search_several}
+    assert far.searcher._cluster
+    ways = {
+        "one process": partial(search_several, near.searcher.search_context),
+        "actors": far.searcher._cluster.search_several,
+    }
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for batch in batches:
         for name, search in ways.items():

@@ -71,7 +71,7 @@ def speed(kb: KnowledgeBase, starts: np.ndarray, ends: np.ndarray) -> dict[str, 
 def measured(source: KnowledgeBase, work: Path, millions: float) -> dict[str, Any]:
     """Return the costs of a knowledge base of this size."""
     folder = work / f"first-{millions}"
-    shards = cut(source.shards, folder, int(millions * 1e6))
+    shards = cut(source.searcher.shards, folder, int(millions * 1e6))
     publish(folder, replace(source.manifest, shards=shards, index=IndexEntry(), others=(), bm25=False, sparta=""))
     kb = KnowledgeBase.open(folder, device="cpu")
     starts, ends = kb.model.encode_queries(own_queries(kb.searcher.shards, kb.model, TOGETHER, seed=1))

@@ -131,7 +131,7 @@ def changed(kb: Path, texts: Sequence[str], change: Callable[[Path], object], fa
 
         load = asyncio.run(load_until(service.port, texts, change_and_wait, after=1.0))
         probe = json.loads(first_answer(service, PROBE).partition(" ")[2])["results"][0]["answers"][0]
-        return named(load) | found | {"the new page is found": probe["page_id"] == NEW.id}
+        return named(load) | found | {"the new page is found": probe["page_id"] == NEW.page_id}
 
 
 def told(service: Service) -> dict[str, object]:

@@ -50,7 +50,7 @@ def tuning(kb: KnowledgeBase, texts: list[str], batch: int = 12) -> Finetuner:
         phrase = hits[0]
         output = GoldOutput(phrase.text, (phrase.page_id,), frozenset([phrase.page_id]), ())
         gold = Gold(text, 1, text, {}, (output,))
-        queries.append(PreparedQuery(tuple(kb.model.query_tokenizer.ids_of(text)), gold, labeller.find(gold).phrases))
+        queries.append(PreparedQuery(tuple(kb.model.query_tokenizer.ids_of(text)), gold, labeller.find(gold)[0]))
     settings = FinetuningSettings(epochs=1, batch=batch, learning_rate=1e-6, keep=0)  # as there
     return Finetuner(
         kb.searcher, labeller, queries, settings, lambda: 0.0, Distillation(kb.searcher, (), (), settings.k)

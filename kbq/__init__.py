@@ -68,7 +68,8 @@ def __getattr__(name: str) -> object:
     """Load a public name on its first use: `import kbq` alone loads no library."""
     if name not in _MODULES:
         raise AttributeError(f"module 'kbq' has no attribute {name!r}: it has {', '.join(__all__)}")
-    return getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value = getattr(import_module(_MODULES[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:
