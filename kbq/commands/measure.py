@@ -24,9 +24,7 @@ OF_THE_TASK = ("k", "unit")
 Guess = Annotated[Path, typer.Argument(metavar="FILE", help="KILT predictions, plain or compressed.")]
 Gold = Annotated[
     Path,
-    typer.Argument(
-        metavar="GOLD", help="The KILT file with the answers, or qrels of passages (.tsv, .qrels), plain or compressed."
-    ),
+    typer.Argument(metavar="GOLD", help="The KILT file with the answers, plain or compressed."),
 ]
 TaskName = Annotated[
     str | None, typer.Option("--task", help="trex, nq, aidayago2…, a family (slot_filling…), or a task file.")
@@ -72,7 +70,10 @@ def predict(
 @app.command(rich_help_panel=MEASURE)
 def evaluate(
     file: Guess,
-    gold: Gold,
+    gold: Annotated[
+        Path,
+        typer.Argument(metavar="GOLD", help="The KILT file with the answers, or qrels of passages (.tsv, .qrels)."),
+    ],
     task: TaskName = None,
     by: Annotated[str, typer.Option(help="Also score by group: relation, evidence-sets or meta.KEY.")] = "",
     ci: Annotated[bool, typer.Option("--ci", help="Add 95 % confidence intervals, by bootstrap.")] = False,

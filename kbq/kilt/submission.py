@@ -259,8 +259,12 @@ def submit(
         )
     official: Sequence[Path | None] = inputs or [None] * len(tasks)
     files = list(zip(predictions, tasks, official, strict=True))
-    for path, task, _ in files:
+    expectations = []
+    for path, task, given in files:
         _refuse_other_task(path, task)
+        # Answers that are not spans come from another system: the leaderboard refuses lines without them.
+        lines = tuple(count for split, count in task.lines.items() if split == "test")
+        expectations.append(replace(expect(task, given, is_strict), wants_answers=True, lines=lines))
     names = Counter(task.name for task in tasks)
     if repeated := sorted(name for name, count in names.items() if count > 1):
         several = ", ".join(repeated)
@@ -275,10 +279,7 @@ def submit(
         entries: list[ManifestEntry] = []
         errors: list[str] = []
         with TemporaryDirectory(dir=out, prefix=PART) as part:
-            for path, task, given in files:
-                # Answers that are not spans come from another system: the leaderboard refuses lines without them.
-                lines = tuple(count for split, count in task.lines.items() if split == "test")
-                expected = replace(expect(task, given, is_strict), wants_answers=True, lines=lines)
+            for (path, task, given), expected in zip(files, expectations, strict=True):
                 entry, found = _prepare_file(path, task, given, expected, Path(part))
                 entries.append(entry)
                 errors += [f"{path}: in the cleaned file: {finding}".replace(f"{part}/", "") for finding in found]
