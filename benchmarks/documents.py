@@ -1,6 +1,6 @@
 """How well documents are read: forty of twenty kinds, each with the text that a person sees beside it.
 
-    python benchmarks/documents.py            # kbq, and those of trafilatura and mammoth that are installed
+    python benchmarks/documents.py            # kbq, and what else is installed
     python benchmarks/documents.py FOLDER     # only write them: FOLDER/texts/NAME, FOLDER/shown/NAME.txt
 
 Words are counted as bags: `read` is the share of the words that a person sees, `right` the share of what is read that
@@ -8,6 +8,7 @@ is one of these. A document that is not read counts as 0 in both.
 """
 
 import re
+import shutil
 import sys
 import tempfile
 import textwrap
@@ -263,9 +264,19 @@ def pdfium(path: Path) -> tuple[str, str]:
     return file.get_metadata_value("Title"), "\n".join(page.get_textpage().get_text_range() for page in file)
 
 
+def chromium(path: Path) -> tuple[str, str]:
+    """What the page shows, navigation and all: a second opinion of what is hidden."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        page = started.chromium.launch(executable_path=shutil.which("chromium")).new_page()
+        page.goto(path.resolve().as_uri())
+        return page.title(), page.inner_text("body")
+
+
 READERS: tuple[tuple[Callable[[Path], tuple[str, str]], tuple[str, ...], str], ...] = (
     (kbq, ("",), "kbq"), (trafilatura, (".html", ".htm"), "trafilatura"), (mammoth, (".docx",), "mammoth"),
-    (pandoc, tuple(PANDOC), "pypandoc"), (pdfium, (".pdf",), "pypdfium2"),
+    (chromium, (".html", ".htm"), "playwright"), (pandoc, tuple(PANDOC), "pypandoc"), (pdfium, (".pdf",), "pypdfium2"),
 )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ class Page:
     page_id: str
     title: str
     paragraphs: tuple[Paragraph, ...]
-    metadata: Mapping[str, object] = field(hash=False)  # what else its source says of it, as JSON values: url, date, …
+    metadata: Mapping[str, object] = field(hash=False)  # further facts from its source, as JSON values: url, date, …
 
     def __init__(
         self,
@@ -124,9 +124,9 @@ def clean_metadata(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def jsonable(fields: Mapping[Any, Any]) -> dict[str, object]:
-    """Return fields in which what JSON does not have, such as dates, is text; inside lists and objects, too.
+    """Return fields in which values that JSON lacks, such as dates, are text; in lists and objects, too.
 
-    What `clean_metadata` refuses, bytes and deep nesting, is left as it is.
+    Values that `clean_metadata` refuses, bytes and deep nesting, stay.
     """
 
     def plain(value: Any, depth: int = 0) -> Any:
@@ -142,7 +142,7 @@ def jsonable(fields: Mapping[Any, Any]) -> dict[str, object]:
 
 
 def check_metadata(fields: Mapping[str, object]) -> None:
-    """Refuse what `clean_metadata` refuses, and half of a character, in fields that are to be kept as they are."""
+    """Raise CorpusError for fields that `clean_metadata` refuses, or with half of a character; change nothing."""
     _object(fields, "", encodable)
 
 
@@ -174,7 +174,7 @@ def without_unsafe_urls(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def has_value(fields: Mapping[str, Any], name: str, text: str) -> bool:
-    """Whether a field has a value that is written like this, or a list with it.
+    """Return whether a field has a value that is written like this, alone or in a list.
 
     >>> has_value({"tags": ["de", 3]}, "tags", "3"), has_value({"old": True}, "old", "true"), has_value({}, "a", "")
     (True, True, False)
@@ -186,7 +186,7 @@ def has_value(fields: Mapping[str, Any], name: str, text: str) -> bool:
 
 
 def _is_unsafe(value: object) -> bool:
-    """Whether a value, or one within it, is an address with another scheme; browsers skip blanks and controls in it."""
+    """Return whether a value, or one within it, is an address with another scheme, as browsers read it."""
     if isinstance(value, list):
         return any(map(_is_unsafe, value))
     if isinstance(value, dict):

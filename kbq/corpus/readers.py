@@ -115,7 +115,7 @@ def read_corpus(
             is skipped. The default raises.
         known_ids: page ids that are taken already, for instance in the knowledge base to append to.
         columns: what holds id, title and text, of tables and jsonl.
-        note: called with what is left out of a folder, and of documents.
+        note: called with a sentence about files, and parts of documents, that are left out.
         documents: how documents are read.
 
     Raises:
@@ -149,7 +149,7 @@ def read_corpus(
 
 
 class Preview(NamedTuple):
-    """What will be read of a document, or a page."""
+    """The beginning of a document or page, as it will be read."""
 
     id: str
     title: str
@@ -165,7 +165,7 @@ def preview(
     note: Note = unheard,
     documents: DocumentOptions | None = None,
 ) -> Iterator[Preview]:
-    """Yield what will be read of some documents of each kind or, of another corpus, of the first pages.
+    """Yield the beginnings of some documents of each kind or, of another corpus, of its first pages.
 
     Raises CorpusError as `read_corpus` does.
     """

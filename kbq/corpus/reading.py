@@ -61,7 +61,7 @@ _WIKI = r"!?\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]"
 
 @dataclass(frozen=True, slots=True)
 class TitleParts:
-    """What may be the title of a document, each empty where there is none."""
+    """The candidates for the title of a document, each empty if there is none."""
 
     metadata: str = ""
     heading: str = ""  # the first of the highest level

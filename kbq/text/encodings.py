@@ -15,7 +15,7 @@ _MEANT = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "gb23
 
 
 def decode(content: bytes, declared: str = "", wanted: str = "") -> tuple[str, str]:
-    """Return a text, and the encoding that was guessed for it, or an empty text where none had to be.
+    """Return a text, and the encoding that was guessed for it, or "" if none had to be.
 
     Args:
         content: a whole text, perhaps with a byte order mark.

@@ -1,8 +1,8 @@
 """Letters: fold texts that look the same to one text, for comparing words and values everywhere.
 
-Compatibility forms (ﬁ, full width) are what they stand for; what is not seen (soft hyphens, joiners) is nothing; every
-apostrophe is one; digits are those of ASCII; case, accents and strokes make no difference. Marks that make another
-letter do: バ is not パ.
+Compatibility forms (ﬁ, full width) become the letters they stand for, apostrophes one apostrophe, digits those of
+ASCII; invisible characters (soft hyphens, joiners) disappear. Case, accents and strokes make no difference; marks that
+make another letter do: バ is not パ.
 Source: Unicode Standard Annex 15.
 """
 
@@ -22,7 +22,7 @@ STROKES = {
     "ƚ": "l", "ɨ": "i", "ƀ": "b", "ɖ": "d", "ɗ": "d", "ɓ": "b", "ɠ": "g", "ƙ": "k", "ŋ": "n", "ё": "е", "ѐ": "е",
     "ѝ": "и", "أ": "ا", "إ": "ا", "آ": "ا", "ٱ": "ا", "ς": "σ", "ẞ": "ss",
 }  # fmt: skip
-SIGNS = {"−": "-", "×": "x", "♯": "#"}  # what few keyboards have, and what is written for it
+SIGNS = {"−": "-", "×": "x", "♯": "#"}  # signs that few keyboards have, and what people type instead
 # Accents, vowel points of Hebrew and Arabic: left out by many writers. All other marks make another letter.
 _ACCENTS = re.compile(
     "[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\ufe20-\ufe2f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
@@ -67,7 +67,7 @@ def without_surrogates(text: str) -> str:
 
 
 class _Seen(dict[int, str | int]):
-    """A letter by its code point: nothing, where it is not seen; found out once for each."""
+    """The letter of a code point, or nothing if it is invisible; filled on demand."""
 
     def __missing__(self, code: int) -> str | int:
         is_unseen = unicodedata.category(chr(code)) == "Cf" or any(code in each for each in _SELECTORS)
@@ -76,7 +76,7 @@ class _Seen(dict[int, str | int]):
 
 
 class _Plain(_Seen):
-    """The usual letter by a code point: digits of all scripts are those of ASCII."""
+    """The usual letter of a code point; digits of all scripts become those of ASCII."""
 
     def __missing__(self, code: int) -> str | int:
         digit = unicodedata.decimal(chr(code), None)
@@ -89,7 +89,7 @@ _PLAIN = _Plain({ord(letter): "'" for letter in APOSTROPHES} | {ord(sign): usual
 
 
 def seen(text: str) -> str:
-    """Remove what is not seen: soft hyphens, joiners, marks of direction, selectors of variants."""
+    """Remove invisible characters: soft hyphens, joiners, marks of direction, selectors of variants."""
     return text if text.isascii() else text.translate(_SEEN)
 
 
@@ -159,7 +159,7 @@ def _folded_part(part: str) -> str:
 
 
 class _Bare(dict[int, str]):
-    """A letter without its accent, by its code point; found out once for each."""
+    """The letter of a code point without its accent; filled on demand."""
 
     def __missing__(self, code: int) -> str:
         letter = chr(code)

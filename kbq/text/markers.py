@@ -19,8 +19,8 @@ UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4
 def mention_in(text: str) -> re.Match[str] | None:
     """Return the first marked mention, without its markers in group 1.
 
-    Only the first `[START_ENT]` is tried, so that a text of nothing else is read once: what ends none of the later ones
-    does not end the first.
+    Only the first `[START_ENT]` is tried, so that a text of many is read once: if nothing ends it, nothing ends a later
+    one.
 
     >>> mention_in("the [START_ENT] Nile [END_ENT] flows")[1], mention_in("[START_ENT]" * 3)
     (' Nile ', None)
@@ -39,7 +39,7 @@ def relation_key(relation: str) -> str:
 
 
 def slot_of(text: str) -> tuple[str, str] | None:
-    """Subject and relation of a slot query; None for any other query.
+    """Return subject and relation of a slot query, or None for any other query.
 
     >>> slot_of("Nile [sep] length"), slot_of("how long is the Nile?")
     (('Nile', 'length'), None)
@@ -70,7 +70,7 @@ def whole_words(text: str, wanted: str, in_any_case: bool = False) -> list[int]:
 def sentence_bounds(text: str) -> list[tuple[int, int]]:
     """Characters [start, end) of each sentence, by the rules for English, which also end Chinese sentences.
 
-    None begins with a small letter or a number, as what stands behind "Vol." and "Panic!" does.
+    No sentence begins with a small letter or a number, so "Vol. 3" and "Panic! at" stay together.
 
     >>> sentence_bounds("Plan B\\u00a0. Then he left.")
     [(0, 9), (9, 22)]
@@ -89,6 +89,6 @@ def sentence_bounds(text: str) -> list[tuple[int, int]]:
 
 
 def _goes_on(text: str, start: int) -> bool:
-    """Return whether what begins at a character is the rest of the sentence before: small, or a number, on its line."""
+    """Return whether a sentence goes on at a character: with a small letter or a number, on the same line."""
     behind = GOES_ON.match(text, start)
     return behind is not None and "\n" not in text[max(0, start - 4) : behind.end()]

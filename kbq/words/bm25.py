@@ -87,7 +87,7 @@ def bm25_folder(shard: Path) -> Path:
 
 
 def is_older(folder: Path) -> bool:
-    """Return whether an index is there whose words are compared letter by letter, as kbq once did."""
+    """Return whether there is an index of the older form, whose words are not folded."""
     return folder.exists() and not (folder / f"{FOLDED}.npy").exists()
 
 
@@ -120,7 +120,7 @@ def _written_stems(text: str) -> list[str]:
     if text.isascii():
         return []
     words = [word for word in WORD.findall(plain(text).lower()) if not word.isascii()]
-    return list(_stemmer(STEMS).stemWords(words)) if words else []
+    return list(_stemmer().stemWords(words)) if words else []
 
 
 @lru_cache(2**12)  # the paragraphs of a page follow one another
@@ -135,34 +135,16 @@ def title_term(title: str) -> str:
 
 def words_of(texts: Sequence[str], is_folded: bool = True) -> list[list[str]]:
     """Return the stems of the words of each text, folded, without English stop words and single letters."""
-    stemmed = _stemmer(STEMS).stemWords
+    stemmed = _stemmer().stemWords
     parted = (WORD.findall((folded(joined(text)) if is_folded else text).lower()) for text in texts)
     return [stemmed([word for word in words if word not in STOP_WORDS]) for words in parted]
 
 
-def stems_of(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """`words_of` for thousands of single words in lower case, which it would spend most of its time on parting.
-
-    Returns:
-        The words, without stop words, and the stem of each; a word that is several is repeated.
-
-    >>> stems_of(["places", "the"]), stems_of(["well-known"])
-    ((['places'], ['place']), (['well-known', 'well-known'], ['well', 'known']))
-    """
-    letters = list(map(folded, words))
-    if "".join(letters).replace("_", "").isalnum() and min(map(len, letters)) > 1:  # each is one `WORD`
-        kept = [place for place, word in enumerate(letters) if word not in STOP_WORDS]
-        # What is never asked for again need not be remembered.
-        return [words[place] for place in kept], _stemmer(0).stemWords([letters[place] for place in kept])
-    pairs = [(word, stem) for word, stems in zip(words, words_of(words), strict=True) for stem in stems]
-    return [word for word, _ in pairs], [stem for _, stem in pairs]
-
-
 @cache
-def _stemmer(remembered: int) -> Any:
+def _stemmer() -> Any:
     import Stemmer  # imported on demand, as dense search does not need it
 
-    return Stemmer.Stemmer("english", remembered)
+    return Stemmer.Stemmer("english", STEMS)
 
 
 def query_words(text: str, indexes: Sequence["BM25Index"] = ()) -> list[str]:
@@ -192,7 +174,7 @@ def _title_terms(text: str, indexes: Sequence["BM25Index"]) -> list[str]:
 
 
 def missing_words(text: str, indexes: Sequence["BM25Index"]) -> list[str]:
-    """Find the words of a text that no paragraph has in any form, without stop words, numbers and caseless scripts."""
+    """Return the words of a text that no paragraph has; stop words, numbers and scripts without case are left out."""
     words = [word for word in WORD.findall(plain(text)) if word.lower() != word.upper()]
     is_folded = all(index.is_folded for index in indexes)
     terms = words_of(words, is_folded) if words else []

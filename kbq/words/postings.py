@@ -12,7 +12,7 @@ A passage is a paragraph (BM25) or a sentence (SPARTA). All files are memory-map
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -109,7 +109,7 @@ class Postings:
             raise damaged(folder, folder.parent.parent, numbers, error) from None
 
     def expect(self, count: int) -> None:
-        """Set the number of passages; refuse entries of others, and weights that are not numbers, unless it is long.
+        """Set the number of passages. A small index is checked: its entries must be of these, its weights finite.
 
         Raises:
             KnowledgeBaseError: there are some.
@@ -164,33 +164,6 @@ class Postings:
     def parts(self, terms: Sequence[str], passage: int) -> dict[str, float]:
         """Return the share of each term in the score of a passage."""
         return {term: count * float(self.scores([term])[passage]) for term, count in Counter(terms).items()}
-
-    def ranks(self, terms: Sequence[str]) -> Iterator[tuple[str, int]]:
-        """Find which of some ascending terms the index has, and their ranks, in any order.
-
-        The place of one bounds those of the terms before and after it: of thousands of terms, few of which occur, a few
-        hundred are looked up.
-        """
-        open_ranges = [(0, len(terms), 0, len(self._terms))]  # terms [first, stop) among the index's [low, high)
-        while open_ranges:
-            first, stop, low, high = open_ranges.pop()
-            if first == stop or low == high:
-                continue
-            middle = (first + stop) // 2
-            rank = bisect_left(self._terms, terms[middle], low, high)
-            if rank < high and self._terms[rank] == terms[middle]:
-                yield terms[middle], rank
-            open_ranges += [(first, middle, low, rank), (middle + 1, stop, rank, high)]
-
-    def passages_of(self, terms: Sequence[str]) -> dict[str, NDArray[np.int32]]:
-        """Return the passages that contain each of some ascending terms, without those that none contains."""
-        found = {}
-        for term, rank in self.ranks(terms):
-            passages = self._passages[self._begins[rank] : self._begins[rank + 1]]
-            passages = passages if self.live is None else passages[self.live[passages]]
-            if len(passages):
-                found[term] = passages
-        return found
 
 
 def damaged(folder: Path, kb: Path, numbers: Numbers, error: Exception) -> KnowledgeBaseError:

@@ -2,7 +2,7 @@
 
 A SPARTA model gives each sentence the impacts of its k strongest terms. The folder `sparta-NAME/` of a shard holds its
 impacts, that of the knowledge base the tokenizer: a query needs no network. NAME is a digest of the model and k, so
-that new impacts are written beside those in use, until the manifest names them. Source: arXiv 2009.13013.
+that new impacts are written beside those in use, until the manifest names them.
 
 Source: arXiv 2009.13013.
 

@@ -1,14 +1,11 @@
 """Postings: sums that can be checked by eye, and that equal those of scipy's sparse matrices."""
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kbq.errors import KnowledgeBaseError
 from kbq.storage.writing import move
@@ -128,18 +125,3 @@ def test_more_terms_than_16_bits_count(tmp_path: Path) -> None:
     index = opened(tmp_path / "i", 2)
     assert index.scores([vocabulary[3]]).tolist() == [1, 0]
     assert index.scores([vocabulary[-2]]).tolist() == [0, 2]
-
-
-TERMS = st.lists(st.text("abé", max_size=4), unique=True).map(sorted)
-
-
-@given(TERMS, TERMS)
-def test_terms_are_found_together_as_one_by_one(vocabulary: list[str], wanted: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        places = range(len(vocabulary))
-        write(Path(folder) / "i", vocabulary, *((place, place, 1.0) for place in places))
-        index = opened(Path(folder) / "i", len(vocabulary))
-        found = index.passages_of(wanted)
-        assert found.keys() == set(vocabulary) & set(wanted)
-        for term in wanted:
-            assert found.get(term, np.empty(0)).tolist() == index.of(term)[0].tolist()

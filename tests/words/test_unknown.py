@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kbq.corpus.pages import Page, Paragraph
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.words.bm25 import stems_of, title_term, words_of
+from kbq.words.bm25 import title_term, words_of
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +39,6 @@ def test_what_no_page_has_is_named(text: str, unknown: list[str], kb: KnowledgeB
 def test_where_there_are_no_words_nothing_is_said(pages: list[Page], model: Model, tmp_path: Path) -> None:
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model, bm25=False)
     assert kb.searcher.unknown_words("Curei [SEP] bron") == []
-
-
-@given(st.lists(st.text("abcdeéılsyİßςΣ_ing1", min_size=1, max_size=7).map(str.lower), max_size=5))
-def test_stems_are_those_of_words_in_a_text(words: list[str]) -> None:
-    pairs = [(word, stem) for word, stems in zip(words, words_of(words), strict=True) for stem in stems]
-    assert list(zip(*stems_of(words), strict=True)) == pairs
 
 
 @pytest.mark.parametrize(
