@@ -167,7 +167,7 @@ router = APIRouter(prefix="/v1", dependencies=[Depends(json_only)], responses={"
 health = APIRouter(tags=["service"])
 
 
-class Given(BaseModel):
+class ClientObject(BaseModel):
     """An object from a client, without unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -191,7 +191,7 @@ def http_fields(record: Any, *names: str, **changes: Any) -> Any:
             kind, limits = changes.get(one.name, (one.annotation, {}))
             limits = {"ge": one.option.least, "le": one.option.most} | limits
             fields[one.name] = (kind, Field(one.default, description=one.option.help, **limits))
-    return create_model(f"{record.__name__}OverHttp", __base__=Given, **fields)
+    return create_model(f"{record.__name__}OverHttp", __base__=ClientObject, **fields)
 
 
 PageIds = Annotated[
@@ -206,13 +206,13 @@ Metadata = Annotated[
     ),
 ]
 MOST: Any = {"le": problems.MOST_ANSWERS}
-ASKED: Any = http_fields(
+SEARCHED: Any = http_fields(
     SearchOptions, "k", "unit", "backend", "reader", "rerank", "min_probability",
     k=(int, MOST), rerank=(int | None, MOST), reader=(Literal["default"] | None, {}),
 )  # fmt: skip
 
 
-class AskedQueries(ASKED):  # type: ignore[misc]
+class QueryRequest(SEARCHED):  # type: ignore[misc]
     """Queries with options, as for `kbq query`."""
 
     queries: Annotated[list[Text], Field(min_length=1, max_length=problems.MOST_QUERIES)]
@@ -224,11 +224,11 @@ class AskedQueries(ASKED):  # type: ignore[misc]
     @property
     def options(self) -> SearchOptions:
         """The options of the search; raises QueryError if they do not fit."""
-        return SearchOptions(**{name: getattr(self, name) for name in ASKED.model_fields})
+        return SearchOptions(**{name: getattr(self, name) for name in SEARCHED.model_fields})
 
 
 @router.post("/query", tags=["asking"], response_model=None, responses=described(Queried))
-async def query(request: Request, asked: AskedQueries, services: WithServices) -> Response:
+async def query(request: Request, asked: QueryRequest, services: WithServices) -> Response:
     """Answer queries, each `subject [SEP] relation` or a question, with documents as `kbq query --json` prints them."""
     served = services.kbs.named(asked.kb)
     problems.refuse_costly(len(asked.queries), asked.options)
@@ -251,7 +251,7 @@ def _written(kb: str, found: Sequence[Result], context: int) -> Response:
     return Response(f'{{"kb": {json.dumps(kb)}, "results": [{", ".join(results)}]}}', media_type="application/json")
 
 
-class WantedRelation(Given):
+class WantedRelation(ClientObject):
     """A relation with the keys of `relations.toml`."""
 
     name: Text
@@ -274,7 +274,7 @@ FILLED: Any = http_fields(
 )  # fmt: skip
 
 
-class AskedTable(FILLED):  # type: ignore[misc]
+class FillRequest(FILLED):  # type: ignore[misc]
     """A table to fill: each subject with each relation is a cell."""
 
     subjects: Annotated[list[Text], Field(max_length=problems.MOST_CELLS, description="or `rows`")] = []  # noqa: RUF012
@@ -299,7 +299,7 @@ class AskedTable(FILLED):  # type: ignore[misc]
     response_class=StreamingResponse,
     responses={200: {"description": STREAMED, "content": {LINES: {"schema": line_of_table()}}}},
 )
-async def fill(table: AskedTable, services: WithServices) -> StreamingResponse:
+async def fill(table: FillRequest, services: WithServices) -> StreamingResponse:
     """Fill a table: each line of JSON is a cell with its claims, sent when it is final; the last has the table."""
     cells = await filled(table, services)
     lines = (without_surrogates(json_line(line)) + "\n" async for line in cells)
@@ -313,7 +313,7 @@ def relations_asked(wanted: str | WantedRelation, values: Values) -> list[Relati
     return preset(wanted) if wanted.startswith(MARK) else [relation_named(wanted, values)]
 
 
-async def filled(table: AskedTable, services: Services) -> AsyncIterator[dict[str, Any]]:
+async def filled(table: FillRequest, services: Services) -> AsyncIterator[dict[str, Any]]:
     """Return the lines of a table when the first is there, so that a bad table is refused before the answer begins."""
     if bool(table.subjects) == bool(table.rows):
         raise RefusedError(422, "the table has no subjects: give either subjects or rows", fields={"subjects": "none"})

@@ -30,7 +30,7 @@ from starlette.staticfiles import StaticFiles
 import kbq
 from kbq.errors import MOST_PROBLEMS, KbqError, for_commands
 from kbq.serve import api, pages, reconciliation, tools
-from kbq.serve.api import RECORDS, Given, KbName, json_only
+from kbq.serve.api import RECORDS, ClientObject, KbName, json_only
 from kbq.serve.batcher import Batcher
 from kbq.serve.filling import Services, TableFiller, WithServices
 from kbq.serve.guard import EVERYWHERE, OPEN, Guard, ServeSettings, is_reconciliation
@@ -73,7 +73,7 @@ class NotKeptError(RefusedError):
         super().__init__(507, message)
 
 
-class Exchange(Given):
+class DecisionsRequest(ClientObject):
     """Somebody's decisions, and the byte of the file from which everybody's decisions are wanted."""
 
     kb: KbName = None
@@ -90,7 +90,7 @@ class KeptDecisions(BaseModel):
 
 
 @decisions_router.post("/decisions", tags=["reviewing"])
-async def exchange(given: Exchange, services: WithServices) -> KeptDecisions:
+async def exchange(given: DecisionsRequest, services: WithServices) -> KeptDecisions:
     """Keep decisions, each {subject, relation, value, decision}, and return those that have arrived since.
 
     A decision whose `id` is already there behind `since` is not kept again.

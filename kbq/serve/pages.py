@@ -17,7 +17,7 @@ import kbq
 from kbq.answers import CONTEXT, Answer, SearchOptions, percentage
 from kbq.corpus.pages import SAFE
 from kbq.errors import KbqError
-from kbq.serve.api import Given, KbName, json_only
+from kbq.serve.api import ClientObject, KbName, json_only
 from kbq.serve.filling import Services, WithServices
 from kbq.serve.knowledge_bases import ServedKb
 from kbq.serve.problems import LONGEST, MOST_CELLS, MOST_RELATIONS, RefusedError, refuse_more, status_of, title_of
@@ -234,7 +234,7 @@ def _read(content: bytes, suffix: str) -> dict[str, Any]:
     return {"columns": table.columns, "rows": [[shown(row.get(name)) for name in table.columns] for row in table.rows]}
 
 
-class TypedValue(Given):
+class TypedValue(ClientObject):
     """A value that a person has typed."""
 
     subject: Words
@@ -242,7 +242,7 @@ class TypedValue(Given):
     value: Words
 
 
-class TypedValues(Given):
+class TypedRequest(ClientObject):
     """Typed values of a table."""
 
     kb: KbName = None
@@ -250,7 +250,7 @@ class TypedValues(Given):
 
 
 @router.post("/table/typed", dependencies=[Depends(json_only)])
-async def typed(asked: TypedValues, services: WithServices) -> list[dict[str, Any]]:
+async def typed(asked: TypedRequest, services: WithServices) -> list[dict[str, Any]]:
     """Return typed values as facts, which `kbq fill --decisions` and `kbq export` would write so."""
     decider = Decider(services.kbs.named(asked.kb).kb.searcher.titles, 0.0, 0, {})
 

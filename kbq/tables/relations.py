@@ -10,6 +10,7 @@ A relations.toml has a table for each relation, a column of the table to fill:
     property = "P19"                        # of Wikidata, or an IRI, for RDF and QuickStatements
 """
 
+import json
 import re
 import tomllib
 from collections import Counter
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -285,23 +286,20 @@ def known_property(property: str) -> Relation | None:
 
 def as_toml(relations: Iterable[Relation], comments: Sequence[str] = ()) -> str:
     """Return the text of a relations.toml, perhaps with a comment for each relation."""
+    quoted = partial(json.dumps, ensure_ascii=False)  # texts and lists of them are written so in TOML, too
     lines: list[str] = []
     for number, relation in enumerate(relations):
-        lines.append(f"[{_quoted(relation.name)}]{f'  # {comments[number]}' if comments else ''}")
+        lines.append(f"[{quoted(relation.name)}]{f'  # {comments[number]}' if comments else ''}")
         if relation.query != (relation.name,):
-            lines.append(f"query = [{', '.join(map(_quoted, relation.query))}]")
+            lines.append(f"query = {quoted(relation.query)}")
         if relation.values != "one":
             lines.append(f'values = "{relation.values}"')
         if relation.type:
             lines.append(f'type = "{relation.type}"')
         if relation.property:
-            lines.append(f"property = {_quoted(relation.property)}")
+            lines.append(f"property = {quoted(relation.property)}")
         lines.append("")
     return "\n".join(lines)
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def read_relations(path: Path) -> list[Relation]:

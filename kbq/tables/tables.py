@@ -433,8 +433,11 @@ def _write_separated(table: Table, path: Path, dialect: Dialect) -> int:
     known = table.columns if table.before is None else table.before.columns
     header = [name if name in known else guarded(name) for name in table.columns]
     formulas = sum(name not in table.columns for name in header)
+    # All names are quoted if one of them has a letter that might be taken for the delimiter.
+    has_others = dialect.format != "tsv" and any(re.search(r"[;\t|]|^ ", name) for name in header)
+    of_header = replace(dialect, quotes_all=True) if has_others else dialect
     with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-        file.write(MARK * dialect.has_mark + _line(header, _of_header(header, dialect)))
+        file.write(MARK * dialect.has_mark + _line(header, of_header))
         for number, row in enumerate(table.rows):
             texts = [shown(row.get(column)) for column in table.columns]
             for place, column in enumerate(table.columns):
@@ -484,12 +487,6 @@ def _line(texts: Sequence[str], dialect: Dialect) -> str:
     # With these ends, it quotes either of them in a cell.
     csv.writer(buffer, delimiter=dialect.delimiter, quoting=quoting, lineterminator="\r\n").writerow(texts)
     return buffer.getvalue().removesuffix("\r\n") + dialect.line_end
-
-
-def _of_header(columns: Sequence[str], dialect: Dialect) -> Dialect:
-    """Return the dialect of a header, which quotes all names if one of them has a possible delimiter."""
-    is_plain = dialect.format == "tsv" or not any(re.search(r"[;\t|]|^ ", name) for name in columns)
-    return dialect if is_plain else replace(dialect, quotes_all=True)
 
 
 def _arrow_of(table: Table) -> Any:

@@ -360,12 +360,7 @@ def test_damaged_files_of_a_run_are_named(many: Callable[..., Any], tmp_path: Pa
         ({"precision": 0.9}, "min_probability and precision are two thresholds: leave one of them out"),
         ({"overwrite": True, "check": True}, "check changes no cell, so overwrite has no effect"),
         ({"backend": "bm25"}, "BM25 finds no phrase"),
-        (
-            {"out": "out.nt"},
-            "out.nt is a view of claims: fill a table such as out.csv, then run `kbq export out.claims.jsonl --to rdf "
-            "--out out.nt`",
-        ),
-        ({"out": "out.long.csv"}, "out.csv, then run `kbq export out.claims.jsonl --to long --out out.long.csv`"),
+        ({"out": "out.nt"}, "RDF, QuickStatements and the page for review are exports: see `kbq export`"),
         (
             {"out": "out.xyz"},
             "out.xyz ends like no table: end it in .csv, .tsv, .tab, .jsonl, .ndjson, .json, .parquet",
