@@ -44,8 +44,12 @@ class KbqError(Exception):
 
     def __init__(self, message: str, problems: Sequence[str] = (), is_usage: bool = False) -> None:
         super().__init__(message)
-        self.problems = tuple(problems)
-        self.is_usage = is_usage
+        self._problems, self.is_usage = tuple(problems), is_usage
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """All problems, with options as the message has them."""
+        return tuple(map(spoken, self._problems))
 
     def __str__(self) -> str:
         return spoken(super().__str__())

@@ -112,7 +112,7 @@ def _path(folder: Path, name: str) -> Path:
 
 
 def _line(fields: dict[str, Any]) -> bytes:
-    """Write a decision as it is kept: what `kbq fill`, `finetune` and `calibrate` read of it, and nothing else."""
+    """Return the line of a decision, with only the fields that `kbq fill`, `finetune` and `calibrate` read."""
     decision = decision_of(fields)
     line: dict[str, Any] = {
         "subject": decision.subject, "relation": decision.relation, "value": decision.value,

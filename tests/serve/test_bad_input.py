@@ -10,7 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from kbq.serve.problems import without_paths
+from kbq.errors import KbqError, for_commands
+from kbq.serve.problems import document, without_paths
 
 from .conftest import Running, Serve
 
@@ -118,6 +119,15 @@ def test_single_problems_are_listed(service: Running) -> None:
     assert [one["field"] for one in problem["errors"]] == ["k", "queries[1]", "z"]
     problem = service.client.post(QUERY, **query(queries=["?", "x", "?"])).json()
     assert [one["problem"].split(":")[0] for one in problem["errors"]] == ["query 1", "query 3"]
+
+
+def test_single_problems_name_fields_too() -> None:
+    error = KbqError("2 rows cannot be asked", ["row 1: leave --min-probability out", "row 2: see `kbq fill --empty`"])
+    with for_commands(False):
+        found = document(error, str)["errors"]
+    assert found == [{"problem": "row 1: leave min_probability=… out"}, {"problem": "row 2: see `kbq fill --empty`"}]
+    with for_commands():
+        assert error.problems[0] == "row 1: leave --min-probability out"
 
 
 def test_a_person_reads_a_page(service: Running) -> None:
