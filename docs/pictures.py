@@ -42,6 +42,7 @@ def main() -> None:
     with TemporaryDirectory() as work, sync_playwright() as playwright, served() as address:
         browser = playwright.chromium.launch(executable_path=chromium)
         tab = browser.new_page()
+        tab.set_default_timeout(300_000)  # a slow machine has the pictures, too
         tab.set_viewport_size({"width": 1000, "height": 560})
         tab.goto(f"{address}/?q=Marie+Curie+%5BSEP%5D+place+of+birth")
         tab.screenshot(path=out / "serve-answer.png")

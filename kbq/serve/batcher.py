@@ -29,8 +29,6 @@ SMALL = 4.0  # highest cost of a small request, in plain queries
 TOGETHER = 16.0  # of small ones that are searched together, or before a part of a large one has its turn
 PART = 4.0  # of a part of a large one while small ones come
 RECENT = 1.0  # seconds after a small request in which more are expected
-LONGEST_WAIT = 60  # seconds that a client is told to wait at most
-AT_ONCE = 0.05  # seconds of a query, before any has been timed
 log = logging.getLogger("kbq.serve")
 
 
@@ -75,7 +73,6 @@ class Batcher:
         self._small_had = 0.0  # the cost of the small ones since a large one has had its turn
         self._small_came = -math.inf  # when a small request came last
         self._since = math.inf  # when the thread began its present work
-        self._per_query = AT_ONCE  # seconds
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "search")
         self._running: asyncio.Task[None] | None = None
@@ -136,7 +133,7 @@ class Batcher:
         waiting = _size(self._line_of(request))
         if waiting and waiting + request.size > self._most:  # a request alone is never too many
             self._metrics.dropped.labels("queue full").inc()
-            raise OverloadedError(min(LONGEST_WAIT, max(1, math.ceil(self.waiting * self._per_query))))
+            raise OverloadedError(1)
         if request.cost <= SMALL:
             self._small_came = request.since
         results: list[Result] = await self._outcome(request)
@@ -186,7 +183,9 @@ class Batcher:
             except Exception as error:  # whatever happens, the next batch has its turn
                 log.exception("a batch failed")
                 outcomes = [error] * len(batch)
-            self._time(batch, time.monotonic() - self._since)
+            if queries := sum(len(request.part) for request in batch if isinstance(request, _Queries)):
+                self._metrics.batches.observe(queries)
+                self._metrics.searches.observe(time.monotonic() - self._since)
             self._since = math.inf
             for request, outcome in zip(batch, outcomes, strict=True):
                 self._give(request, outcome)
@@ -219,13 +218,6 @@ class Batcher:
                 batch.append(request)
                 self._small_had += request.cost if is_small else 0.0
         return batch
-
-    def _time(self, batch: Sequence[_Waiting], seconds: float) -> None:
-        queries = sum(len(request.part) for request in batch if isinstance(request, _Queries))
-        if queries:
-            self._metrics.batches.observe(queries)
-            self._metrics.searches.observe(seconds)
-            self._per_query += (seconds / queries - self._per_query) / 8
 
     def _give(self, request: _Waiting, outcome: Any) -> None:
         """Give a request its outcome or, after a part, make it the first of its line again."""

@@ -39,7 +39,7 @@ def batches(served: ServedKb, monkeypatch: pytest.MonkeyPatch) -> list[list[str]
         seen.append(list(texts))
         return search(texts, options)
 
-    monkeypatch.setattr(served.kb, "search", watched)
+    monkeypatch.setattr(served.kb.searcher, "search", watched)
     return seen
 
 
@@ -205,7 +205,7 @@ def test_an_unexpected_error_is_that_of_its_batch_alone(
     async def both() -> None:
         async with (batcher := Batcher()):
             with monkeypatch.context() as patch:
-                patch.setattr(served.kb, "search", broken)
+                patch.setattr(served.kb.searcher, "search", broken)
                 with pytest.raises(ZeroDivisionError):
                     await batcher.ask(served, ["Paris"], ONE)
             assert await batcher.ask(served, ["Paris"], ONE)
@@ -214,8 +214,10 @@ def test_an_unexpected_error_is_that_of_its_batch_alone(
 
 
 def test_large_requests_wait_for_small_ones_and_do_not_fill_their_queue(
-    served: ServedKb, batches: list[list[str]]
+    served: ServedKb, batches: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("kbq.serve.batcher.RECENT", math.inf)  # however slow the machine is
+
     async def mixed() -> None:
         async with (batcher := Batcher(queue=64)):
             async with busy(batcher):
@@ -247,7 +249,7 @@ def test_whatever_a_search_raises_the_next_one_is_answered(
     async def both() -> None:
         async with (batcher := Batcher()):
             with monkeypatch.context() as patch:
-                patch.setattr(served.kb, "search", broken)
+                patch.setattr(served.kb.searcher, "search", broken)
                 with pytest.raises((RuntimeError, MemoryError)):
                     await batcher.ask(served, ["Paris"], ONE)
             assert batcher.problem == ""
