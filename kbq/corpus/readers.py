@@ -196,6 +196,8 @@ def _pages(
         format, lines = _recognised(source, lines, columns)
     if format == "text":
         return document_pages(source, on_bad_line, note, documents or DocumentOptions())
+    if documents and documents.encoding:
+        raise CorpusError(f"{name} is not a document, so --encoding has no effect: save it as UTF-8")
     if format == "table":
         return _table_pages(source, on_bad_line, columns, note)
     if format == "squad":
