@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -109,29 +110,15 @@ def finetune(
         labeller = Labeller(kb.shards, {page for gold in [*golds, *dev_golds] for page in pages_of(gold)})
         queries, reach = prepare(task, golds, kb, labeller)
         _check_positives(triples, settings, queries, reach, note)
-        scored = [with_page_ids(gold, labeller) for gold, _ in readable_queries(task, dev_golds, kb)]
-        if len(scored) < len(dev_golds):
-            note(f"{len(dev_golds) - len(scored)} of {len(dev_golds)} dev queries cannot be read: left out")
-        scorer = DevScorer(task, scored, kb)
-        usual, begun = kb.model.config.lexical_factor, time.monotonic()
-        report_stage("dev queries before tuning", 0, len(scorer))
-        hybrid_before = _percent([float(scorer.values(hybrid(usual)).mean())])[0] if kb.words else None
+        scorer = _dev_scorer(task, dev_golds, kb, labeller, note)
+        scored, begun = _scored_with_words(kb, scorer, report_stage), time.monotonic()
         passes = max(1, min(MOST_PASSES, ENOUGH // len(queries)))
-        scored_in, begun = time.monotonic() - begun, time.monotonic()
         distillation = _distillation(kb, queries, settings, report_stage)
         tuner = Finetuner(kb, labeller, passes * queries, settings, scorer.score, distillation, scorer.digest)
-        a_query = (time.monotonic() - begun) / max(1, distillation.queries)
-        an_epoch = scored_in + a_query * (STEP * len(tuner.queries) + WATCHED)
-        minutes = max(1, round(settings.epochs * an_epoch / 60))
-        report_stage(f"{tuner.steps:,} steps at most, about {minutes:,} min", 0, tuner.steps)
+        _report_estimate(tuner, settings, distillation, scored.seconds, time.monotonic() - begun, report_stage)
         tuner.run(folder / "checkpoint.pt", report)
-        factor, hybrid_score = 1.0, None
+        factor, hybrid_score = _weigh_words(kb, scorer, report_stage)
         reranker: Sequence[float] = ()
-        if kb.words:
-            report_stage("weights of words", 0, len(scorer))
-            factor, score = scorer.best_factor(usual)
-            hybrid_score = round(100 * score, 2)
-        kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=factor)
         if task.answer == "phrase" and settings.keep < 1 and kb.reranking.n_reranked(SearchOptions()):
             report_stage("judge of relations", 0, len(queries))
             reranker = _teach_reranker(kb, untuned, [query.gold for query in queries], scorer.asked, settings.seed)
@@ -139,7 +126,7 @@ def finetune(
         outcome = FinetuningOutcome(
             out, reach, len(scorer), scorer.measure, _percent(tuner.scores), _percent(tuner.agreements),
             _percent([count / len(tuner.queries) for count in tuner.found]), passes, tuner.optimizer.done,
-            factor, hybrid_score, hybrid_before, reranker, len(answered),
+            factor, hybrid_score, scored.percent, reranker, len(answered),
         )  # fmt: skip
         facts |= {
             "relations": _tuned_relations(kb, golds, outcome),
@@ -149,12 +136,7 @@ def finetune(
             "outcome": {name: value for name, value in dataclasses.asdict(outcome).items() if name != "out"},
             "versions": versions(),
         }
-        kb.model.save_query_encoder(folder / "model", facts)
-        if kb.reranking.relation_judge:
-            kb.reranking.relation_judge.save(folder / "model")
-        if answered:
-            write_calibration(kb, answered, folder / "model" / CALIBRATION, SearchOptions(), {"command": command})
-        write_config(folder / "model", kb.model.config)  # it names all files
+        _save(kb, folder / "model", facts, answered)
     return outcome
 
 
@@ -165,6 +147,61 @@ def _with_own_query_encoder(kb: Searcher) -> Searcher:
     model.queries = copy.deepcopy(model.queries, {id(words): words})
     kb.model, kb.reranking, kb.answerers = model, reranking, None  # other processes know the untuned encoder alone
     return kb
+
+
+def _dev_scorer(task: Task, golds: Sequence[Gold], kb: Searcher, labeller: Labeller, note: Note) -> DevScorer:
+    scored = [with_page_ids(gold, labeller) for gold, _ in readable_queries(task, golds, kb)]
+    if len(scored) < len(golds):
+        note(f"{len(golds) - len(scored)} of {len(golds)} dev queries cannot be read: left out")
+    return DevScorer(task, scored, kb)
+
+
+class _Scored(NamedTuple):
+    percent: float | None  # of dev queries with words; None without words
+    seconds: float
+
+
+def _scored_with_words(kb: Searcher, scorer: DevScorer, report: Report) -> _Scored:
+    """Score dev queries before tuning."""
+    begun = time.monotonic()
+    report("dev queries before tuning", 0, len(scorer))
+    score = scorer.values(hybrid(kb.model.config.lexical_factor)).mean() if kb.words else None
+    return _Scored(None if score is None else _percent([float(score)])[0], time.monotonic() - begun)
+
+
+def _report_estimate(
+    tuner: Finetuner,
+    settings: FinetuningSettings,
+    distillation: Distillation,
+    scored: float,
+    begun: float,
+    report: Report,
+) -> None:
+    """Report about how long tuning takes, given the seconds that the dev queries and the other queries took."""
+    a_query = begun / max(1, distillation.queries)
+    an_epoch = scored + a_query * (STEP * len(tuner.queries) + WATCHED)
+    minutes = max(1, round(settings.epochs * an_epoch / 60))
+    report(f"{tuner.steps:,} steps at most, about {minutes:,} min", 0, tuner.steps)
+
+
+def _weigh_words(kb: Searcher, scorer: DevScorer, report: Report) -> tuple[float, float | None]:
+    """Give words their best weight beside the tuned vectors; return the factor, and the score in percent."""
+    factor, percent = 1.0, None
+    if kb.words:
+        report("weights of words", 0, len(scorer))
+        factor, score = scorer.best_factor(kb.model.config.lexical_factor)
+        percent = round(100 * score, 2)
+    kb.model.config = dataclasses.replace(kb.model.config, lexical_factor=factor)
+    return factor, percent
+
+
+def _save(kb: Searcher, folder: Path, facts: dict[str, object], answered: Sequence[JudgedAnswer]) -> None:
+    kb.model.save_query_encoder(folder, facts)
+    if kb.reranking.relation_judge:
+        kb.reranking.relation_judge.save(folder)
+    if answered:
+        write_calibration(kb, answered, folder / CALIBRATION, SearchOptions(), {"command": facts["command"]})
+    write_config(folder, kb.model.config)  # it names all files
 
 
 def _distillation(
