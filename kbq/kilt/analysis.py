@@ -246,7 +246,7 @@ class Difference:
 
 
 def compared(first: Scores, others: Mapping[str, Scores], names: Sequence[str], by_group: bool) -> Analysis:
-    """Compare a system with others, as JSON and as a table; see `compare`."""
+    """Compare systems, as JSON and as a table; see `compare`."""
     differences = compare(first, others, names, by_group)
     score = {"score": names[0]} if by_group else {}
     notes = [note for other in others.values() for note in other.notes]
