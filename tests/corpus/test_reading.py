@@ -307,7 +307,7 @@ def test_encodings(name: str, content: bytes, guess: str, tmp_path: Path) -> Non
 
 def test_an_encoding_is_for_documents_alone(tmp_path: Path) -> None:
     (tmp_path / "c.csv").write_bytes("id,title,text\n1,Łódź,A city.\n".encode("cp1250"))
-    with pytest.raises(CorpusError, match=r"c\.csv is not a document, so --encoding has no effect: save it as UTF-8"):
+    with pytest.raises(CorpusError, match=r"c\.csv is not a document, so encoding=… has no effect: save it as UTF-8"):
         list(read_corpus(tmp_path / "c.csv", documents=DocumentOptions(encoding="cp1250")))
 
 
