@@ -461,7 +461,7 @@ BAD = [
     (
         "squad",
         "{",
-        ": not JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1)): write",
+        ": not JSON (Expecting property name enclosed in double quotes: line 2 column 1 (char 2)): write",
     ),
     ("squad", "[]", ": it has no list of articles: write one object"),
     ("squad", '{"data": {}}', ": it has no list of articles: write one object"),
