@@ -324,6 +324,8 @@ class Decider:
             said = [answer if self._titles.page(answer.text) else first_of_several(answer) for answer in said]
         if relation.property == OCCUPATION:
             said = [with_modifiers(answer) for answer in said]
+        if relation.type == "page":
+            said = [answer if self._titles.page(answer.text) else bare_name(answer) for answer in said]
         meant = zip(said, meanings(slot.queries[0], said), strict=True)
         values = [value for value in self._distinct(meant, relation) if decided.get(value.key) != "reject"]
         possible = [value for value in values if _is_of_type(value.normal, relation)]
@@ -436,6 +438,14 @@ def with_modifiers(answer: Answer) -> Answer:
         return answer
     start = max([before.start(), *(found.end() for found in NO_MODIFIER.finditer(text, before.start(), start))])
     return replace(answer, text=text[start : answer.end], start=start, unit=(start, answer.end))
+
+
+def bare_name(answer: Answer) -> Answer:
+    """Return an answer without the article of a name: "United States" instead of "the United States"."""
+    start = answer.start + len("the ")
+    if not answer.context.startswith("the ", answer.start) or not answer.context[start : answer.end][:1].isupper():
+        return answer
+    return replace(answer, text=answer.text.removeprefix("the "), start=start, unit=(start, answer.end))
 
 
 def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:

@@ -113,6 +113,19 @@ def test_an_occupation_has_the_nouns_that_narrow_it(text: str, head: str, proper
     assert [one for one, _, _ in decided([found], property=property)] == [value]
 
 
+@pytest.mark.parametrize(
+    ("text", "type", "value"),
+    [
+        ("the United States", "page", "United States"),
+        ("the arts", "page", "the arts"),
+        ("The Hague", "page", "The Hague"),
+        ("the United States", None, "the United States"),
+    ],
+)
+def test_a_name_is_without_its_article(text: str, type: str | None, value: str) -> None:
+    assert decided([answer(text, 0.8)], type=type) == [(value, True, ())]
+
+
 @pytest.mark.parametrize(("wording", "values"), [("country", ["Denmark"]), ("language", ["Denmark", "Danish"])])
 def test_a_country_and_its_adjective_are_one_value_where_a_country_is_asked_for(
     wording: str, values: list[str]
