@@ -122,6 +122,8 @@ class _Outcome(NamedTuple):
 
     answer: Any
     problem: str = ""
+    is_lost: bool = False  # its process has died, or cannot be reached
+    is_late: bool = False
 
 
 def open_searcher(
@@ -187,20 +189,34 @@ class RaySearcher:
         return [outcome.answer for outcome in outcomes]
 
     def _outcomes(self, ask: Callable[[Actor], Any], seconds: float) -> list[_Outcome]:
-        asked = [ask(actor) for actor in self.actors]
-        late = set(ray.wait(asked, num_returns=len(asked), timeout=seconds)[1])
-        outcomes = []
-        for actor, one in zip(self.actors, asked, strict=True):
-            if one in late:
+        """Ask all actors; ask those that die again, once Ray has started them anew."""
+        outcomes = _received([ask(actor) for actor in self.actors], seconds)
+        for _ in range(RETRIES):
+            lost = [actor for actor, outcome in zip(self.actors, outcomes, strict=True) if outcome.is_lost]
+            if not lost:
+                break
+            # Ray's own retries of a search are used up while a node that died still counts as alive.
+            opened = [actor.handle.open.options(max_task_retries=-1).remote() for actor in lost]
+            ray.wait(opened, num_returns=len(opened), timeout=seconds)
+            again = iter(_received([ask(actor) for actor in lost], seconds))
+            outcomes = [next(again) if outcome.is_lost else outcome for outcome in outcomes]
+        for actor, outcome in zip(self.actors, outcomes, strict=True):
+            if outcome.is_late:
                 ray.kill(actor.handle, no_restart=False)  # it may have stopped: the next search finds a new one
-                outcomes.append(_Outcome(None, f"no answer in {seconds:.0f} seconds"))
-            else:
-                outcomes.append(_outcome(one))
         return outcomes
 
 
 def _open(actor: Actor) -> Any:
     return actor.handle.open.remote()
+
+
+def _received(asked: Sequence[Any], seconds: float) -> list[_Outcome]:
+    """Return the outcomes of calls, after so many seconds at most."""
+    late = set(ray.wait(list(asked), num_returns=len(asked), timeout=seconds)[1])
+    return [
+        _Outcome(None, f"no answer in {seconds:.0f} seconds", is_late=True) if one in late else _outcome(one)
+        for one in asked
+    ]
 
 
 def _outcome(asked: Any) -> _Outcome:
@@ -211,7 +227,7 @@ def _outcome(asked: Any) -> _Outcome:
             raise
         return _Outcome(None, str(error.cause) or "not enough memory")
     except RayError as error:
-        return _Outcome(None, f"its process died {RETRIES + 1} times ({first_line(error)})")
+        return _Outcome(None, f"its process died {RETRIES + 1} times ({first_line(error)})", is_lost=True)
 
 
 def spread(nodes: Sequence[Node], count: int) -> list[Node]:
@@ -234,7 +250,6 @@ def _started(group: ActorGroup, node: Node, together: int) -> Actor:
     options = {
         "num_cpus": 0,  # so that it never waits for a build to end
         "max_restarts": -1,
-        "max_task_retries": RETRIES,
         "scheduling_strategy": NodeAffinitySchedulingStrategy(node.id, soft=True),
     }
     return Actor(group, node, ray.remote(GroupSearch).options(**options).remote(group, threads))
