@@ -1,7 +1,8 @@
-"""Evaluation: compute the official KILT scores, to the last digit, and write TREC files.
+"""Evaluation: score a file of predictions against gold, with intervals and by group, and write TREC files.
 
-Records that the official evaluation rejects are refused, with all problems at once. TREC files have one set of relevant
-pages for each query, so that evidence sets are united there. Source: arXiv 2009.02252 and the official evaluation.
+`scores` computes the official scores, such as KILT-accuracy. Records that the official evaluation rejects are refused,
+with all problems at once. TREC files have one set of relevant pages for each query, so that evidence sets are united
+there. Source: arXiv 2009.02252 and the official evaluation.
 """
 
 import json
