@@ -292,7 +292,7 @@ class Answerers:
         try:
             return [answers for future in started for answers in self._pool.result(future)]
         except KeyboardInterrupt:  # which has ended the processes, and others would start
-            self._dismiss()
+            self._pool.dismiss()
             raise
 
 

@@ -19,18 +19,18 @@ from typing import Literal, TypeAlias, get_args
 from kbq.answers import Answer, is_likely
 from kbq.dump.page_directory import Titles
 from kbq.errors import KbqError
-from kbq.reading.reranker import meanings
+from kbq.reading.reranker import ADJECTIVES, meanings
 from kbq.search.spans import Sentences
 from kbq.storage.rows import read_rows
 from kbq.tables.claims import Alternative, Claim, DateValue, NormalForm, QuantityValue
-from kbq.tables.relations import Relation, Slot, known_property
+from kbq.tables.relations import Relation, Slot
 from kbq.tables.tables import subject_of
 from kbq.tables.values import normal_form
-from kbq.text.letters import normalised
+from kbq.text.letters import normalised, tidy
 from kbq.text.markers import relation_key
 
 MOST_WORDS = 5  # of an item
-COMMA, LAST = r"\s*,\s+", r"\s*,?\s+(?:and|or|as well as)\s+|\s*&\s*"
+COMMA, LAST = r"\s*,\s+", r"\s*,?\s+(?:and|or|as well as)\s+|\s+&\s+"
 SEPARATOR = re.compile(rf"{LAST}|{COMMA}")
 ENDS_A_LIST = re.compile(LAST)
 WORD = r"[^\s,;:.!?()\[\]\"“”&]+(?:(?<=\b[A-Z])\.)?"  # with the full stop of an initial
@@ -51,17 +51,21 @@ ENDS_AN_ITEM = re.compile(
 ARTICLE = re.compile(r"(?:an?|the)[ \u00a0]")
 ANY_ARTICLE = re.compile(r"\b(?:an?|the)[ \u00a0]")
 SEPARATOR_BEFORE = re.compile(rf"(?:{LAST}|{COMMA})(?:(?:an?|the)[ \u00a0])?\Z")
-PAIR = re.compile(  # one name, not a list of two
-    r"(?:rock|drum|rhythm|black|sword|arts)(?: and | ?& ?)(?:roll|bass|blues|white|sorcery|crafts)\b", re.I
+NOUN = re.compile(r"(?!\w+ly\b)(?!(?!mixed)\w+ed\b)[a-z]+(?:-[a-z]+)*")  # or an adjective that may narrow one
+NO_NOUN = re.compile(
+    r"and|or|of|in|on|at|for|with|by|from|to|as|into|under|over|like|including|both|either|another|other|such|some|"
+    r"this|that|would|he|she|it|they|his|her|its|their|who|which|was|were|is|are|been|has|had|one|two|three|several|"
+    r"brother|sister|wife|husband|son|daughter|father|mother|met|saw|left|won|wrote|taught|went|made|took|found|then|"
+    r"later|not|also|when|while|before|during|through"
 )
-MODIFIERS = re.compile(r"(?<!\S)(?:[a-z][\w-]*[ \u00a0])+\Z")
-NO_MODIFIER = re.compile(  # says nothing of what someone does
-    r"\b(?:a|an|the|and|or|of|in|on|at|for|with|by|from|to|as|was|were|is|are|who|that|which|his|her|their|its|also|then|"
-    r"later|been|has|had|became|but|not|no|one|two|three|several|most|more|best|known|than|very|first|second|third|last|"
-    r"early|late|young|old|new|former|retired|current|future|prominent|famous|noted|notable|renowned|celebrated|leading|"
-    r"influential|prolific|successful|important|great|greatest|major|acclaimed|eminent|distinguished|popular|respected|"
-    r"pioneering|aspiring|versatile|fellow|only|native|born|male|female|\w+-winning|self-taught|\w+ly)[ \u00a0]"
+OPENS_A_NOUN = re.compile(
+    r"an?|the|former|retired|current|young|prominent|famous|noted|notable|renowned|celebrated|leading|influential|"
+    r"prolific|successful|important|acclaimed|eminent|distinguished|respected|pioneering|versatile|.*-born",
+    re.IGNORECASE,
 )
+MOST_NOUNS = 3  # before the last of an occupation
+WORDS_OF_100 = re.compile(r"\S+\s+")
+BARE = re.compile(r"the\s+(?=[^\W\d_a-z])")
 WORDS_BEFORE = re.compile(rf"(?:{WORD}[ \u00a0])*{WORD}\Z")
 
 Choice = Literal["accept", "reject", "undo"]
@@ -87,6 +91,9 @@ IN_TIME = {  # a beginning, its end, and the most years between them
     ("start time", "end time"): 3000,
 }
 OCCUPATION = "P106"
+OF_SEVERAL = frozenset(  # persons, and occupations: of names of organisations and works, "and" is often a part
+    ("P26", "P40", "P50", "P57", "P58", "P86", "P112", "P161", "P162", "P175", "P3373", "P674", OCCUPATION)
+)
 SURE = 0.9  # of both: "was born and died in Vienna"
 
 
@@ -112,10 +119,8 @@ def _within(text: str, start: int, end: int) -> list[tuple[int, int]]:
         places.append((begin, separator.start()))
         begin = separator.end()
     places.append((begin, end))
-    is_list = (
-        ENDS_A_LIST.search(text, start, end)
-        and not PAIR.match(text, start)
-        and all(_is_item(text[slice(*one)], text[start].isupper()) for one in places)
+    is_list = ENDS_A_LIST.search(text, start, end) and all(
+        _is_item(text[slice(*one)], text[start].isupper()) for one in places
     )
     return [_without_article(text, *one) for one in places] if is_list else [(start, end)]
 
@@ -317,17 +322,18 @@ class Decider:
         decided = {value: one.choice for value, one in self._decisions.get(slot.cell, {}).items()}
         threshold = self._threshold(relation)
         ranked = sorted(chain.from_iterable(map(_ranked, answers)), key=lambda pair: -pair[0])
-        said = [one for _, one in ranked]
+        said = [one for _, one in ranked if decided.get(normalised(one.text)) != "reject"]
+        if relation.type == "page":
+            said = [self._shaped(answer, bare_name, decided) for answer in said]
         if relation.values == "many":
             said = [each for answer in said for each in each_of_several(answer, threshold)]
-        elif (known := known_property(relation.property)) and known.values == "many":
-            said = [answer if self._titles.page(answer.text) else first_of_several(answer) for answer in said]
+        elif relation.property in OF_SEVERAL:
+            said = [self._shaped(answer, first_of_several, decided) for answer in said]
+        meant = meanings(slot.queries[0], said)  # "racing driver" here, and "driver" there, are one value
         if relation.property == OCCUPATION:
-            said = [with_modifiers(answer) for answer in said]
-        if relation.type == "page":
-            said = [answer if self._titles.page(answer.text) else bare_name(answer) for answer in said]
-        meant = zip(said, meanings(slot.queries[0], said), strict=True)
-        values = [value for value in self._distinct(meant, relation) if decided.get(value.key) != "reject"]
+            said = [self._shaped(answer, with_nouns, decided) for answer in said]
+        distinct = self._distinct(zip(said, meant, strict=True), relation)
+        values = [value for value in distinct if decided.get(value.key) != "reject"]
         possible = [value for value in values if _is_of_type(value.normal, relation)]
         chosen = [value for value in values if decided.get(value.key) == "accept"]
         if relation.values == "many":
@@ -340,6 +346,12 @@ class Decider:
         if claims:
             claims[0] = replace(claims[0], alternatives=tuple(map(self._alternative, others)))
         return claims
+
+    def _shaped(self, answer: Answer, shape: Callable[[Answer], Answer], decided: Mapping[str, Choice]) -> Answer:
+        """Return an answer in another form, unless a person accepted it as it is, or a page has its name."""
+        other = shape(answer)
+        has_page = self._titles.page(answer.text) and not self._titles.page(other.text)
+        return answer if has_page or decided.get(normalised(answer.text)) == "accept" else other
 
     def consistent(self, claims: Sequence[Claim], relations: Iterable[Relation]) -> list[Claim]:
         """Return all claims, less probable if they contradict a likelier claim of the same subject."""
@@ -425,27 +437,32 @@ def first_of_several(answer: Answer) -> Answer:
     A capitalised item of one word is no item: it is part of a name, as in "Simon and Garfunkel".
     """
     start, end = _within(answer.context, answer.start, answer.end)[0]
-    text = answer.context[start:end]
-    is_item = end < answer.end and (text[0].islower() or " " in text)
-    return replace(answer, text=text, start=start, end=end, unit=(start, end)) if is_item else answer
+    item = tidy(answer.context[start:end])
+    return _cut(answer, start, end) if end < answer.end and (item[:1].islower() or " " in item) else answer
 
 
-def with_modifiers(answer: Answer) -> Answer:
-    """Return an answer with the nouns that narrow it: "racing driver" instead of "driver"."""
-    text, start = answer.context, answer.start
-    before = MODIFIERS.search(text, 0, start) if text[start].islower() else None
-    if not before:
-        return answer
-    start = max([before.start(), *(found.end() for found in NO_MODIFIER.finditer(text, before.start(), start))])
-    return replace(answer, text=text[start : answer.end], start=start, unit=(start, answer.end))
+def with_nouns(answer: Answer) -> Answer:
+    """Return an occupation with the nouns that narrow it: "racing driver" instead of "driver".
+
+    They begin behind an article, an adjective of a nationality, or one that says nothing of the occupation.
+    """
+    words = WORDS_OF_100.findall(answer.context, max(0, answer.start - 100), answer.start)
+    for nouns, word in enumerate(map(str.strip, reversed(words))):
+        opens = bool(OPENS_A_NOUN.fullmatch(word)) or word.casefold().split("-")[-1] in ADJECTIVES
+        if opens or NO_NOUN.fullmatch(word) or not NOUN.fullmatch(word):
+            start = answer.start - len("".join(words[len(words) - nouns :]))
+            return _cut(answer, start, answer.end) if opens and 0 < nouns <= MOST_NOUNS else answer
+    return answer
 
 
 def bare_name(answer: Answer) -> Answer:
     """Return an answer without the article of a name: "United States" instead of "the United States"."""
-    start = answer.start + len("the ")
-    if not answer.context.startswith("the ", answer.start) or not answer.context[start : answer.end][:1].isupper():
-        return answer
-    return replace(answer, text=answer.text.removeprefix("the "), start=start, unit=(start, answer.end))
+    article = BARE.match(answer.context, answer.start, answer.end)
+    return _cut(answer, article.end(), answer.end) if article else answer
+
+
+def _cut(answer: Answer, start: int, end: int) -> Answer:
+    return replace(answer, text=tidy(answer.context[start:end]), start=start, end=end, unit=(start, end))
 
 
 def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:

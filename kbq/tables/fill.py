@@ -19,6 +19,7 @@ from kbq.storage.files import Note, as_path, unheard
 from kbq.storage.rows import empty_markers
 from kbq.tables.claims import Claim, write_claims, written
 from kbq.tables.deciding import (
+    AROUND,
     Decided,
     Decider,
     Decision,
@@ -197,7 +198,8 @@ class Filling:
         claims = []
         for slot in slots:
             answers = [kept[query] for query in slot.queries]
-            texts = [answer.text for found in answers for answer in found]
+            said = [answer for found in answers for answer in found]
+            texts = [answer.context[max(0, answer.start - AROUND) : answer.end + AROUND] for answer in said]
             self.useless += without_value(self._decisions.get(slot.cell, {}), texts)
             claims.append(self._decider.claims(slot, answers))
         return claims

@@ -395,7 +395,7 @@ def agree(one: str, other: str) -> bool:
 
 def is_same(text: str, claim: Claim, titles: Titles) -> bool:
     """Whether a claim has this value: the same text, page or quantity, or a date that agrees as far as both go."""
-    if agree(text, claim.value):
+    if agree(text, claim.value) or agree(text.removeprefix("the "), claim.value):
         return True
     if isinstance(claim.normal, DateValue):  # which may rest on the words around the value
         own = date_of_cell(text)

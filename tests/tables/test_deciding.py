@@ -85,6 +85,8 @@ def test_answers_become_claims(answers: list[Answer], settings: dict[str, object
         ("Simon and Garfunkel", "P161", "Simon and Garfunkel"),
         ("Ann Lee and Bo Ray", "P22", "Ann Lee and Bo Ray"),  # father: one
         ("Ann Lee and Bo Ray", "", "Ann Lee and Bo Ray"),
+        ("National Aeronautics and Space Administration", "P108", "National Aeronautics and Space Administration"),
+        ("Texas A&M Choir", "P175", "Texas A&M Choir"),
         ("rock and roll", "P136", "rock and roll"),
         ("LODZ (city)", "P161", "LODZ (city)"),
     ],
@@ -99,6 +101,11 @@ def test_one_value_of_a_list_is_its_first_item(text: str, property: str, value: 
         ("He is a Spanish racing driver from Madrid.", "driver", "P106", "racing driver"),
         ("He was a former professional baseball player.", "player", "P106", "professional baseball player"),
         ("She is a Bronx-born heavy metal musician.", "musician", "P106", "heavy metal musician"),
+        ("He was elected mayor.", "mayor", "P106", "mayor"),
+        ("Moving to Rome, he became mayor.", "mayor", "P106", "mayor"),
+        ("A lawyer turned politician", "politician", "P106", "politician"),
+        ("His brother poet came.", "poet", "P106", "poet"),
+        ("word " * 5000 + "driver", "driver", "P106", "driver"),
         ("She was a renowned actress.", "actress", "P106", "actress"),
         ("She became a highly respected physicist.", "physicist", "P106", "physicist"),
         ("An art museum director", "director", "P106", "art museum director"),
@@ -120,10 +127,27 @@ def test_an_occupation_has_the_nouns_that_narrow_it(text: str, head: str, proper
         ("the arts", "page", "the arts"),
         ("The Hague", "page", "The Hague"),
         ("the United States", None, "the United States"),
+        ("the\u00a0United States", "page", "United States"),
+        ("", "page", ""),
     ],
 )
 def test_a_name_is_without_its_article(text: str, type: str | None, value: str) -> None:
     assert decided([answer(text, 0.8)], type=type) == [(value, True, ())]
+
+
+@pytest.mark.parametrize(
+    ("choice", "claims"),
+    [("reject", []), ("accept", [("the United States", True, ())])],
+)
+def test_decisions_on_a_name_with_its_article_count(choice: str, claims: object) -> None:
+    found = [answer("the United States", 0.8)]
+    assert decided(found, type="page", decisions={"the united states": choice}) == claims
+
+
+def test_an_occupation_is_one_value_with_and_without_its_nouns() -> None:
+    text = "She is a racing driver."
+    here = replace(answer("driver", 0.8), context=text, start=16, end=22, unit=(16, 22))
+    assert decided([here, answer("driver", 0.7, 40)], property="P106", values="many") == [("racing driver", True, ())]
 
 
 @pytest.mark.parametrize(("wording", "values"), [("country", ["Denmark"]), ("language", ["Denmark", "Danish"])])
