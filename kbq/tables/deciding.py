@@ -56,7 +56,7 @@ NO_NOUN = re.compile(
     r"and|or|of|in|on|at|for|with|by|from|to|as|into|under|over|like|including|both|either|another|other|such|some|"
     r"this|that|would|he|she|it|they|his|her|its|their|who|which|was|were|is|are|been|has|had|one|two|three|several|"
     r"brother|sister|wife|husband|son|daughter|father|mother|met|saw|left|won|wrote|taught|went|made|took|found|then|"
-    r"later|not|also|when|while|before|during|through"
+    r"later|not|also|when|while|before|during|through|rules"  # of Australian rules football
 )
 OPENS_A_NOUN = re.compile(
     r"an?|the|former|retired|current|young|prominent|famous|noted|notable|renowned|celebrated|leading|influential|"
