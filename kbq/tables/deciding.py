@@ -26,7 +26,7 @@ from kbq.tables.claims import Alternative, Claim, DateValue, NormalForm, Quantit
 from kbq.tables.relations import Relation, Slot
 from kbq.tables.tables import subject_of
 from kbq.tables.values import normal_form
-from kbq.text.letters import normalised, tidy
+from kbq.text.letters import normalised
 from kbq.text.markers import relation_key
 
 MOST_WORDS = 5  # of an item
@@ -64,7 +64,7 @@ OPENS_A_NOUN = re.compile(
     re.IGNORECASE,
 )
 MOST_NOUNS = 3  # before the last of an occupation
-WORDS_OF_100 = re.compile(r"\S+\s+")
+WORDS = re.compile(r"\S+\s+")
 BARE = re.compile(r"the\s+(?=[^\W\d_a-z])")
 WORDS_BEFORE = re.compile(rf"(?:{WORD}[ \u00a0])*{WORD}\Z")
 
@@ -427,8 +427,7 @@ def each_of_several(answer: Answer, threshold: float) -> Iterator[Answer]:
     for start, end in places:
         if (start, end) != own:
             chance = None if answer.probability is None else ITEM_SHARE * answer.probability
-            text = answer.context[start:end]
-            yield replace(answer, text=text, start=start, end=end, unit=(start, end), probability=chance)
+            yield replace(_cut(answer, start, end), probability=chance)
 
 
 def first_of_several(answer: Answer) -> Answer:
@@ -436,9 +435,8 @@ def first_of_several(answer: Answer) -> Answer:
 
     A capitalised item of one word is no item: it is part of a name, as in "Simon and Garfunkel".
     """
-    start, end = _within(answer.context, answer.start, answer.end)[0]
-    item = tidy(answer.context[start:end])
-    return _cut(answer, start, end) if end < answer.end and (item[:1].islower() or " " in item) else answer
+    item = _cut(answer, *_within(answer.context, answer.start, answer.end)[0])
+    return item if item.end < answer.end and (item.text[0].islower() or " " in item.text) else answer
 
 
 def with_nouns(answer: Answer) -> Answer:
@@ -446,7 +444,7 @@ def with_nouns(answer: Answer) -> Answer:
 
     They begin behind an article, an adjective of a nationality, or one that says nothing of the occupation.
     """
-    words = WORDS_OF_100.findall(answer.context, max(0, answer.start - 100), answer.start)
+    words = WORDS.findall(answer.context, max(0, answer.start - 100), answer.start)
     for nouns, word in enumerate(map(str.strip, reversed(words))):
         opens = bool(OPENS_A_NOUN.fullmatch(word)) or word.casefold().split("-")[-1] in ADJECTIVES
         if opens or NO_NOUN.fullmatch(word) or not NOUN.fullmatch(word):
@@ -462,7 +460,7 @@ def bare_name(answer: Answer) -> Answer:
 
 
 def _cut(answer: Answer, start: int, end: int) -> Answer:
-    return replace(answer, text=tidy(answer.context[start:end]), start=start, end=end, unit=(start, end))
+    return replace(answer, text=answer.context[start:end], start=start, end=end, unit=(start, end))
 
 
 def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:
