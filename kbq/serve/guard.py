@@ -179,6 +179,8 @@ class Guard:
     def _refuse(self, exchange: _Exchange) -> None:
         """Raise RefusedError if there are too many requests, or this one is not from a client that may ask."""
         headers, path, method = exchange.headers, exchange.scope["path"], exchange.scope["method"]
+        if "content-length" in headers and "transfer-encoding" in headers:  # RFC 9112, 6.1
+            raise RefusedError(400, "the request says in two ways how long it is")
         if path in OPEN:
             return
         if self._in_flight > IN_FLIGHT:
@@ -190,11 +192,12 @@ class Guard:
 
     async def _within_time(self, exchange: _Exchange, receive: Receive, send: Send) -> None:
         """Read the body, then let the application answer until the client hangs up. Raises RefusedError."""
-        seconds = self._settings.seconds * (TIMES if exchange.scope["path"] in TABLES else 1)
+        seconds = self._settings.seconds
         try:
-            async with asyncio.timeout(self._settings.seconds) as limit:
+            async with asyncio.timeout(seconds) as limit:
                 content = await self._read(receive)
                 if content is not None:
+                    seconds *= TIMES if exchange.scope["path"] in TABLES else 1
                     limit.reschedule(exchange.since + seconds)
                     await self._while_connected(exchange, content, receive, send)
         except TimeoutError:

@@ -332,10 +332,8 @@ class ServedKb:
         self.name = name
         self.problem = ""  # why the present content of the folder is not served
         self._folder, self._seen = folder, folder.stamp
-        self._next, self._pause = (
-            0.0,
-            AGAIN,
-        )  # when a refused folder is tried again, and the seconds until the next time
+        self._next = 0.0  # when a refused folder is tried again
+        self._pause = AGAIN  # seconds until the time after that
         self._opened = _Opened(folder.opened(others))
 
     @property

@@ -17,14 +17,14 @@ import kbq
 from kbq.answers import CONTEXT, Answer, SearchOptions, percentage
 from kbq.corpus.pages import SAFE
 from kbq.errors import KbqError
-from kbq.serve.api import ClientObject, KbName, json_only
+from kbq.serve.api import ClientObject, KbName, json_only, relations_asked
 from kbq.serve.filling import Services, WithServices
 from kbq.serve.knowledge_bases import ServedKb
 from kbq.serve.problems import LONGEST, MOST_CELLS, MOST_RELATIONS, RefusedError, refuse_more, status_of, title_of
 from kbq.storage.rows import SUFFIXES
 from kbq.tables.deciding import Decider, by_hand
 from kbq.tables.outputs import BROWSER, views
-from kbq.tables.relations import MARK, Slot, known_relations, preset, relations_of
+from kbq.tables.relations import MARK, Slot, known_relations, preset
 from kbq.tables.tables import read_table, shown, subject_of
 from kbq.text.letters import normalised, without_surrogates
 from kbq.text.markers import SEPARATOR
@@ -255,7 +255,9 @@ async def typed(asked: TypedRequest, services: WithServices) -> list[dict[str, A
     decider = Decider(services.kbs.named(asked.kb).kb.searcher.titles, 0.0, 0, {})
 
     def views_of(one: TypedValue) -> dict[str, Any]:
-        (relation,) = relations_of([one.relation])
+        relation, *others = relations_asked(one.relation, "one")
+        if others:
+            raise RefusedError(422, f"{one.relation!r:.80} is several relations: give each by itself")
         normal = decider.normal(one.value, relation)
         return views(by_hand(Slot(subject_of(one.subject), relation), one.value, normal), relation, {})[0]
 

@@ -322,7 +322,7 @@ class Decider:
         decided = {value: one.choice for value, one in self._decisions.get(slot.cell, {}).items()}
         threshold = self._threshold(relation)
         ranked = sorted(chain.from_iterable(map(_ranked, answers)), key=lambda pair: -pair[0])
-        said = [one for _, one in ranked if decided.get(normalised(one.text)) != "reject"]
+        said = [one for _, one in ranked]
         if relation.type == "page":
             said = [self._shaped(answer, bare_name, decided) for answer in said]
         if relation.values == "many":
@@ -348,10 +348,11 @@ class Decider:
         return claims
 
     def _shaped(self, answer: Answer, shape: Callable[[Answer], Answer], decided: Mapping[str, Choice]) -> Answer:
-        """Return an answer in another form, unless a person accepted it as it is, or a page has its name."""
+        """Return an answer in another form, unless a person decided on it as it is, or a page has its name."""
         other = shape(answer)
-        has_page = self._titles.page(answer.text) and not self._titles.page(other.text)
-        return answer if has_page or decided.get(normalised(answer.text)) == "accept" else other
+        if other is answer or normalised(answer.text) in decided:
+            return answer
+        return answer if self._titles.page(answer.text) and not self._titles.page(other.text) else other
 
     def consistent(self, claims: Sequence[Claim], relations: Iterable[Relation]) -> list[Claim]:
         """Return all claims, less probable if they contradict a likelier claim of the same subject."""

@@ -47,6 +47,14 @@ CASES: dict[str, tuple[str, str, dict[str, Any], int, str]] = {
         "POST", "/v1/fill", body(json.dumps({"subjects": LONG_NAMES, "relations": LONG_NAMES[:20]}).encode()), 422,
         "characters in its queries, at most 1,000,000",
     ),
+    "two lengths": (
+        "POST", QUERY, {"content": b"{}", "headers": JSON | {"Transfer-Encoding": "chunked", "Content-Length": "2"}},
+        400, "in two ways",
+    ),
+    "a preset as a typed value's relation": (
+        "POST", "/table/typed", body(b'{"values": [{"subject": "s", "relation": "@people", "value": "v"}]}'),
+        422, "several relations",
+    ),
     "a query of 100 kB": ("POST", QUERY, query(queries=["ok", "x" * 100_000]), 422, "queries[1]: has more than"),
     "a query of too many tokens": ("POST", QUERY, query(queries=["born " * 800]), 422, "tokens, the encoder reads"),
     "no query": ("POST", QUERY, query(queries=[]), 422, "queries: "),
@@ -107,6 +115,17 @@ def is_problem(answer: httpx2.Response, status: int, words: str) -> None:
 def test_the_answer_is_a_problem(service: Running, case: str) -> None:
     method, path, settings, status, words = CASES[case]
     is_problem(service.client.request(method, path, **settings), status, words)
+
+
+def test_a_relation_is_no_file_of_the_server(service: Running, tmp_path: Path) -> None:
+    path = tmp_path / "relations.toml"
+    path.write_text('[secret]\nquery = ["hidden words"]\n')
+    asked = {"values": [{"subject": "s", "relation": str(path), "value": "v"}]}
+    answer = service.client.post("/table/typed", json=asked)
+    assert answer.status_code == 200
+    assert "secret" not in answer.text
+    asked["values"][0]["relation"] = str(tmp_path / "none.toml")
+    assert service.client.post("/table/typed", json=asked).text.replace("none.toml", "relations.toml") == answer.text
 
 
 def test_the_service_goes_on(service: Running) -> None:

@@ -69,6 +69,10 @@ LIKELY, NEXT, LESS = answer("Paris", 0.8), answer("Rome", 0.6, 40), answer("Bonn
         ([LIKELY, LESS], {"decisions": {"bonn": "accept"}, "values": "many"},
          [("Bonn", True, ()), ("Paris", True, ())]),
         ([LIKELY], {"decisions": {"paris": "reject"}}, []),
+        ([answer("1 May 1867", 0.8), answer("May 1, 1867", 0.7, 40)],
+         {"type": "date", "decisions": {"1 may 1867": "reject"}}, []),
+        ([answer("actor, poet and painter", 0.8)], {"values": "many", "decisions": {"actor": "reject"}},
+         [("poet", True, ()), ("painter", True, ())]),
         ([LIKELY], {"decisions": {"nowhere": "accept"}}, [("Paris", True, ())]),
     ],
 )  # fmt: skip
