@@ -93,6 +93,8 @@ class Searcher:
 
     def _open(self) -> None:
         """Open the shards, what searches them (an index here or, on a cluster, many), and the words."""
+        for name in ("pages", "titles", "_opened_index"):  # of a manifest that has been replaced
+            self.__dict__.pop(name, None)
         folder, manifest, where = self.folder, self.manifest, self.where
         self.index = manifest.entry(folder, where.index)
         refuse_other_model(folder, manifest, self.model)

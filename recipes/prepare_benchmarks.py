@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kbq.storage.lines import read_lines
+from kbq.storage.lines import read_json_lines, read_lines
 
 Record = dict[str, Any]
 Output = tuple[list[Record], list[Record]]  # pages and queries
@@ -26,8 +26,8 @@ NO_BLANK_BEFORE, NO_BLANK_AFTER = set(".,;:!?)]}%'’”"), set("([{“‘$£€
 
 
 def records(path: Path) -> Iterator[Any]:
-    """Yield the JSON value of each line, plain or compressed."""
-    return (json.loads(line) for _, line in read_lines(str(path)))
+    """Yield the JSON object of each line, plain or compressed."""
+    return (record for _, record in read_json_lines(str(path)))
 
 
 def whole(path: Path) -> Any:

@@ -21,6 +21,7 @@ import dataclasses
 import math
 import random
 import re
+import shutil
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,7 +49,7 @@ from kbq.reading.reader import (
     Reader,
     open_reader,
 )
-from kbq.storage.writing import link_folder, make_folders
+from kbq.storage.writing import make_folders, new_folder
 from kbq.text.answer_scores import normalise
 from kbq.text.markers import whole_words
 from kbq.training.batches import Files, passages_digest, weights_digest
@@ -315,7 +316,8 @@ def _save(reader: Reader, model: str | Path, folder: Path, facts: dict[str, Any]
     if not is_model(model):
         _save_larger(reader, Path(model), folder, facts)
         return
-    link_folder(local_folder(model), folder, lambda name: False)
+    new_folder(folder)
+    shutil.copytree(local_folder(model), folder, dirs_exist_ok=True)
     save_reader(reader.reranking[0], folder)
     config = read_config(folder)
     write_config(folder, replace(config, training=config.training | {"reranker": facts}))

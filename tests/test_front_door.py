@@ -123,6 +123,13 @@ def test_what_others_change_is_opened_on_request(kb_folder: Path, tmp_path: Path
     assert len(kb.query("Paris", 1)) == 1
 
 
+def test_a_page_that_another_process_added_can_be_chosen(kb_folder: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(kb_folder, tmp_path / "kb")
+    kb, other = (KnowledgeBase.open(folder, device="cpu") for _ in range(2))
+    other.update([Page("new", "New", (Paragraph(0, "The river was born in Paris."),))])
+    assert [one.page_id for one in kb.with_pages(["new"]).pages()] == ["new"]
+
+
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda kb: pickle.loads(pickle.dumps(kb))])
 def test_a_copy_answers_alike_and_is_closed_alone(kb: KnowledgeBase, again: Callable[[KnowledgeBase], Any]) -> None:
     some = kb.with_pages([kb.query("the river", 1)[0].page_id])

@@ -116,7 +116,7 @@ def delete(
     ids = [*(page_ids(Path(file)) if file is not None else ()), *(page_ids(pages) if pages else ())]
     if not ids:
         raise typer.BadParameter("no id is given: name pages, or give a --file with one id per line", param_hint="ID")
-    after = kbq.KnowledgeBase.open(kb, lazy=True).delete(list(dict.fromkeys(ids)), missing_ok=missing_ok)
+    after = kbq.KnowledgeBase.open(kb, lazy=True).delete(ids, missing_ok=missing_ok)
     deleted = after.changes.deleted
     facts = {"kb": str(kb), "deleted": deleted, **after.counts.facts}
     tell(facts, as_json, f"{kb}: {deleted:,} pages deleted, {after.counts.pages:,} are left")

@@ -68,9 +68,7 @@ class Document:
     reading: Reading
 
     def page(self, number: int, texts: Sequence[str]) -> Page:
-        """Return one of its pages. Raises CorpusError if its name or its metadata are not text."""
-        if self.id != without_surrogates(self.id):
-            raise CorpusError("its name is not UTF-8: rename it")
+        """Return one of its pages. Raises CorpusError if its metadata are not text."""
         page_id, metadata = self.id, self.reading.metadata
         if number:
             page_id, metadata = f"{self.id}#page={number}", {"page": number} | metadata
@@ -132,6 +130,9 @@ def document_pages(
     Documents come in the order of their paths. Raises CorpusError if there is none.
     """
     for place, document in read_documents(source, on_bad_line, note, options):
+        if document.id != without_surrogates(document.id):
+            on_bad_line(CorpusError(f"{place}: its name is not UTF-8: rename it"))
+            continue
         for number, texts in document.reading.pages:
             yield place, partial(document.page, number, texts)
 

@@ -267,10 +267,10 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
         sparta="",
         seals={},  # they name the places of indexes
     )
-    if out.exists() and any(out.iterdir()):
-        raise KnowledgeBaseError(f"{out} is not empty: delete it or choose another folder")
     partial = out.with_name(f"{out.name}.partial")
     with writing_to(out, KnowledgeBaseError, "free disk space or choose another folder"):
+        if out.exists() and any(out.iterdir()):
+            raise KnowledgeBaseError(f"{out} is not empty: delete it or choose another folder")
         make_folders(out.parent)
         make_folder(partial)
         with writing_alone(partial, out):

@@ -198,7 +198,7 @@ def group(file: Any, name: str) -> Any:
 def dataset(group: Any, name: str, kind: type[np.generic] | str, dimensions: int = 1) -> Any:
     """Return a dataset that lies in its file and holds this kind of numbers.
 
-    Raises ValueError if it is missing, elsewhere, or of another type.
+    Raises ValueError if it is missing, elsewhere, or of another type, and CorpusError if its pieces are too large.
     """
     h5py = load("h5py")
     place = f"{name} of document {group.name.strip('/')}"
@@ -207,14 +207,15 @@ def dataset(group: Any, name: str, kind: type[np.generic] | str, dimensions: int
         raise ValueError(f"{place} {'is not in this file' if name in group else 'is missing'}")
     if not np.issubdtype(found.dtype, kind) or found.ndim != dimensions:
         raise ValueError(f"{place} holds {found.dtype} {found.shape}")
+    piece = math.prod(found.chunks or ()) * found.dtype.itemsize  # as large a part is read at once
+    refuse_large(f"{found.file.filename}{found.name}", piece, CorpusError)
     return found
 
 
 def values(group: Any, name: str, kind: type[np.generic] | str, dimensions: int = 1) -> Any:
     """Read a dataset as a whole. Raises ValueError as `dataset`, and CorpusError if it is too large."""
     found = dataset(group, name, kind, dimensions)
-    piece = math.prod(found.chunks or ()) * found.dtype.itemsize  # as large a part is read at once
-    refuse_large(f"{found.file.filename}{found.name}", max(found.nbytes, piece), CorpusError)
+    refuse_large(f"{found.file.filename}{found.name}", found.nbytes, CorpusError)
     return found[:]
 
 

@@ -262,10 +262,11 @@ def evaluate(
     rules, chosen = Rules(missing, _depths(ks)), None if task is None else Task.load(task)
     if files.plots is not None:
         require_matplotlib()
+    gold_path = Path(gold) if isinstance(gold, str | PathLike) else None  # qrels become records
     predictions, gold = source_of(predictions, "predictions"), gold_of(gold)
     others, group_of = _others(compare), grouping(by or "relation")
     outputs = [None if path is None else Path(path) for path in (files.per_item, files.trec_run, files.trec_qrels)]
-    check_paths([predictions, gold, *others], outputs)
+    check_paths([predictions, gold_path, *others], outputs)
     scores, refusals = score_kinds(predictions, gold, rules, group_of)
     if not scores:
         raise PartlyScoredError(Evaluation(rules, scores, refusals, {}, (), ()))

@@ -14,14 +14,14 @@ from typing import Any, Literal, TypeVar, cast
 
 from kbq.errors import EvaluationError, KbqError
 from kbq.storage.files import pipe_name
-from kbq.storage.lines import ARRAY, Line, parse_json_lines, read_lines
+from kbq.storage.lines import ARRAY, COMPRESSED, Line, parse_json_lines, read_lines
 from kbq.storage.records import parsed_json
 from kbq.storage.writing import make_folders, replacing, writing_to
 
 JsonObject = Mapping[str, object]
 Parsed = TypeVar("Parsed")
 
-RELEVANCE = re.compile(r"\.(?:tsv|qrels)(?:\.\w+)?$")  # ends the names of files of qrels, plain or compressed
+RELEVANCE = re.compile(rf"\.(?:tsv|qrels)(?:{'|'.join(map(re.escape, COMPRESSED))})?$")  # ends the names of qrels
 PAGE = "wikipedia_id"  # the key of an item that names its page
 
 
@@ -75,9 +75,9 @@ def gold_of(given: AnyRecords) -> Source:
     items: dict[str, list[JsonObject]] = {}
     for number, line in read_lines(str(given), EvaluationError):
         row = line.split()  # query, page, grade; of TREC, with a column between the first two
-        if not row or (number == 1 and not row[-1].isdigit()):
+        if not row or (number == 1 and not row[-1].isdecimal()):
             continue
-        if len(row) not in (3, 4) or not row[-1].lstrip("-").isdigit():
+        if len(row) not in (3, 4) or not row[-1].removeprefix("-").isdecimal():
             raise EvaluationError(f"{given}:{number}: {line!r:.60} does not name a query, a passage and its relevance")
         if int(row[-1]) > 0:
             items.setdefault(row[0], []).append({PAGE: row[-2], "relevance": int(row[-1])})

@@ -157,6 +157,13 @@ def test_a_merge_that_fails_leaves_nothing(parts: list[Path], tmp_path: Path, mo
     assert not (tmp_path / "whole").exists()
 
 
+def test_a_file_is_no_place_for_a_merge(parts: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "whole").write_text("mine")
+    with pytest.raises(KnowledgeBaseError, match="whole cannot be written"):
+        merge(tmp_path / "whole", parts)
+    assert (tmp_path / "whole").read_text() == "mine"
+
+
 def test_one_merge_at_a_time_makes_a_folder(parts: list[Path], tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()  # an empty folder may be there
     (tmp_path / "whole.partial" / "shard-00009").mkdir(parents=True)  # a killed merge has left it

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pytest
 
-from kbq.errors import EvaluationError
+from kbq.errors import EvaluationError, KbqError
 from kbq.kb import KnowledgeBase
 from kbq.kilt import evaluation
 
@@ -100,6 +100,14 @@ def test_beir_and_ms_marco_are_built_predicted_and_evaluated(tmp_path: Path, mod
         assert (tmp_path / "qrels").read_text().splitlines() == lines
         query, _, page, _ = lines[0].split()
         assert (tmp_path / "run").read_text().startswith(f"{query} Q0 {page} 1 ")
+
+
+def test_gold_qrels_are_not_overwritten(tmp_path: Path, guess: Path) -> None:
+    gold = tmp_path / "test.tsv"
+    gold.write_text("q1\t0\td1\t1\n")
+    with pytest.raises(KbqError, match=r"test\.tsv"):
+        evaluation.evaluate(guess, gold, files=evaluation.EvaluationFiles(trec_qrels=gold))
+    assert gold.read_text() == "q1\t0\td1\t1\n"
 
 
 def test_a_line_of_qrels_that_cannot_be_read_is_named(tmp_path: Path, guess: Path) -> None:
