@@ -225,6 +225,15 @@ def test_html_that_takes_too_much_memory_says_so() -> None:
         child.call(read_several, [(b"<p>x" * 2_000_000, ".html", "")], memory=2**28)
 
 
+def test_a_document_that_takes_too_long_leaves_those_read_with_it(tmp_path: Path) -> None:
+    (tmp_path / "fast.html").write_text("<h1>Fast</h1><p>It is read.")
+    (tmp_path / "slow.html").write_bytes(b"<p>x" * 2_000_000)
+    notes: list[str] = []
+    options = DocumentOptions(seconds_per_document=1.0)
+    assert [page.title for page in read_corpus(str(tmp_path), documents=options, note=notes.append)] == ["Fast"]
+    assert "slow.html: it takes more than 1 seconds to read: divide it" in "\n".join(notes)
+
+
 def test_the_address_of_a_page_becomes_a_reference(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     head = '<link rel="canonical" href="https://m.org/ann"><h1>Ann Aal</h1>'
