@@ -275,6 +275,11 @@ class PageName(NamedTuple):
     page_id: str
     title: str
 
+    @property
+    def id(self) -> str:
+        """The same as `page_id`, by the name that it had in the last version."""
+        return self.page_id
+
 
 _fields_of = attrgetter(*(one.name for one in fields(Answer)))
 

@@ -45,6 +45,11 @@ class Page:
     paragraphs: tuple[Paragraph, ...]
     metadata: Mapping[str, object] = field(hash=False)  # further facts from its source, as JSON values: url, date, …
 
+    @property
+    def id(self) -> str:
+        """The same as `page_id`, by the name that it had in the last version."""
+        return self.page_id
+
     def __init__(
         self,
         page_id: str,

@@ -11,7 +11,7 @@ import typer.main
 
 from cli import app
 from kbq.__main__ import main
-from kbq.commands.options import EXTRA, summary
+from kbq.commands.options import EXTRA, GONE, summary
 
 GROUPS = ((), ("train",), ("index",), ("import",), ("cluster",))
 
@@ -29,6 +29,17 @@ GROUPS = ((), ("train",), ("index",), ("import",), ("cluster",))
 )
 def test_a_summary_has_whole_clauses(text: str, room: int, shown: str) -> None:
     assert summary(text, room) == shown
+
+
+@pytest.mark.parametrize("name", GONE)
+def test_a_gone_option_names_its_replacement(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["kbq", *name.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.partition(" (Possible")[0].strip().endswith(f": {GONE[name]}")
 
 
 @pytest.mark.parametrize("group", GROUPS)
