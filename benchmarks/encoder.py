@@ -22,9 +22,8 @@ from kbq.corpus.readers import read_corpus
 from kbq.model import model as phrases
 from kbq.model.devices import batch_tokens, buckets, fast_dtype
 from kbq.model.model import Model
-from kbq.model.model_folder import DEFAULT_MODEL
-from kbq.model.weights import WEIGHTS
-from kbq.model.windows import Window, tokenize, windows
+from kbq.model.model_folder import DEFAULT_MODEL, WEIGHTS
+from kbq.model.tokenizer import Window, tokenize, windows
 
 ROUNDS = 3
 

@@ -27,8 +27,7 @@ from service import Service, serving
 from kbq.dump.manifest import read_manifest
 from kbq.serve.knowledge_bases import edits, words_of
 from kbq.tables.tables import read_table
-from kbq.text.letters import normalised
-from kbq.text.markers import slot_of
+from kbq.text.letters import normalised, slot_of
 
 SEED, TOGETHER = 7, 10
 CERTAIN = 95  # score of a title that has the words of the name, and no others

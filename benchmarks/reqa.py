@@ -23,11 +23,10 @@ from measuring import arguments, records_of
 from numpy.typing import NDArray
 
 from kbq.corpus.readers import read_corpus
-from kbq.model.windows import tokenize
+from kbq.model.tokenizer import tokenize
 from kbq.training.batches import read_examples
 from kbq.training.sparta import calibrate_bias
-from kbq.words.bm25 import query_words, words_of
-from kbq.words.postings import Entries, Postings, query_text, write_postings
+from kbq.words.bm25 import Entries, Postings, query_text, query_words, words_of, write_postings
 from kbq.words.sparta import SpartaConfig, SpartaModel, strongest_impacts
 
 Scores = NDArray[np.float32]

@@ -32,8 +32,7 @@ from kbq.reading.reranker import Reranking
 from kbq.search.search import BATCH, SearchContext, Wanted, WordIndexes, raised, search_several
 from kbq.storage.files import as_path
 from kbq.storage.records import digest_of_bytes
-from kbq.text.letters import clean_text
-from kbq.text.markers import mention_in
+from kbq.text.letters import clean_text, mention_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from kbq.errors import ModelError
 from kbq.model.backbone import without_pooler
-from kbq.model.model_folder import read_whole_config, write_config
-from kbq.model.weights import load_weights, named_weights, pack, save_tensors
+from kbq.model.model_folder import load_weights, named_weights, pack, read_whole_config, save_tensors, write_config
 from kbq.reading.reader import READER, WRITTEN_FOR, QuestionAnswering, Reader, new_reader, refuse_query_encoder
 from kbq.storage.writing import writing_to
 

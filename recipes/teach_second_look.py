@@ -38,9 +38,17 @@ from torch import Tensor, nn
 from kbq.errors import KbqError, TrainingError
 from kbq.model.backbone import saved_tokenizer
 from kbq.model.devices import choose_device
-from kbq.model.model_folder import CONFIG, local_folder, read_config, write_config
-from kbq.model.weights import load_weights, named_weights, read_weights, save_tensors
-from kbq.model.windows import token_span
+from kbq.model.model_folder import (
+    CONFIG,
+    load_weights,
+    local_folder,
+    named_weights,
+    read_config,
+    read_weights,
+    save_tensors,
+    write_config,
+)
+from kbq.model.tokenizer import token_span
 from kbq.reading.phrase_windows import Excerpt, ReadWindow, odds, read_around
 from kbq.reading.reader import (
     POINTS,
@@ -51,7 +59,7 @@ from kbq.reading.reader import (
 )
 from kbq.storage.writing import make_folders, new_folder
 from kbq.text.answer_scores import normalise
-from kbq.text.markers import whole_words
+from kbq.text.letters import whole_words
 from kbq.training.batches import Files, passages_digest, weights_digest
 from kbq.training.encoders import distillation_loss, marginal_losses
 from kbq.training.engine import SEEDS, Optimizer, Run, StepReport

@@ -249,7 +249,7 @@ def new_model(checkpoint: Path) -> Iterator[Callable[..., "Model"]]:
 
     from kbq.model.model import Model
     from kbq.model.model_folder import ModelConfig
-    from kbq.model.windows import WindowShape
+    from kbq.model.tokenizer import WindowShape
 
     def make(seed: int = 2, source: Path = checkpoint, **settings: Any) -> "Model":
         window = WindowShape(length=24, overlap=6, max_title=10)
@@ -298,8 +298,7 @@ def seal_again() -> Callable[[Path], None]:
     """Makes the record of a changed model agree with its files, as whoever forges one would."""
     from safetensors.torch import load_file
 
-    from kbq.model.model_folder import RECORDS, SPARTA, read_config, sealed_files, write_config
-    from kbq.model.weights import WEIGHTS, fingerprint
+    from kbq.model.model_folder import RECORDS, SPARTA, WEIGHTS, fingerprint, read_config, sealed_files, write_config
     from kbq.storage.records import write_record
     from kbq.words.sparta import read_record_of
 

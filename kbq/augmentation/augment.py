@@ -31,7 +31,7 @@ from kbq.search.search import BATCH
 from kbq.storage.records import Summed, json_line
 from kbq.storage.writing import make_folders, replacing, writing_to
 from kbq.text.answer_scores import normalise
-from kbq.text.markers import content_start, whole_words
+from kbq.text.letters import content_start, whole_words
 from kbq.training.reader import read_answers
 from kbq.tuning.triples import pages_of, read_triples, subject_of
 

@@ -55,8 +55,7 @@ from kbq.storage.files import Note, as_path, unheard
 from kbq.storage.lines import BadLine, Line, parse_json_lines, read_lines, refuse, source_name, whole_text
 from kbq.storage.records import parsed_json
 from kbq.storage.rows import SUFFIXES, NumberedRow, read_rows, text_of
-from kbq.text.letters import clean_text, normal_form
-from kbq.text.markers import content_start
+from kbq.text.letters import clean_text, content_start, normal_form
 
 Fields: TypeAlias = dict[str, object]
 Kind = TypeVar("Kind")

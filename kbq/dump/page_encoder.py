@@ -32,7 +32,7 @@ from kbq.dump.shards import CLOSES, OPENS
 from kbq.errors import KnowledgeBaseError
 from kbq.model.devices import fast_copy
 from kbq.model.model import EncodedBatch, Model, encode_batches
-from kbq.model.windows import Tokens, Window, tokenize, windows
+from kbq.model.tokenizer import Tokens, Window, tokenize, windows
 from kbq.storage.writing import RESUMES
 
 KEPT = 4  # beside OPENS and CLOSES

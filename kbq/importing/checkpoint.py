@@ -28,11 +28,18 @@ from kbq.model.bert import CONFIG as BERT_CONFIG
 from kbq.model.bert import Bert, BertConfig
 from kbq.model.model import Model
 from kbq.model.model_folder import OFFICIAL_WEIGHTS as WEIGHTS
-from kbq.model.model_folder import ModelConfig, explained
-from kbq.model.tokenizer import BERT, FILE, FastTokenizer
+from kbq.model.model_folder import (
+    ModelConfig,
+    NamedTensors,
+    explained,
+    fingerprint,
+    load_weights,
+    refuse_bombs,
+    refuse_not_finite,
+    refuse_unusual,
+)
+from kbq.model.tokenizer import BERT, FILE, FastTokenizer, WindowShape
 from kbq.model.tokenizer import CONFIG as TOKENIZER_CONFIG
-from kbq.model.weights import NamedTensors, fingerprint, load_weights, refuse_bombs, refuse_not_finite, refuse_unusual
-from kbq.model.windows import WindowShape
 from kbq.storage.files import as_path, reading_problem
 from kbq.storage.records import read_object
 from kbq.training.output_folder import output_folder, versions

@@ -27,7 +27,7 @@ from kbq.kilt.records import (
     source_of,
 )
 from kbq.text.answer_scores import AnswerScores, normalise, score_answer
-from kbq.text.markers import slot_of
+from kbq.text.letters import slot_of
 
 Kind = Literal["downstream", "retrieval"]
 Missing = Literal["error", "zero"]

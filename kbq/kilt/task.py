@@ -17,8 +17,7 @@ from typing import Literal, get_args
 
 from kbq.errors import KbqError
 from kbq.storage.files import own
-from kbq.text.letters import clean_text
-from kbq.text.markers import mention_in, slot_of
+from kbq.text.letters import clean_text, mention_in, slot_of
 
 Fits = Callable[[str], bool]
 Adapter = Callable[[str, Fits], str]

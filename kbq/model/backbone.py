@@ -27,15 +27,17 @@ from kbq.model.bert import Bert, BertConfig, is_bert
 from kbq.model.model_folder import (
     CONFIG,
     SPARTA,
+    WEIGHTS,
     local_folder,
     read_config,
+    read_weights,
     record_name,
+    refuse_bombs,
     refuse_damage,
     refuse_links,
     remedy,
 )
 from kbq.model.tokenizer import FILE, FastTokenizer, is_panic
-from kbq.model.weights import WEIGHTS, read_weights, refuse_bombs
 from kbq.storage.files import reading_problem, refuse_large
 from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.records import LARGEST, digest_of_record, read_object

@@ -40,29 +40,26 @@ from kbq.model.backbone import (
 from kbq.model.bert import Bert
 from kbq.model.devices import batch_tokens, buckets, choose_device, fast_copy, pad, padded, readable_length
 from kbq.model.model_folder import (
+    WEIGHTS,
     ModelConfig,
+    NamedTensors,
     explained,
+    fingerprint,
     is_official,
     lasting_name,
-    read_config,
-    read_whole_config,
-    remedy,
-    write_config,
-)
-from kbq.model.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
-from kbq.model.tokenizer import Forms
-from kbq.model.weights import (
-    WEIGHTS,
-    NamedTensors,
-    fingerprint,
     load_weights,
     named_weights,
     pack,
+    read_config,
     read_model_weights,
+    read_whole_config,
     refuse_other_weights,
+    remedy,
     save_tensors,
+    write_config,
 )
-from kbq.model.windows import Window
+from kbq.model.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
+from kbq.model.tokenizer import Forms, Window
 from kbq.plugins import plugin
 from kbq.storage.files import as_path
 from kbq.storage.machine import give_memory_back

@@ -31,8 +31,7 @@ from kbq.model.bert import (
 )
 from kbq.model.devices import batch_tokens, buckets, dtype_for, readable_length
 from kbq.model.tokenizer import Forms, encodings, truecased
-from kbq.text.letters import clean_text
-from kbq.text.markers import MARKERS, SEPARATOR
+from kbq.text.letters import MARKERS, SEPARATOR, clean_text
 
 MOST_CHARACTERS = 100_000  # of a query: no encoder reads so many words, and their pieces would take gigabytes
 SHOWN = 60  # characters of a query in a message

@@ -20,9 +20,9 @@ from kbq.index.base import MAX_TOKENS
 from kbq.model.bert import alike, batch_invariant_states, in_shape, is_batch_invariant, more_rows
 from kbq.model.devices import autocast, batch_tokens, buckets, readable_length
 from kbq.model.model import window_tensors
-from kbq.model.windows import Tokens, Window, token_span, tokenize
+from kbq.model.tokenizer import Tokens, Window, token_span, tokenize
 from kbq.reading.reader import PhraseJudge, Reader
-from kbq.text.markers import content_start
+from kbq.text.letters import content_start
 
 AROUND = 200  # characters read on either side of a phrase, some 40 word pieces
 MOST = 1200  # characters of a window that phrases share

@@ -27,7 +27,7 @@ from kbq.storage.files import reading_problem
 from kbq.storage.records import OtherFormatError, digest_of_record, read_record, write_record
 from kbq.storage.writing import writing_to
 from kbq.text.answer_scores import normalise
-from kbq.text.markers import slot_of
+from kbq.text.letters import slot_of
 
 FEATURES = (
     "share",  # log odds of its meaning, with all phrases that share it, against all others and none

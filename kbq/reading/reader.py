@@ -43,32 +43,30 @@ from kbq.model.devices import autocast, batch_tokens, buckets, choose_device, re
 from kbq.model.model import window_tensors
 from kbq.model.model_folder import (
     CONFIG,
+    WEIGHTS,
     ModelConfig,
+    NamedTensors,
     digest_of,
     explained,
-    local_folder,
-    read_config,
-    read_whole_config,
-    remedy,
-)
-from kbq.model.queries import QueryTokenizer, marker_tokens
-from kbq.model.weights import (
-    WEIGHTS,
-    NamedTensors,
     fingerprint,
     load_weights,
+    local_folder,
     named_weights,
+    read_config,
     read_weights,
+    read_whole_config,
     refuse_not_finite,
+    remedy,
     save_tensors,
 )
-from kbq.model.windows import Tokens, Window, cut, tokenize
+from kbq.model.queries import QueryTokenizer, marker_tokens
+from kbq.model.tokenizer import Tokens, Window, cut, tokenize
 from kbq.search.spans import best_ends
 from kbq.storage.files import reading_problem
 from kbq.storage.machine import give_memory_back
 from kbq.storage.records import as_record, parsed_json, seal_folder
 from kbq.storage.writing import files_for, writing_to
-from kbq.text.markers import content_start, relation_key, slot_of
+from kbq.text.letters import content_start, relation_key, slot_of
 
 READER = "reader.safetensors"
 RELATION_JUDGE = "judge.safetensors"

@@ -27,8 +27,7 @@ from kbq.model.model_folder import local_folder
 from kbq.reading.phrase_windows import Excerpt, judge_around
 from kbq.reading.reader import PhraseJudge, Reader, RelationJudge, best_of_pages, judge_digest
 from kbq.text.answer_scores import normalise
-from kbq.text.letters import normalised
-from kbq.text.markers import mention_in, relation_key, slot_of
+from kbq.text.letters import mention_in, normalised, relation_key, slot_of
 
 ASKED_FOR = re.compile(r"(?:\w+ )?country\b(?!'s| music)", re.IGNORECASE)  # at the beginning of a relation
 # The names of each country that texts use and, behind a colon, its adjectives.

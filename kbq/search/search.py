@@ -21,8 +21,7 @@ from kbq.dump.shards import Shard
 from kbq.errors import QueryError
 from kbq.index.base import Bonus, Index, in_steps
 from kbq.search.spans import Spans, TextOf, Units, best_units, find_spans, shared_texts
-from kbq.text.letters import folded
-from kbq.text.markers import MARKERS, mention_in, slot_of
+from kbq.text.letters import MARKERS, folded, mention_in, slot_of
 from kbq.words.bm25 import BM25Index, WordStatistics, missing_words, open_bm25, query_words, title_term
 from kbq.words.sparta import PieceTokenizer, SentenceImpacts
 

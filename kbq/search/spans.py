@@ -28,7 +28,7 @@ from kbq.answers import Answer, Unit
 from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.index.base import MAX_TOKENS, Candidates, ranges, slices
-from kbq.text.markers import sentence_bounds
+from kbq.text.letters import sentence_bounds
 
 Products = Callable[[Rows, Rows, Floats | Doubles], Floats]  # as `Shard.products`
 RANGES = 4096  # compared together

@@ -26,8 +26,7 @@ from kbq.tables.deciding import Decider, by_hand
 from kbq.tables.outputs import BROWSER, views
 from kbq.tables.relations import MARK, Slot, known_relations, preset
 from kbq.tables.tables import read_table, shown, subject_of
-from kbq.text.letters import normalised, without_surrogates
-from kbq.text.markers import SEPARATOR
+from kbq.text.letters import SEPARATOR, normalised, without_surrogates
 
 SURE, LIKELY = 0.75, 0.5  # probabilities from which an answer has a colour
 HERE = Path(__file__).parent

@@ -34,7 +34,7 @@ from kbq.storage.lines import (
     refuse,
     source_name,
 )
-from kbq.text.markers import EMPTY
+from kbq.text.letters import EMPTY
 
 NEEDS_OPENPYXL = "needs openpyxl: pip install openpyxl, or use CSV"
 SUFFIX = ".xlsx"

@@ -26,8 +26,7 @@ from kbq.tables.claims import Alternative, Claim, DateValue, NormalForm, Quantit
 from kbq.tables.relations import Relation, Slot
 from kbq.tables.tables import subject_of
 from kbq.tables.values import normal_form
-from kbq.text.letters import normalised
-from kbq.text.markers import relation_key
+from kbq.text.letters import normalised, relation_key
 
 MOST_WORDS = 5  # of an item
 COMMA, LAST = r"\s*,\s+", r"\s*,?\s+(?:and|or|as well as)\s+|\s+&\s+"

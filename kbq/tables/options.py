@@ -11,7 +11,7 @@ from kbq.answers import TOP, Backend, RankWords, SearchOptions
 from kbq.errors import KbqError, QueryError
 from kbq.options import Option, check, chosen, refuse_unknown_options
 from kbq.storage.files import as_path
-from kbq.text.markers import EMPTY
+from kbq.text.letters import EMPTY
 
 if TYPE_CHECKING:
     from kbq.asking import Searcher

@@ -31,8 +31,7 @@ from kbq.storage.lines import read_text
 from kbq.storage.rows import read_rows, text_of
 from kbq.tables.claims import Claim, ValueType
 from kbq.tables.options import Values
-from kbq.text.letters import clean_text, normalised
-from kbq.text.markers import SEPARATOR, relation_key
+from kbq.text.letters import SEPARATOR, clean_text, normalised, relation_key
 
 WIKIDATA = "http://www.wikidata.org"
 _SITE = (

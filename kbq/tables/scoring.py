@@ -24,8 +24,7 @@ from kbq.tables import values as dates
 from kbq.tables.claims import Claim, DateValue
 from kbq.tables.tables import Row, Table, read_table, subject_of, texts_of
 from kbq.tables.values import keys_of
-from kbq.text.letters import normalised
-from kbq.text.markers import slot_of
+from kbq.text.letters import normalised, slot_of
 
 Names: TypeAlias = tuple[str, ...]  # of one value, each as good as the others
 Key: TypeAlias = tuple[str, str]  # subject and relation in their compared form

@@ -28,14 +28,13 @@ from kbq.array_types import Rows
 from kbq.errors import QueryError, TrainingError
 from kbq.model.devices import padded
 from kbq.model.model import Model, window_tensors
+from kbq.model.model_folder import fingerprint
 from kbq.model.queries import QueryTokenizer
-from kbq.model.weights import fingerprint
-from kbq.model.windows import Window, WindowShape, token_span, tokenize, windows
+from kbq.model.tokenizer import Window, WindowShape, token_span, tokenize, windows
 from kbq.reading.reader import Reader
 from kbq.storage.lines import Line, parse_json_lines, read_lines, whole_text
 from kbq.storage.records import parsed_json
-from kbq.text.letters import clean_text
-from kbq.text.markers import whole_words
+from kbq.text.letters import clean_text, whole_words
 from kbq.training.engine import SEEDS, Run
 from kbq.training.settings import RunSettings
 

@@ -30,7 +30,7 @@ from kbq.dump.shards import Shard
 from kbq.index.base import MAX_TOKENS
 from kbq.index.factory import open_index
 from kbq.model.model import Model, encode_windows
-from kbq.model.windows import tokenize, windows
+from kbq.model.tokenizer import tokenize, windows
 from kbq.search.search import SearchContext, search
 from kbq.search.spans import paragraph_spans
 from kbq.text.answer_scores import normalise, score_answer

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from kbq.array_types import Floats
-from kbq.model.windows import WindowShape, tokenize
+from kbq.model.tokenizer import WindowShape, tokenize
 from kbq.reading.reader import Reader
 from kbq.search.spans import best_ends
 from kbq.training.batches import (

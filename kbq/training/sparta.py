@@ -16,7 +16,7 @@ from torch import Tensor
 from kbq.errors import TrainingError
 from kbq.model.devices import autocast, choose_device
 from kbq.model.model_folder import SPARTA
-from kbq.model.windows import WindowShape, tokenize
+from kbq.model.tokenizer import WindowShape, tokenize
 from kbq.training.batches import Files, Passage, PassageRun, Repairs, read_examples
 from kbq.training.encoders import marginal_losses
 from kbq.training.engine import StepReport

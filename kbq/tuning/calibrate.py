@@ -39,8 +39,7 @@ from kbq.search.search import BATCH
 from kbq.storage.files import file_digest, unheard
 from kbq.storage.writing import make_folders, writing_to
 from kbq.text.answer_scores import best_f1, normalise
-from kbq.text.letters import clean_text
-from kbq.text.markers import sentence_bounds, whole_words
+from kbq.text.letters import clean_text, sentence_bounds, whole_words
 from kbq.training.encoders import marginal_losses
 from kbq.training.output_folder import versions
 from kbq.tuning.triples import pages_of, read_triples, sample_by_relation

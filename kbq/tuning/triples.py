@@ -27,8 +27,7 @@ from kbq.kilt.scores import relation_of
 from kbq.model.queries import QueryTokenizer
 from kbq.search.spans import reach
 from kbq.storage.rows import Rows, empty_markers, read_rows
-from kbq.text.letters import clean_text
-from kbq.text.markers import mention_in, slot_of
+from kbq.text.letters import clean_text, mention_in, slot_of
 
 COLUMNS = ("subject", "relation", "object")
 MORE_COLUMNS = ("aliases", "page")

@@ -32,15 +32,24 @@ from kbq.dump.shards import Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.model.backbone import empty_backbone, hidden_states, load_tokenizer, pretrained_backbone, saved_tokenizer
 from kbq.model.devices import batch_tokens, buckets, choose_device, fast_copy, pad, padded, readable_length
-from kbq.model.model_folder import RECORDS, SPARTA, plain_facts, read_model_record, refuse_changes, sealed_files
-from kbq.model.tokenizer import encodings
-from kbq.model.weights import WEIGHTS, load_weights, read_weights, save_tensors
-from kbq.model.windows import Tokens, WindowShape, tokenize
+from kbq.model.model_folder import (
+    RECORDS,
+    SPARTA,
+    WEIGHTS,
+    load_weights,
+    plain_facts,
+    read_model_record,
+    read_weights,
+    refuse_changes,
+    save_tensors,
+    sealed_files,
+)
+from kbq.model.tokenizer import Tokens, WindowShape, encodings, tokenize
 from kbq.storage.files import Report, Stage, as_path, folder_bytes, silent
 from kbq.storage.records import FileSeal, seal_folder, write_record
 from kbq.storage.writing import discard_folder, files_for, make_folder, remove_folder, replacing, writing_to
-from kbq.text.markers import MARKERS, sentence_bounds
-from kbq.words.postings import Entries, Postings, damaged, is_complete, query_text, write_postings
+from kbq.text.letters import MARKERS, sentence_bounds
+from kbq.words.bm25 import Entries, Postings, damaged, is_complete, query_text, write_postings
 
 SENTENCES, CHUNK = 32, 1024  # sentences and terms that are multiplied at a time: their products fit in a CPU's cache
 

@@ -24,7 +24,7 @@ from kbq.dump.shards import Counts, GrowingArray, Shard, shard_name
 from kbq.errors import CorpusError, KnowledgeBaseError, ModelError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model, encode_windows
-from kbq.model.windows import WindowShape, tokenize, windows
+from kbq.model.tokenizer import WindowShape, tokenize, windows
 from kbq.storage import records
 from kbq.storage.writing import remove_file
 

@@ -19,8 +19,8 @@ from kbq.importing.codes import Codes
 from kbq.importing.dump import import_dump
 from kbq.importing.index import import_index
 from kbq.importing.metadata import UnsafePickleError, decompressed, pickled_items
-from kbq.model import weights as pickled_weights
-from kbq.model.weights import refuse_bombs
+from kbq.model import model_folder as pickled_weights
+from kbq.model.model_folder import refuse_bombs
 
 NAME = "start/4_flat_OPQ4"
 

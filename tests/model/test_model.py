@@ -28,10 +28,10 @@ from kbq.model.model_folder import (
     read_config,
     record_name,
     remedy,
+    save_tensors,
     write_config,
 )
-from kbq.model.weights import save_tensors
-from kbq.model.windows import WindowShape, tokenize, windows
+from kbq.model.tokenizer import WindowShape, tokenize, windows
 from kbq.reading.reader import Reader
 from kbq.storage.records import FileSeal, seal_folder, write_record
 from kbq.words.sparta import SpartaConfig, SpartaModel

@@ -10,7 +10,7 @@ from kbq.corpus.pages import Page
 from kbq.model import devices
 from kbq.model import model as phrases
 from kbq.model.model import Model, encode_windows, window_tensors
-from kbq.model.windows import Window, tokenize, windows
+from kbq.model.tokenizer import Window, tokenize, windows
 
 
 @pytest.fixture(autouse=True)

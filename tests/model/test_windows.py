@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from kbq.model.model import Model
 from kbq.model.model_folder import DEFAULT_MODEL
-from kbq.model.tokenizer import FastTokenizer
-from kbq.model.windows import WindowShape, stretches, tokenize, windows
+from kbq.model.tokenizer import FastTokenizer, WindowShape, stretches, tokenize, windows
 
 
 @st.composite

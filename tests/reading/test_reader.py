@@ -22,7 +22,7 @@ from kbq.dump.manifest import read_manifest
 from kbq.errors import ModelError, QueryError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.model.windows import tokenize
+from kbq.model.tokenizer import tokenize
 from kbq.reading.reader import Reader
 from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.words.sparta import SpartaConfig, SpartaModel, index_sparta

@@ -10,7 +10,7 @@ from kbq.dump.shards import Texts
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search.spans import RangesTaken, Sentences
-from kbq.text.markers import sentence_bounds
+from kbq.text.letters import sentence_bounds
 
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5)).map(lambda one: (one[0], one[0] + one[1])))
 

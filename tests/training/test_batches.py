@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.model.model import Model
-from kbq.model.windows import Window, token_span, tokenize
+from kbq.model.tokenizer import Window, token_span, tokenize
 from kbq.training.batches import Passage, PreparedPassage, TrainingQuery, batches, collate, prepare
 
 TEXT = "Marie Curie was born in Zug, in the city of Zug by the river, in the river, of the city of Warsaw in Paris."

@@ -12,7 +12,7 @@ import torch
 from kbq.array_types import Floats
 from kbq.errors import KbqError, TrainingError
 from kbq.model.model import Model
-from kbq.model.windows import Window
+from kbq.model.tokenizer import Window
 from kbq.reading.reader import Reader
 from kbq.storage.writing import writing_alone
 from kbq.training import encoders

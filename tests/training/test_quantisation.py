@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kbq.model.model import Model
-from kbq.model.windows import tokenize
+from kbq.model.tokenizer import tokenize
 from kbq.training import quantisation as calibration
 from kbq.training.batches import Passage, read_examples
 from kbq.training.quantisation import (

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kbq.errors import TrainingError
-from kbq.model.windows import WindowShape
+from kbq.model.tokenizer import WindowShape
 from kbq.training import engine
 from kbq.training.batches import Passage, TrainingQuery
 from kbq.training.engine import StepReport

@@ -13,7 +13,7 @@ import tokenizers
 from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.model.model import Model
 from kbq.model.model_folder import ModelConfig, read_config
-from kbq.model.windows import WindowShape
+from kbq.model.tokenizer import WindowShape
 from kbq.storage.files import file_digest
 from kbq.training.batches import Repairs
 from kbq.training.encoders import train_encoders

@@ -16,7 +16,7 @@ from kbq.dump.shards import Counts, Shard, ShardEntry
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.model.windows import WindowShape
+from kbq.model.tokenizer import WindowShape
 from kbq.words import sparta as sparta_module
 from kbq.words.sparta import (
     PieceTokenizer,

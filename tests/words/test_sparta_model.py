@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 
 from kbq.corpus.pages import Page
 from kbq.errors import ModelError
-from kbq.model.windows import WindowShape
+from kbq.model.tokenizer import WindowShape
 from kbq.words import sparta as sparta_model
-from kbq.words.postings import Entries, Postings, write_postings
+from kbq.words.bm25 import Entries, Postings, write_postings
 from kbq.words.sparta import (
     Sentence,
     SentenceTensors,
