@@ -73,7 +73,7 @@ def _status_of(app: Callable[..., int | None]) -> int:
         if error.filename is None and error.errno in OF_OUTPUT:
             _give_up_output(error)
         else:
-            from kbq.storage.writing import ADVICE  # on demand: the help does without
+            from kbq.storage.files import ADVICE  # on demand: the help does without
 
             advice = ADVICE.get(error.errno or 0, "repair it and try again")
             print_error(

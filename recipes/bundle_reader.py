@@ -19,7 +19,7 @@ from kbq.errors import ModelError
 from kbq.model.backbone import without_pooler
 from kbq.model.model_folder import load_weights, named_weights, pack, read_whole_config, save_tensors, write_config
 from kbq.reading.reader import READER, WRITTEN_FOR, QuestionAnswering, Reader, new_reader, refuse_query_encoder
-from kbq.storage.writing import writing_to
+from kbq.storage.files import writing_to
 
 HALF = 0.501  # of a step between two int8 values, and a little for rounding
 

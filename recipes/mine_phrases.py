@@ -24,9 +24,9 @@ from kbq.answers import Answer
 from kbq.errors import KbqError, TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
+from kbq.storage.files import writing_to
 from kbq.storage.lines import read_json_lines
 from kbq.storage.records import as_record
-from kbq.storage.writing import writing_to
 from kbq.training.batches import Files, as_paths
 from kbq.tuning.calibrate import Label, labels_of, without_evidence
 from kbq.tuning.triples import pages_of, read_triples

@@ -57,7 +57,7 @@ from kbq.reading.reader import (
     Reader,
     open_reader,
 )
-from kbq.storage.writing import make_folders, new_folder
+from kbq.storage.files import make_folders, new_folder
 from kbq.text.answer_scores import normalise
 from kbq.text.letters import whole_words
 from kbq.training.batches import Files, passages_digest, weights_digest

@@ -28,8 +28,8 @@ from kbq.model.devices import autocast, choose_device
 from kbq.model.tokenizer import opens_sentence
 from kbq.reading.reader import Reader
 from kbq.search.search import BATCH
+from kbq.storage.files import make_folders, replacing, writing_to
 from kbq.storage.records import Summed, json_line
-from kbq.storage.writing import make_folders, replacing, writing_to
 from kbq.text.answer_scores import normalise
 from kbq.text.letters import content_start, whole_words
 from kbq.training.reader import read_answers

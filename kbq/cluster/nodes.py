@@ -25,8 +25,7 @@ from kbq.dump.shards import Shard
 from kbq.errors import ClusterError, KbqError, first_line
 from kbq.index.factory import Build, build_missing, is_built
 from kbq.model.model import Model
-from kbq.storage.files import Report, Stage
-from kbq.storage.writing import RESUMES
+from kbq.storage.files import RESUMES, Report, Stage
 
 DEATHS = 3  # of workers over one task, after which it is not tried again
 BLOCK_SECONDS = 1800.0  # to encode a block, after those before it

@@ -20,21 +20,24 @@ from kbq.dump.page_directory import Pages
 from kbq.dump.shard_writer import Progress, ShardWriter, page_digest
 from kbq.dump.shards import Shard, ShardEntry, deleted_file, shard_name
 from kbq.errors import KnowledgeBaseError
-from kbq.storage.files import Report, Stage, given, silent
-from kbq.storage.lines import read_lines
-from kbq.storage.records import digest_of_bytes
-from kbq.storage.writing import (
+from kbq.storage.files import (
+    Report,
+    Stage,
     discard_folder,
+    given,
     link_folder,
     make_folder,
     make_folders,
     move,
     remove_file,
     remove_folder,
+    silent,
     write_bytes,
     writing_alone,
     writing_to,
 )
+from kbq.storage.lines import read_lines
+from kbq.storage.records import digest_of_bytes
 from kbq.text.letters import clean_text
 
 CHUNK = 2**16  # rows, or texts, copied at a time

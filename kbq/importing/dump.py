@@ -30,8 +30,17 @@ from kbq.errors import CorpusError, KbqError, ModelError
 from kbq.importing.checkpoint import AGAIN, OFFSET, STEP
 from kbq.model.model import Model
 from kbq.search.changing import publish_encoded
-from kbq.storage.files import Note, Report, as_path, reading_problem, refuse_large, silent, unheard
-from kbq.storage.writing import leads_within, refuse_strange_files
+from kbq.storage.files import (
+    Note,
+    Report,
+    as_path,
+    leads_within,
+    reading_problem,
+    refuse_large,
+    refuse_strange_files,
+    silent,
+    unheard,
+)
 
 SEPARATOR = " [PAR] "
 # The official search pairs rows at most 9 apart, whose tokens are at most 10 apart.

@@ -47,9 +47,21 @@ from kbq.importing.metadata import METADATA, metadata_documents
 from kbq.index.cells import load_faiss
 from kbq.model.model import Model
 from kbq.search.changing import publish_encoded
-from kbq.storage.files import Note, Report, Stage, as_path, reading_from, silent, unheard
+from kbq.storage.files import (
+    Note,
+    Report,
+    Stage,
+    as_path,
+    leads_within,
+    name_again,
+    new_folder,
+    reading_from,
+    refuse_strange_files,
+    silent,
+    sync,
+    unheard,
+)
 from kbq.storage.records import seal_folder, write_record
-from kbq.storage.writing import leads_within, name_again, new_folder, refuse_strange_files, sync
 
 INNER_PRODUCT, HASH_TABLE = 0, 2
 ID_BYTES = 8

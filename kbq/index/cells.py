@@ -35,9 +35,8 @@ from kbq.index.base import (
     int8_products,
     ranges,
 )
-from kbq.storage.files import Report, Stage, silent
+from kbq.storage.files import RESUMES, Report, Stage, replacing, silent
 from kbq.storage.machine import expect_random_access, prefetch
-from kbq.storage.writing import RESUMES, replacing
 
 Values = Floats | NDArray[np.int8]
 ROUNDS = 10  # of k-means

@@ -25,10 +25,9 @@ from kbq.index.base import CPU, Index, KnowledgeBaseSize, devices_for
 from kbq.index.cells import CellIndex, Cells, build_cells, read_cells
 from kbq.index.exact import ExactIndex
 from kbq.plugins import plugin
-from kbq.storage.files import Report, reading_from, reading_problem, silent
+from kbq.storage.files import Report, discard_folder, new_folder, reading_from, reading_problem, silent
 from kbq.storage.machine import available_memory, stays_in_memory
 from kbq.storage.records import SEAL, first_damage, head_damage, read_seal, seal_folder
-from kbq.storage.writing import discard_folder, new_folder
 
 Build = Callable[[Sequence[Shard], IndexEntry, Floats, torch.device, Report], None]  # `build_missing`
 EXACT_ROWS = 2_000_000  # above, exact search becomes slow

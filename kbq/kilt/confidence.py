@@ -33,7 +33,7 @@ from kbq.kilt.records import (
     probability_of,
 )
 from kbq.kilt.scores import Scores
-from kbq.storage.writing import make_folders, replacing, writing_to
+from kbq.storage.files import make_folders, replacing, writing_to
 
 BINS = 15  # of equal mass; more would mostly show chance
 RESAMPLES = 1_000  # fewer than for a mean, since every answer is drawn by itself

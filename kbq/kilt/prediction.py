@@ -18,10 +18,9 @@ from kbq.dump.manifest import read_manifest
 from kbq.errors import KbqError, QueryError
 from kbq.kilt.records import RELEVANCE
 from kbq.kilt.task import Task
-from kbq.storage.files import as_path, file_digest, given, run_file
+from kbq.storage.files import as_path, file_digest, given, run_file, whole_lines
 from kbq.storage.lines import read_json_lines, read_lines
 from kbq.storage.records import json_line, parsed_json, resumed
-from kbq.storage.writing import whole_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from kbq.errors import EvaluationError, KbqError
-from kbq.storage.files import pipe_name
+from kbq.storage.files import make_folders, pipe_name, replacing, writing_to
 from kbq.storage.lines import ARRAY, COMPRESSED, Line, parse_json_lines, read_lines
 from kbq.storage.records import parsed_json
-from kbq.storage.writing import make_folders, replacing, writing_to
 
 JsonObject = Mapping[str, object]
 Parsed = TypeVar("Parsed")

@@ -28,9 +28,8 @@ from kbq.kilt.records import (
 )
 from kbq.kilt.scores import SEMANTICS
 from kbq.kilt.task import Task, known_tasks
-from kbq.storage.files import run_file
+from kbq.storage.files import discard_folder, make_folders, move, run_file, writing_alone, writing_to
 from kbq.storage.records import read_object
-from kbq.storage.writing import discard_folder, make_folders, move, writing_alone, writing_to
 from kbq.text.letters import normal_form
 
 MANIFEST = "submission.json"

@@ -32,7 +32,7 @@ from kbq.answers import WeightType
 from kbq.errors import ModelError
 from kbq.model.bert import CONFIG as BERT_CONFIG
 from kbq.model.tokenizer import WindowShape
-from kbq.storage.files import PACKAGE, reading_from, reading_problem
+from kbq.storage.files import PACKAGE, is_in_hub_cache, reading_from, reading_problem, refuse_strange_files, replacing
 from kbq.storage.limited import MEMORY, LimitedProcess, LimitExceeded
 from kbq.storage.records import (
     SEAL,
@@ -47,7 +47,6 @@ from kbq.storage.records import (
     seal_of,
     write_record,
 )
-from kbq.storage.writing import is_in_hub_cache, refuse_strange_files, replacing
 from kbq.text.letters import relation_key, slot_of
 
 Record = TypeVar("Record")

@@ -23,9 +23,8 @@ from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
 from kbq.reading.reranker import Candidate, Reranking, before_others, meanings, rerank
 from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT, WordIndexes
-from kbq.storage.files import reading_problem
+from kbq.storage.files import reading_problem, writing_to
 from kbq.storage.records import OtherFormatError, digest_of_record, read_record, write_record
-from kbq.storage.writing import writing_to
 from kbq.text.answer_scores import normalise
 from kbq.text.letters import slot_of
 

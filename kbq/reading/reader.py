@@ -62,10 +62,9 @@ from kbq.model.model_folder import (
 from kbq.model.queries import QueryTokenizer, marker_tokens
 from kbq.model.tokenizer import Tokens, Window, cut, tokenize
 from kbq.search.spans import best_ends
-from kbq.storage.files import reading_problem
+from kbq.storage.files import files_for, reading_problem, writing_to
 from kbq.storage.machine import give_memory_back
 from kbq.storage.records import as_record, parsed_json, seal_folder
-from kbq.storage.writing import files_for, writing_to
 from kbq.text.letters import content_start, relation_key, slot_of
 
 READER = "reader.safetensors"

@@ -39,9 +39,8 @@ from kbq.index.factory import Build, build_missing, chosen_kind, is_built, open_
 from kbq.model.model import Model, model_of
 from kbq.model.model_folder import local_folder, model_damage, model_files, record_name, remedy
 from kbq.search.search import BATCH, SearchContext, search
-from kbq.storage.files import Report, Stage, as_path, reading_problem, silent
+from kbq.storage.files import Report, Stage, as_path, reading_problem, remove_file, remove_folder, silent
 from kbq.storage.records import SEAL, Damage, all_damage, read_record, write_record
-from kbq.storage.writing import remove_file, remove_folder
 from kbq.words.bm25 import add_bm25, bm25_folder, is_older
 
 OWN_QUERIES = 1000  # slot queries that are made if none are given

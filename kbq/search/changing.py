@@ -32,9 +32,19 @@ from kbq.index.cells import load_faiss
 from kbq.index.factory import chosen_kind
 from kbq.model.model import Model, model_of
 from kbq.search.building_indexes import IndexSpec, build_indexes, kept_queries, remove_unnamed
-from kbq.storage.files import Stage, as_path, given, pipe_name, silent, unheard
+from kbq.storage.files import (
+    Stage,
+    as_path,
+    given,
+    make_folders,
+    pipe_name,
+    remove_file,
+    silent,
+    unheard,
+    writing_alone,
+    writing_to,
+)
 from kbq.storage.records import all_damage
-from kbq.storage.writing import make_folders, remove_file, writing_alone, writing_to
 from kbq.words.bm25 import add_bm25
 from kbq.words.sparta import SpartaModel, compact_sparta, index_sparta
 

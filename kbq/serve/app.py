@@ -38,8 +38,8 @@ from kbq.serve.knowledge_bases import KnowledgeBases, ServedKb, make_ready
 from kbq.serve.pages import HERE
 from kbq.serve.problems import DESCRIBED, Metrics, RefusedError, field_problems, log_as_json, response_to
 from kbq.serve.tools import server
+from kbq.storage.files import lock, make_folders, open_to_grow, sync_folder, sync_open, writing_to
 from kbq.storage.records import json_line
-from kbq.storage.writing import lock, make_folders, open_to_grow, sync_folder, sync_open, writing_to
 from kbq.tables.deciding import LONGEST, decision_of
 from kbq.tables.outputs import BROWSER
 

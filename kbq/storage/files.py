@@ -1,12 +1,21 @@
-"""Files: paths, digests and sizes, the limit of what is read as a whole, and callbacks that report progress."""
+"""Files: paths, digests, the limit of what is read as a whole; safe writing, folders, and one lock.
+
+A file is written under a fresh random name, synchronised, and moved to its place. This follows no link, and a kill or
+a power cut leaves the old file or the new one.
+"""
 
 import errno
 import hashlib
+import json
 import os
+import re
+import secrets
+import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, BinaryIO
 
 from kbq.errors import KbqError, first_line
 
@@ -24,6 +33,21 @@ CANNOT_READ = {  # advice on errors of files that may well be whole
 
 Report = Callable[[str, int, int], None]  # called with the name of a stage, the units done, and their total
 Note = Callable[[str], None]  # called with a one-line message for the user
+
+RESUMES = "the same command resumes from there"
+ADVICE = {  # by error; for any other, such as a full disk, it is to free disk space
+    errno.EACCES: "choose a folder that you may write to",
+    errno.EPERM: "choose a folder that you may write to",
+    errno.EROFS: "choose a folder that can be written to",
+    errno.EEXIST: "choose another name",
+    errno.ENOTDIR: "choose another name",
+    errno.EISDIR: "choose another name",
+    errno.ENOENT: "choose an existing folder",
+    errno.ENAMETOOLONG: "choose another name",
+    errno.ELOOP: "choose another name",
+}
+NOT_FOLLOWED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+NOT_SYNCED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM}  # of folders: CIFS, FUSE, Windows
 
 
 def own(name: str) -> Path:
@@ -140,3 +164,319 @@ class Stage:
     def add(self, done: int) -> None:
         self._done += done
         self._report(self._name, self._done, self._total)
+
+
+try:
+    import fcntl
+except ImportError:  # on Windows, folders cannot be locked
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
+    """Hold an exclusive, advisory lock on a folder or file, where the system supports locks.
+
+    Raises KbqError, which names `what` or else `path`, if another process holds the lock.
+    """
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe of this name would be waited for
+    try:
+        if not lock(handle):
+            raise KbqError(f"another kbq process is writing to {what or path}: wait until it is done")
+        yield
+    finally:
+        os.close(handle)
+
+
+def lock(handle: int) -> bool:
+    """Lock an open file or folder, and return False if another process has the lock."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # the file system does not support locks
+            pass
+    return True
+
+
+class StrangeFileError(KbqError):
+    """A link, a device, or a file with another name elsewhere, where kbq would use a file of its own."""
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a new, empty file that atomically replaces `path` at the end; remove what killed runs have left of it."""
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(6)}.tmp")
+    with partial.open("xb") as file:
+        lock(file.fileno())  # so that no other process takes it for a leftover
+        try:
+            for left in path.parent.iterdir():
+                if left != partial and is_left_of(left.name, path.name):
+                    _remove_left(left)
+            yield partial
+            sync(partial)  # by its name, as a library may have put another file there
+            move(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+
+def is_left_of(name: str, of: str) -> bool:
+    """Whether a name is one under which `replacing` makes a file; after a kill it stays."""
+    return re.fullmatch(rf"{re.escape(of)}\.[0-9a-f]{{12}}\.tmp", name) is not None
+
+
+def _remove_left(path: Path) -> None:
+    with suppress(OSError, KbqError):  # another process still holds the lock of its file
+        if path.is_symlink():
+            path.unlink()
+            return
+        with writing_alone(path):
+            path.unlink()
+
+
+def open_to_grow(path: Path) -> BinaryIO:
+    """Open a file to read and to append to under its own name, and create it if it does not exist.
+
+    Raises:
+        StrangeFileError: it is a link, not a file, or has a second name under which it would change, too.
+    """
+    advice = f"put a copy in its place, or remove {path.name}"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | NOT_FOLLOWED, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise StrangeFileError(f"{path} is a link, which kbq does not write into: {advice}") from None
+        raise
+    facts = os.fstat(handle)
+    if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
+        os.close(handle)
+        what = "has another name, too" if stat.S_ISREG(facts.st_mode) else "is not a file"
+        raise StrangeFileError(f"{path} {what}, and kbq would write into it: {advice}")
+    return os.fdopen(handle, "r+b")
+
+
+def remove_file(path: Path) -> None:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        path.unlink()
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename a file or folder durably, replacing a file or an empty folder of the new name."""
+    source.replace(target)
+    for folder in dict.fromkeys([target.parent, source.parent]):
+        sync_folder(folder)
+
+
+def sync(path: Path) -> None:
+    """Bring the content of a file to the disk."""
+    with path.open("rb" if os.name == "posix" else "r+b") as file:
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Bring the names in a folder to the disk, where its file system can do so."""
+    try:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in NOT_SYNCED:
+            raise
+
+
+@contextmanager
+def writing_to(
+    path: Path,
+    error: type[KbqError],
+    advice: str = "",
+    *,
+    goes_on: bool = False,
+    also: tuple[type[Exception], ...] = (),
+) -> Iterator[None]:
+    """Turn errors in writing to `path` into an error of kbq.
+
+    Args:
+        advice: on any error; by default it depends on the error.
+        goes_on: say that the same command resumes once there is space.
+        also: exceptions that a library raises when the disk is full.
+    """
+    errors: tuple[type[Exception], ...] = (OSError, *also)
+    try:
+        yield
+    except errors as problem:
+        reason = (isinstance(problem, OSError) and problem.strerror) or first_line(problem)
+        number = problem.errno if isinstance(problem, OSError) else None
+        advice = advice or ADVICE.get(number or 0) or f"free disk space{f'; {RESUMES}' if goes_on else ''}"
+        raise error(f"{path} cannot be written ({reason}): {advice}") from problem
+
+
+def name_again(source: Path, target: Path) -> None:
+    """Give a file that never changes a second name, or make a link to it where that is impossible."""
+    try:
+        os.link(source.resolve(), target)  # it stays when the first name is removed
+    except OSError:  # another disk, or a file of somebody else's
+        target.symlink_to(source.resolve())
+
+
+def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the whole lines of a file that grows line by line, and cut off the rest.
+
+    A kill leaves an unfinished line at the end; a power cut leaves zeros in place of bytes that were not on the disk.
+    """
+    end = file.seek(0)
+    for line in file:
+        if not line.endswith(b"\n") or b"\0" in line:
+            break
+        yield line
+        end += len(line)
+    file.seek(end)
+    file.truncate()
+
+
+def sync_open(file: BinaryIO) -> None:
+    """Bring the content of an open file to the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace a file atomically."""
+    with replacing(path) as partial:
+        partial.write_bytes(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file atomically, in UTF-8, with lone surrogates escaped."""
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_json(path: Path, content: object) -> None:
+    """Replace a JSON file atomically."""
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+
+def new_folder(path: Path) -> None:
+    """Make an empty folder in place of one that a killed run may have left. Raises StrangeFileError for a link."""
+    remove_folder(path)
+    path.mkdir()
+    sync_folder(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it if needed. Raises StrangeFileError for a link, which might lead anywhere."""
+    _refuse_link(path)
+    make_folders(path)
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder that the user has named, which may be a link, and those above it if needed."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder, if there is one, without following links in it. Raises StrangeFileError for a link."""
+    _refuse_link(path)
+    with suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+def discard_folder(path: Path) -> None:
+    """Remove as much as possible of a folder that nothing names any more."""
+    with suppress(OSError):
+        remove_folder(path)
+
+
+def remove_empty_folder(path: Path) -> None:
+    with suppress(OSError):
+        path.rmdir()
+
+
+def link_folder(source: Path, target: Path, leave_out: Callable[[str], bool]) -> None:
+    """Give the files of a folder, which never change, second names in a new one, or copy them where that is impossible.
+
+    `leave_out`: whether a file or folder of this name is left out.
+    """
+    new_folder(target)
+    for path in sorted(source.iterdir()):
+        second = target / path.name
+        if leave_out(path.name):
+            continue
+        if path.is_dir():
+            link_folder(path, second, leave_out)
+            continue
+        try:
+            os.link(path, second, follow_symlinks=False)
+        except OSError:
+            shutil.copyfile(path, second)
+            sync(second)
+    sync_folder(target)
+
+
+@contextmanager
+def files_for(path: Path) -> Iterator[Path]:
+    """Yield a new folder whose files are moved into `path` at the end, for libraries that write files by name."""
+    make_folder(path)
+    partial = path / f"{secrets.token_hex(6)}.tmp"
+    new_folder(partial)
+    try:
+        yield partial
+        for file in sorted(partial.iterdir()):
+            sync(file)
+            move(file, path / file.name)
+    finally:
+        discard_folder(partial)
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise StrangeFileError(f"{path} is a link, where kbq would make or remove a folder of its own: remove the link")
+
+
+def refuse_strange_files(
+    folder: Path, what: str, error: type[KbqError], may_stay: Callable[[Path], bool], deep: bool = True
+) -> None:
+    """Refuse anything but plain files and folders below `folder`, which may be a link itself.
+
+    A link would have kbq read something else. A folder that can be entered but not listed is refused, too.
+
+    Args:
+        what: the folder is, for the message: "a knowledge base".
+        may_stay: whether a link to a plain file is allowed.
+        deep: look into folders within, too.
+    """
+
+    def refuse_unlisted(problem: OSError) -> None:
+        if isinstance(problem, PermissionError) and os.access(problem.filename, os.X_OK):
+            advice = "ask for permission, or remove it"
+            raise error(f"{problem.filename} cannot be listed ({problem.strerror}): {advice}") from None
+
+    for place, folders, files in os.walk(folder, onerror=refuse_unlisted):
+        for path in [Path(place, name) for name in sorted(folders + files)]:
+            with suppress(FileNotFoundError):  # it has been removed meanwhile
+                mode = path.lstat().st_mode
+                if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or (may_stay(path) and path.is_file()):
+                    continue
+                reason = "is a link" if stat.S_ISLNK(mode) else "is a device or a pipe"
+                raise error(f"{path} {reason}, and {what} has none: put a copy in its place, or remove it")
+        if not deep:
+            return
+
+
+def is_in_hub_cache(path: Path) -> bool:
+    """Return whether a link is one of the Hugging Face hub's cache: snapshots/REVISION/x to blobs/y."""
+    snapshot, blob = path.parent.resolve(), path.resolve()
+    return snapshot.parent.name == "snapshots" and blob.parent == snapshot.parents[1] / "blobs"
+
+
+def leads_within(folder: Path) -> Callable[[Path], bool]:
+    """Return a function that tells whether a link leads into the same folder, or is one of the hub's cache."""
+    return lambda path: path.resolve().is_relative_to(folder.resolve()) or is_in_hub_cache(path)

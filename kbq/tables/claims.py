@@ -11,8 +11,8 @@ import msgspec
 from kbq.answers import percentage
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
+from kbq.storage.files import replacing, writing_to
 from kbq.storage.records import as_record, digest_of_bytes, json_line
-from kbq.storage.writing import replacing, writing_to
 from kbq.tables.options import Dates
 from kbq.text import visible
 from kbq.text.letters import tidy

@@ -22,11 +22,10 @@ from urllib.parse import quote
 
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
-from kbq.storage.files import as_path
+from kbq.storage.files import as_path, replacing, writing_to
 from kbq.storage.lines import read_json_lines
 from kbq.storage.records import json_line, read_object
 from kbq.storage.rows import NEEDS_PYARROW, SUFFIXES, RowFormat
-from kbq.storage.writing import replacing, writing_to
 from kbq.tables.claims import CLAIMS, RUN, Alternative, Claim, DateValue, QuantityValue, Source, write_lines
 from kbq.tables.relations import (
     WIKIDATA,

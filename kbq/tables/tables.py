@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from kbq.answers import percentage
 from kbq.errors import KbqError
-from kbq.storage.files import Note, as_path, given, unheard
+from kbq.storage.files import Note, as_path, given, replacing, unheard, writing_to
 from kbq.storage.lines import MARK
 from kbq.storage.records import json_line
 from kbq.storage.rows import (
@@ -37,7 +37,6 @@ from kbq.storage.rows import (
     text_of,
     write_xlsx,
 )
-from kbq.storage.writing import replacing, writing_to
 from kbq.tables.claims import QuantityValue
 from kbq.tables.values import date_of_cell, normal_form
 from kbq.text import visible

@@ -31,8 +31,7 @@ from kbq.model.model import Model
 from kbq.model.model_folder import CONFIG, ModelConfig, local_folder
 from kbq.model.tokenizer import is_cased, usual_forms
 from kbq.reading.reader import Reader
-from kbq.storage.files import cache_folder
-from kbq.storage.writing import make_folders, open_to_grow, sync_open, writing_alone, writing_to
+from kbq.storage.files import cache_folder, make_folders, open_to_grow, sync_open, writing_alone, writing_to
 from kbq.training.batches import (
     Batch,
     Files,

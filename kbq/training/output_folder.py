@@ -10,9 +10,8 @@ from pathlib import Path
 import kbq
 from kbq.errors import TrainingError
 from kbq.model.model_folder import FACTS, local_folder
-from kbq.storage.files import file_digest
-from kbq.storage.records import seal_folder
-from kbq.storage.writing import (
+from kbq.storage.files import (
+    file_digest,
     make_folder,
     move,
     refuse_strange_files,
@@ -22,6 +21,7 @@ from kbq.storage.writing import (
     writing_alone,
     writing_to,
 )
+from kbq.storage.records import seal_folder
 from kbq.training.batches import Files, as_paths
 from kbq.training.settings import StepSettings
 

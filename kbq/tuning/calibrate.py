@@ -36,8 +36,7 @@ from kbq.reading.probability import FEATURES, HIDDEN, Calibration, chances_of, f
 from kbq.reading.reader import POINTS, PhraseJudge, RelationJudge
 from kbq.reading.reranker import answers_in, rerank
 from kbq.search.search import BATCH
-from kbq.storage.files import file_digest, unheard
-from kbq.storage.writing import make_folders, writing_to
+from kbq.storage.files import file_digest, make_folders, unheard, writing_to
 from kbq.text.answer_scores import best_f1, normalise
 from kbq.text.letters import clean_text, sentence_bounds, whole_words
 from kbq.training.encoders import marginal_losses

@@ -40,9 +40,18 @@ from kbq.array_types import Bools, Floats
 from kbq.dump.manifest import BM25, Manifest, changing, write_manifest
 from kbq.dump.shards import LOOKED_AT, GrowingArray, GrowingTexts, Shard, Texts, open_array, refuse_descending
 from kbq.errors import KnowledgeBaseError
-from kbq.storage.files import Report, Stage, folder_bytes, reading_problem, silent
+from kbq.storage.files import (
+    Report,
+    Stage,
+    discard_folder,
+    folder_bytes,
+    move,
+    new_folder,
+    reading_problem,
+    remove_folder,
+    silent,
+)
 from kbq.storage.records import first_damage, read_seal, seal_folder
-from kbq.storage.writing import discard_folder, move, new_folder, remove_folder
 from kbq.text.letters import MARKERS, folded, joined, mention_in, plain, slot_of
 
 Numbers: TypeAlias = Literal["counts", "weights"]

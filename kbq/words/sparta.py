@@ -45,9 +45,20 @@ from kbq.model.model_folder import (
     sealed_files,
 )
 from kbq.model.tokenizer import Tokens, WindowShape, encodings, tokenize
-from kbq.storage.files import Report, Stage, as_path, folder_bytes, silent
+from kbq.storage.files import (
+    Report,
+    Stage,
+    as_path,
+    discard_folder,
+    files_for,
+    folder_bytes,
+    make_folder,
+    remove_folder,
+    replacing,
+    silent,
+    writing_to,
+)
 from kbq.storage.records import FileSeal, seal_folder, write_record
-from kbq.storage.writing import discard_folder, files_for, make_folder, remove_folder, replacing, writing_to
 from kbq.text.letters import MARKERS, sentence_bounds
 from kbq.words.bm25 import Entries, Postings, damaged, is_complete, query_text, write_postings
 

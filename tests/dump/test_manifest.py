@@ -15,7 +15,7 @@ from kbq.dump.manifest import read_manifest
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.storage.writing import write_json
+from kbq.storage.files import write_json
 from kbq.words.bm25 import index_bm25
 
 from .conftest import reseal, rewrite

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbq.dump.shards import GrowingArray
-from kbq.storage.writing import (
+from kbq.storage.files import (
     StrangeFileError,
     link_folder,
     move,

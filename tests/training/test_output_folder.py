@@ -8,8 +8,7 @@ import pytest
 
 import kbq
 from kbq.errors import TrainingError
-from kbq.storage.files import file_digest
-from kbq.storage.writing import writing_alone
+from kbq.storage.files import file_digest, writing_alone
 from kbq.training.output_folder import output_folder, versions
 
 
