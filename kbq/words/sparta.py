@@ -1,13 +1,13 @@
-"""SPARTA: weigh the terms of sentences with a model, and score the terms of queries by an inverted index.
+"""SPARTA: weigh the terms of sentences with a model, and score queries by an inverted index of their impacts.
 
-A SPARTA model gives each sentence the impacts of its k strongest terms. The folder `sparta-NAME/` of a shard holds its
-impacts, that of the knowledge base the tokenizer: a query needs no network. NAME is a digest of the model and k, so
-that new impacts are written beside those in use, until the manifest names them.
+A SPARTA model gives each sentence the impacts of its k strongest terms. They are stored in `sparta-NAME/` of each
+shard, the tokenizer in `sparta-NAME/` of the knowledge base, so a query needs no network. NAME is a digest of the
+model and k: new impacts are written beside those in use, until the manifest names them.
+
+A model folder has model.safetensors, the files of the backbone and its tokenizer, and sparta.json with the digests of
+all other files.
 
 Source: arXiv 2009.13013.
-
-A model folder has model.safetensors, sparta.json, which lists the digests of all other files, and the backbone's own
-files, the tokenizer among them.
 """
 
 import hashlib
@@ -62,9 +62,9 @@ from kbq.storage.records import FileSeal, seal_folder, write_record
 from kbq.text.letters import MARKERS, sentence_bounds
 from kbq.words.bm25 import Entries, Postings, damaged, is_complete, query_text, write_postings
 
-SENTENCES, CHUNK = 32, 1024  # sentences and terms that are multiplied at a time: their products fit in a CPU's cache
+SENTENCES, CHUNK = 32, 1024  # sentences and terms multiplied at a time: their products fit in a CPU's cache
 
-PARAGRAPHS = "paragraphs"  # .npy, u32 [sentences]: the paragraph of each
+PARAGRAPHS = "paragraphs"  # .npy, u32 [sentences]: the paragraph of each sentence
 BLOCK = 512  # paragraphs encoded together; a kill loses one block at most
 
 
@@ -90,7 +90,7 @@ class SentenceWindow:
 
     @property
     def segments(self) -> list[int]:
-        """1 for the tokens of its sentences, 0 for all others."""
+        """Segment ids: 1 for the tokens of the window's sentences, 0 for all others."""
         before, stop = self.sentences[0].first, self.sentences[-1].stop
         return [0] * before + [1] * (stop - before) + [0] * (len(self.ids) - stop)
 
@@ -100,8 +100,8 @@ def sentence_windows(
 ) -> list[SentenceWindow]:
     """Return the windows of a paragraph, each with as much context on both sides of its sentences as fits.
 
-    A sentence that is longer than a window is split. `marked`: one window per sentence, as in the paper; if false, a
-    window has as many sentences as fit.
+    A sentence longer than a window is split. A window has one sentence if `marked`, as in the paper, else as many as
+    fit.
     """
     (tokens,) = tokenize(tokenizer, [text])
     head = [tokenizer.cls_token_id, *title[: shape.max_title], tokenizer.sep_token_id]
@@ -131,7 +131,7 @@ def around(first: int, stop: int, tokens: int, room: int) -> tuple[int, int]:
 
 
 def _sentences(text: str, tokens: Tokens, room: int) -> Iterator[tuple[int, int]]:
-    """Yield (first token, token after the last) of each sentence that has tokens, or of its parts that fit."""
+    """Yield (first token, token after the last) of each sentence, or of its parts if it is longer than `room`."""
     for bounds in sentence_bounds(text):
         first, stop = np.searchsorted(tokens.starts, bounds).tolist()
         for begin in range(first, stop, room):
@@ -139,7 +139,7 @@ def _sentences(text: str, tokens: Tokens, room: int) -> Iterator[tuple[int, int]
 
 
 def _together(sentences: Sequence[tuple[int, int]], room: int) -> list[list[tuple[int, int]]]:
-    """Group consecutive sentences that span at most `room` tokens; one that fits with no other is alone."""
+    """Group consecutive sentences that together span at most `room` tokens."""
     groups: list[list[tuple[int, int]]] = []
     for first, stop in sentences:
         if groups and stop - groups[-1][0][0] <= room:
@@ -152,8 +152,8 @@ def _together(sentences: Sequence[tuple[int, int]], room: int) -> list[list[tupl
 class SentenceTensors:
     """A batch of windows as tensors. Shapes of `ids`, `mask`, `segments`: (windows, tokens).
 
-    `tokens`: the indices of each sentence's tokens in the flattened batch; a shorter sentence repeats its last token,
-    which does not change any maximum. Shape: (sentences, longest). `lengths`: of the sentences, in tokens. Shape:
+    `tokens` holds the indices of each sentence's tokens in the flattened batch. A shorter sentence repeats its last
+    token, which changes no maximum. Shape: (sentences, longest). `lengths` counts the tokens of each sentence. Shape:
     (sentences,).
     """
 
@@ -182,7 +182,7 @@ class Sparta(nn.Module):
         return self.impacts(best_products(self.sentence_states(windows), self.terms[terms]))
 
     def sentence_states(self, windows: SentenceTensors) -> Tensor:
-        """Return the hidden states of the tokens of each sentence, without its context; see `SentenceTensors.tokens`.
+        """Return the hidden states of each sentence's tokens, without its context; see `SentenceTensors.tokens`.
 
         Shape: (sentences, longest, dim).
         """
@@ -203,7 +203,7 @@ def best_products(states: Tensor, vectors: Tensor) -> Tensor:
 
 
 def query_scores(impacts: Tensor, counts: Tensor) -> Tensor:
-    """Return the sum of the impacts of the terms of each query; repeated terms count repeatedly.
+    """Return the sum of the impacts of each query's terms; repeated terms count repeatedly.
 
     Shapes: impacts (sentences, terms), counts (queries, terms), result (queries, sentences).
     """
@@ -244,13 +244,13 @@ class SpartaModel:
         self.vocabulary = [names.get(number, "") for number in range(len(network.terms))]
         special = set(tokenizer.all_special_ids)
         usable = (n for n, piece in enumerate(self.vocabulary) if piece and not piece.startswith("[unused"))
-        self.terms = torch.tensor([number for number in usable if number not in special])  # that queries may contain
+        self.terms = torch.tensor([number for number in usable if number not in special])  # the terms a query may have
 
     @classmethod
     def new(cls, checkpoint: str, config: SpartaConfig) -> Self:
         """Return an untrained model from any BERT-like checkpoint with segments.
 
-        Raises ModelError if there is no such checkpoint, or it has no segments.
+        Raises ModelError if the checkpoint does not exist or has no segments.
         """
         network = Sparta(pretrained_backbone(checkpoint))
         if getattr(network.backbone.config, "type_vocab_size", 0) < 2:
@@ -260,7 +260,7 @@ class SpartaModel:
 
     @classmethod
     def open(cls, folder: Path, device: str = "auto") -> Self:
-        """Read a model folder. Raises ModelError if it is missing, damaged, or not of a SPARTA model."""
+        """Read a model folder. Raises ModelError if it is missing, damaged, or not a SPARTA model."""
         record = read_record_of(folder)
         refuse_changes(folder, record.files)
         network = Sparta(empty_backbone(folder))
@@ -314,7 +314,7 @@ def strongest_impacts(
     """
     device = model.network.bias.device
     terms = model.terms.to(device)
-    # All in 16 bits, not only products: twice as fast on CPUs, and 99 % of the 500 strongest terms are the same.
+    # Everything in 16 bits, not only products: twice as fast on CPUs, and 99 % of the 500 strongest terms are the same.
     fast = fast_copy(model.network, device)
     vectors = fast.terms[terms]
     stop = list(accumulate(len(window.sentences) for window in windows))
@@ -341,7 +341,7 @@ def add_sparta(
 ) -> Manifest:
     """Index all shards, and write the tokenizer; return the new manifest, which the caller writes.
 
-    A run that was killed is resumed; shards that have these impacts already are skipped. `k`: impacts kept of each
+    A killed run resumes; shards that already have these impacts are skipped. `k` is the number of impacts kept for each
     sentence, the strongest.
     """
     if k < 1:
@@ -368,7 +368,7 @@ def sparta_folder(folder: Path, manifest: Manifest) -> Path:
 
 
 def remove_other_impacts(folder: Path, manifest: Manifest) -> None:
-    """Remove earlier impacts, and those left from runs that were killed."""
+    """Remove earlier impacts, and those left by killed runs."""
     for parent in (folder, *manifest.shard_folders(folder)):
         for other in set(parent.glob("sparta-*")) - {sparta_folder(parent, manifest)}:
             discard_folder(other)
@@ -392,7 +392,7 @@ def write_sentence_impacts(folder: Path, shard: Shard, model: SpartaModel, k: in
 
 
 def _write_block(path: Path, shard: Shard, paragraphs: range, model: SpartaModel, k: int) -> None:
-    """Write the impacts on the sentences of some paragraphs, numbered from 0, atomically."""
+    """Write the impacts of the sentences of some paragraphs, numbered from 0, atomically."""
     windows, owners = [], array("I")
     titles = tokenize(model.tokenizer, [shard.title_of(paragraph) for paragraph in paragraphs])
     for title, paragraph in zip(titles, paragraphs, strict=True):
@@ -431,10 +431,10 @@ def _joined(blocks: Sequence[Path]) -> tuple[Entries, NDArray[np.uint32]]:
 
 
 def compact_sparta(folder: Path, manifest: Manifest, new: Sequence[ShardEntry], old: Sequence[Shard]) -> None:
-    """Write the impacts of new shards, which hold the pages that are left of old ones, in order; nothing is learned."""
+    """Copy impacts from old shards to new ones, which hold the remaining pages in the same order."""
     terms: dict[str, int] = {}
     columns: list[Entries] = []
-    owners: list[NDArray[np.int64]] = []  # of each sentence that is left, the paragraph, counted over all shards
+    owners: list[NDArray[np.int64]] = []  # the paragraph of each remaining sentence, counted over all shards
     sentences = paragraphs = 0
     for shard in old:
         postings = Postings(sparta_folder(shard.folder, manifest), "weights")
@@ -464,10 +464,10 @@ def compact_sparta(folder: Path, manifest: Manifest, new: Sequence[ShardEntry], 
 def index_sparta(
     folder: Path, model: str | Path, terms: int = TERMS, device: str = "auto", report: Report = silent
 ) -> int:
-    """Add the impacts of a SPARTA model to a published knowledge base, or make them anew; return the bytes of all.
+    """Add or replace the impacts of a SPARTA model in a finished knowledge base; return their size in bytes.
 
-    `terms`: impacts kept of each sentence, the strongest. Raises KnowledgeBaseError if there is no knowledge base or it
-    cannot be written, ModelError if there is no such model.
+    `terms` is the number of impacts kept for each sentence, the strongest. Raises KnowledgeBaseError if the knowledge
+    base does not exist or cannot be written, and ModelError if the model does not exist.
     """
     with changing(folder) as before:
         opened = SpartaModel.open(as_path(model, "a SPARTA model"), device)
@@ -499,10 +499,10 @@ class SentenceImpacts:
         return best
 
     def statistics(self, terms: Iterable[str]) -> None:
-        """Return None, as scores depend on nothing outside this shard."""
+        """Return None, because scores depend on nothing outside this shard."""
 
     def parts(self, terms: Sequence[str], paragraph: int) -> dict[str, float]:
-        """Return the share of each term in the score of a paragraph, which is that of its best sentence."""
+        """Return how much each term adds to the score of a paragraph, which is that of its best sentence."""
         sentences = np.flatnonzero(self.paragraphs == paragraph)
         best = sentences[np.argmax(self._sentences.scores(terms)[sentences])] if len(sentences) else None
         return dict.fromkeys(terms, 0.0) if best is None else self._sentences.parts(terms, int(best))
