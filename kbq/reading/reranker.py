@@ -87,10 +87,22 @@ DIRECTIONS = r"(?:north|south|east|west)(?:-?(?:east|west))?(?:ern)?"
 NEAR = re.compile(  # "Döbling near": the place is Döbling; "born near Vienna" names no other one
     rf"[A-Z][\w'’.-]+,? (?:near|close to|not far from|just outside|outside of|{DIRECTIONS} of) (?:the )?$"
 )
+KINSHIP = (  # nouns, and the relations of a person who is named behind "NOUN of"
+    (r"\w+\s?-\s?in\s?-\s?laws?|(?:great\s?-\s?)*grand\s?-?\s?\w+|nephews?|nieces?|uncles?|aunts?|cousins?|god\w+", ()),
+    (r"(?:step)?(?:sons?|daughters?|child|children)|heir(?:ess)?", ("father", "mother", "parent")),
+    (r"father|mother|parents?", ("child",)),
+    (r"brothers?|sisters?|siblings?|twin", ("sibling",)),
+    (r"husband|wife|wives|spouse|widow|widower|consort", ("spouse", "partner")),
+)
+KIN_OF = re.compile(  # perhaps with words and titles before the name: "son of the late King"
+    rf"\b(?:{'|'.join(f'({noun})' for noun, _ in KINSHIP)})\s+of\s+(?:[a-z-]+\s+){{0,4}}(?:[A-Z][a-z]+\.?\s+){{0,2}}\Z"
+)
 IS_SAID_OF_IT = re.compile(r"\b(?:is|was|are|were)\s+(?:an?|the|one of the)\s+(?:[\w'’-]+,?\s+){0,3}$")
 BEFORE = 80  # characters of the text before an answer
+IN_BRACKETS = re.compile(r"\s*\([^()]*\)$")  # at the end of a title: "Georgia (country)"
 
 MOST = 30.0  # a logit
+ELSEWHERE = 3.0  # the logit that an answer loses if it is not on the subject's own page
 SUPPORT = 3.0  # τ of τ log Σ exp(score / τ), which phrases of one meaning make: 0 is the best alone, 1 the sum of odds
 
 
@@ -133,7 +145,8 @@ def says_nothing(query: str, answer: Answer) -> bool:
 
     Pronouns name nobody, nothing is its own employer, and a family name is no relative. "The only child of …" tells
     whose child the subject is, not its occupation. A place that lies near another is not where something is. On the
-    page of a town, "an Austrian writer" does not give the town's country. Answers to questions always say something.
+    page of a town, "an Austrian writer" does not give the town's country. Nobody's mother is named behind "son-in-law
+    of" or "father of". Answers to questions always say something.
 
     >>> def says(query: str, text: str, before: str = "") -> bool:
     ...     context = before + text
@@ -145,6 +158,8 @@ def says_nothing(query: str, answer: Answer) -> bool:
     (True, False)
     >>> says("A [SEP] residence", "Vienna", "in Döbling near "), says("A [SEP] residence", "Vienna", "near ")
     (False, True)
+    >>> [says(f"Bo [SEP] {kin}", "Ann", "Bo is the son of the late Queen ") for kin in ("mother", "child", "spouse")]
+    [True, False, False]
     """
     slot = slot_of(query)
     if slot is None:
@@ -155,12 +170,29 @@ def says_nothing(query: str, answer: Answer) -> bool:
     before = answer.context[max(0, answer.start - BEFORE) : answer.start]
     if NEAR.search(before):
         return True
+    if relation in RELATIVES and _is_other_kin(relation, before):
+        return True
     if relation == "country" and normalise(text) in ADJECTIVES and not IS_SAID_OF_IT.search(before):
         return True
     subject, value = normalised(slot[0]).split(), normalised(text).split()
     if not value or any(word in relation.split() for word in ABOUT_NAMES):
         return False
     return value == subject or (relation in RELATIVES and value in (subject[: len(value)], subject[-len(value) :]))
+
+
+def _is_other_kin(relation: str, before: str) -> bool:
+    """Whether the text before a name says another kinship than this relation."""
+    kin = KIN_OF.search(before)
+    return kin is not None and relation not in ("relative", *KINSHIP[(kin.lastindex or 1) - 1][1])
+
+
+def elsewhere(query: str, answers: Sequence[Answer]) -> list[bool]:
+    """Return whether each answer to a slot query is from another page, while the subject's own page is among them."""
+    slot = slot_of(query)
+    subject = normalise(slot[0]) if slot else ""
+    titles = {answer.title for answer in answers}
+    own = {one for one in titles if subject and subject in (normalise(one), normalise(IN_BRACKETS.sub("", one)))}
+    return [bool(own) and answer.title not in own for answer in answers]
 
 
 class Candidate(NamedTuple):
@@ -313,8 +345,10 @@ def in_order(candidates: Sequence[Candidate], weight: float, query: str = "") ->
     scored = [
         candidate._replace(judged=-MOST, score=-MOST)
         if says_nothing(query, candidate.answer)
-        else candidate._replace(score=max(-MOST, candidate.judged + weight * (candidate.searched - best)))
-        for candidate in candidates
+        else candidate._replace(
+            score=max(-MOST, candidate.judged + weight * (candidate.searched - best) - ELSEWHERE * is_far)
+        )
+        for candidate, is_far in zip(candidates, elsewhere(query, [one.answer for one in candidates]), strict=True)
     ]
     for candidate in sorted(scored, key=lambda one: -one.score):
         if not any(_overlap(candidate.answer, other.answer) for other in kept):

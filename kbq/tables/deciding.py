@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias, get_args
 from kbq.answers import Answer, is_likely
 from kbq.dump.page_directory import Titles
 from kbq.errors import KbqError
-from kbq.reading.reranker import ADJECTIVES, meanings
+from kbq.reading.reranker import ADJECTIVES, NAMES, meanings
 from kbq.search.spans import Sentences
 from kbq.storage.rows import read_rows
 from kbq.tables.claims import Alternative, Claim, DateValue, NormalForm, QuantityValue
@@ -89,10 +89,16 @@ IN_TIME = {  # a beginning, its end, and the most years between them
     ("inception", "dissolved, abolished or demolished date"): 3000,
     ("start time", "end time"): 3000,
 }
-OCCUPATION = "P106"
-OF_SEVERAL = frozenset(  # persons, and occupations: of names of organisations and works, "and" is often a part
-    ("P26", "P40", "P50", "P57", "P58", "P86", "P112", "P161", "P162", "P175", "P3373", "P674", OCCUPATION)
+OCCUPATION, SUBCLASS, LOCATED_IN = "P106", "P279", "P131"
+UNITS = frozenset(
+    {"georgia", "england", "scotland", "wales", "northern ireland", "puerto rico", "hong kong", "greenland"}
 )
+OF_PERSONS = frozenset(  # values of these properties
+    ("P22", "P25", "P26", "P40", "P50", "P57", "P58", "P86", "P112", "P161", "P162", "P175", "P3373", "P674")
+)
+OF_SEVERAL = OF_PERSONS | {OCCUPATION}  # of names of organisations and works, "and" is often a part
+ORDINAL = r"(?:\d+(?:st|nd|rd|th)|First|Second|Third)"
+REST_OF_A_NAME = re.compile(rf"\s?,?\s(?:Jr|Sr)\b\.?|\s?,\s{ORDINAL}(?: of(?= [A-Z])| [A-Z][\w'’-]+)+")
 SURE = 0.9  # of both: "was born and died in Vienna"
 
 
@@ -328,12 +334,14 @@ class Decider:
             said = [each for answer in said for each in each_of_several(answer, threshold)]
         elif relation.property in OF_SEVERAL:
             said = [self._shaped(answer, first_of_several, decided) for answer in said]
+        if relation.property in OF_PERSONS:
+            said = [self._shaped(answer, whole_name, decided) for answer in said]
         meant = meanings(slot.queries[0], said)  # "racing driver" here, and "driver" there, are one value
-        if relation.property == OCCUPATION:
+        if relation.property in (OCCUPATION, SUBCLASS):
             said = [self._shaped(answer, with_nouns, decided) for answer in said]
         distinct = self._distinct(zip(said, meant, strict=True), relation)
         values = [value for value in distinct if decided.get(value.key) != "reject"]
-        possible = [value for value in values if _is_of_type(value.normal, relation)]
+        possible = [value for value in values if _may_be(value.answer.text, value.normal, relation)]
         chosen = [value for value in values if decided.get(value.key) == "accept"]
         if relation.values == "many":
             chosen += [value for value in possible if value not in chosen and is_likely(value.answer, threshold)]
@@ -369,7 +377,7 @@ class Decider:
                 if rival is not None and claim.probability is not None:
                     chance = round(claim.probability * (1 - (rival.probability or 0.0)), 4)
                     relation = by_name[claim.relation]
-                    is_accepted = _is_of_type(claim.normal, relation) and chance >= self._threshold(relation)
+                    is_accepted = _may_be(claim.value, claim.normal, relation) and chance >= self._threshold(relation)
                     kept[number] = replace(claim, probability=chance, accepted=is_accepted)
         return kept
 
@@ -440,9 +448,9 @@ def first_of_several(answer: Answer) -> Answer:
 
 
 def with_nouns(answer: Answer) -> Answer:
-    """Return an occupation with the nouns that narrow it: "racing driver" instead of "driver".
+    """Return an occupation or a class with the nouns that narrow it: "racing driver" instead of "driver".
 
-    They begin behind an article, an adjective of a nationality, or one that says nothing of the occupation.
+    They begin behind an article, an adjective of a nationality, or one that says nothing of it.
     """
     words = WORDS.findall(answer.context, max(0, answer.start - 100), answer.start)
     for nouns, word in enumerate(map(str.strip, reversed(words))):
@@ -451,6 +459,12 @@ def with_nouns(answer: Answer) -> Answer:
             start = answer.start - len("".join(words[len(words) - nouns :]))
             return _cut(answer, start, answer.end) if opens and 0 < nouns <= MOST_NOUNS else answer
     return answer
+
+
+def whole_name(answer: Answer) -> Answer:
+    """Return a person with the rest of the name: "George Howard, 6th Earl of Carlisle", "Hank Williams, Jr."."""
+    rest = REST_OF_A_NAME.match(answer.context, answer.end)
+    return _cut(answer, answer.start, rest.end()) if rest else answer
 
 
 def bare_name(answer: Answer) -> Answer:
@@ -474,8 +488,11 @@ def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:
         yield least, answer
 
 
-def _is_of_type(normal: NormalForm | None, relation: Relation) -> bool:
-    """Whether a value may have a relation's declared type."""
+def _may_be(value: str, normal: NormalForm | None, relation: Relation) -> bool:
+    """Whether a value may have a relation's type. No country is an administrative unit, but a part of one is."""
+    name = normalised(value)
+    if relation.property == LOCATED_IN and name in NAMES and name not in UNITS:
+        return False
     return isinstance(normal, DEMANDED.get(relation.type or "", object))
 
 

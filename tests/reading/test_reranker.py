@@ -16,7 +16,7 @@ from kbq.kb import KnowledgeBase
 from kbq.reading import phrase_windows
 from kbq.reading import reranker as module
 from kbq.reading.reader import Reader
-from kbq.reading.reranker import SUPPORT, Candidate, before_others, in_order, says_nothing
+from kbq.reading.reranker import ELSEWHERE, SUPPORT, Candidate, before_others, in_order, says_nothing
 
 QUERIES = [
     "Marie Curie [SEP] place of birth",
@@ -151,6 +151,17 @@ def test_what_says_nothing_comes_last() -> None:
         ("Baden [SEP] country", "the home of an ", "Austrian", True),
         ("Baden [SEP] country", "Baden is a small Lower ", "Austrian", False),
         ("Wright [SEP] country of citizenship", "the ", "Austrian", False),
+        ("Bo [SEP] father", "Bo is the son of the late King ", "Ann", False),
+        ("Bo [SEP] spouse", "Bo is the son of the late King ", "Ann", True),
+        ("Bo [SEP] mother", "He is the son -in- law of actress ", "Ann", True),
+        ("Bo [SEP] relative", "He is the son-in-law of ", "Ann", False),
+        ("Bo [SEP] father", "Bo was the great-grandson of ", "Ann", True),
+        ("Bo [SEP] father", "Bo was the father of ", "Ann", True),
+        ("Bo [SEP] child", "Bo was the father of ", "Ann", False),
+        ("Bo [SEP] sibling", "a half-brother of Sir ", "Ann", False),
+        ("Bo [SEP] spouse", "the daughter of Kai and wife of ", "Ann", False),
+        ("Bo [SEP] spouse", "In 1930, his cousin married ", "Ann", False),
+        ("Bo [SEP] notable work", "a biography of the father of ", "Ann", False),
         ("who is she?", "", "she", False),
     ],
 )
@@ -158,6 +169,19 @@ def test_some_answers_say_nothing(query: str, before: str, text: str, nothing: b
     context = before + text
     said = Answer(text, 1.0, "1", "", 0, len(before), len(context), context, (0, 1))
     assert says_nothing(query, said) == nothing
+
+
+def test_the_page_of_the_subject_comes_before_others() -> None:
+    candidates = [seen(24, 30, 20.0, 4.0, "2"), seen(35, 41, 20.0, 2.0)]
+    candidates[0] = candidates[0]._replace(answer=replace(candidates[0].answer, title="Ann Curie"))
+    for query, texts in (
+        ("Marie Curie [SEP] place of birth", ["Poland", "Warsaw"]),
+        ("Ann [SEP] place of birth", ["Warsaw", "Poland"]),  # who has no page among these
+        ("Where was Marie Curie born?", ["Warsaw", "Poland"]),
+    ):
+        assert [one.answer.text for one in in_order(candidates, 0.25, query)] == texts
+    found = in_order(candidates, 0.25, "Marie Curie [SEP] place of birth")
+    assert [one.answer.score for one in found] == [2.0, 4.0 - ELSEWHERE]
 
 
 def test_nothing_gives_nothing() -> None:

@@ -87,7 +87,8 @@ def test_answers_become_claims(answers: list[Answer], settings: dict[str, object
         ("Ann Lee & Bo Ray", "P161", "Ann Lee"),
         ("singing, acting and dancing", "P106", "singing"),
         ("Simon and Garfunkel", "P161", "Simon and Garfunkel"),
-        ("Ann Lee and Bo Ray", "P22", "Ann Lee and Bo Ray"),  # father: one
+        ("Ann Lee and Bo Ray", "P22", "Ann Lee"),  # father
+        ("Ann Lee and Bo Ray", "P488", "Ann Lee and Bo Ray"),  # chairperson: one
         ("Ann Lee and Bo Ray", "", "Ann Lee and Bo Ray"),
         ("National Aeronautics and Space Administration", "P108", "National Aeronautics and Space Administration"),
         ("Texas A&M Choir", "P175", "Texas A&M Choir"),
@@ -114,6 +115,7 @@ def test_one_value_of_a_list_is_its_first_item(text: str, property: str, value: 
         ("She became a highly respected physicist.", "physicist", "P106", "physicist"),
         ("An art museum director", "director", "P106", "art museum director"),
         ("A trade union founded it.", "union", "P112", "union"),  # founded by
+        ("It is a refundable tax credit.", "credit", "P279", "refundable tax credit"),  # subclass of
         ("driver", "driver", "P106", "driver"),
     ],
 )
@@ -122,6 +124,29 @@ def test_an_occupation_has_the_nouns_that_narrow_it(text: str, head: str, proper
     start = text.index(head)
     found = replace(found, context=text, start=start, end=start + len(head), unit=(start, start + len(head)))
     assert [one for one, _, _ in decided([found], property=property)] == [value]
+
+
+@pytest.mark.parametrize(
+    ("text", "property", "value"),
+    [
+        ("Bo Howard, 6th Earl of Carlisle and Ryde", "P22", "Bo Howard, 6th Earl of Carlisle"),
+        ("Bo Howard , 6th Earl of Carlisle", "P26", "Bo Howard , 6th Earl of Carlisle"),
+        ("Bo Howard, Jr., in Bonn", "P22", "Bo Howard, Jr."),
+        ("Bo Howard Sr and Ann", "P22", "Bo Howard Sr"),
+        ("Bo Howard, an Earl", "P22", "Bo Howard"),
+        ("Bo Howard, 6th of five", "P22", "Bo Howard"),
+        ("Bo Howard, 6th Earl of Carlisle", "P138", "Bo Howard"),  # named after
+    ],
+)
+def test_a_person_has_the_whole_name(text: str, property: str, value: str) -> None:
+    found = replace(answer("Bo Howard", 0.8), context=text, start=0, end=9, unit=(0, 9))
+    assert [one for one, _, _ in decided([found], property=property)] == [value]
+
+
+@pytest.mark.parametrize(("name", "is_accepted"), [("Poland", False), ("Georgia", True), ("Masovia", True)])
+def test_a_country_is_no_administrative_unit(name: str, is_accepted: bool) -> None:
+    assert decided([answer(name, 0.8)], property="P131") == [(name, is_accepted, ())]
+    assert decided([answer(name, 0.8)], property="P17") == [(name, True, ())]
 
 
 @pytest.mark.parametrize(
