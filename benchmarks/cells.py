@@ -20,7 +20,7 @@ from kbq.kb import KnowledgeBase
 from kbq.kilt.confidence import auroc, reliability
 from kbq.tables.scoring import compared
 
-USUAL, DRAWN, SEED = 0.5, 1000, 0
+DRAWN, SEED = 1000, 0
 Cell = dict[str, Any]
 
 
@@ -79,6 +79,7 @@ class Judged:
         gold = [tuple(forms) for forms in cell["meta"]["values"]]
         self.kind, self.relation = cell["meta"]["kind"], slot(cell)[1]
         self.page, self.is_stated = cell["meta"]["page"], bool(gold)
+        self.is_filled = bool(one) and one[0].accepted
         self.chance = (one[0].probability or 0.0) if one else 0.0
         self.is_right = bool(one) and compared([(one[0].value,)], gold).matched > 0
         self.f1 = compared([(claim.value,) for claim in many if claim.accepted], gold).f1
@@ -92,16 +93,16 @@ def scores(cells: Sequence[Judged]) -> Mapping[str, object]:
     chances: Doubles = np.array([cell.chance for cell in cells])
     right: Bools = np.array([cell.is_right for cell in cells])
     stated: Bools = np.array([cell.is_stated for cell in cells])
-    isfilled = chances >= USUAL
+    is_filled: Bools = np.array([cell.is_filled for cell in cells])
     calibrated = reliability(chances, right)
     return {
         "cells": len(cells),
         "stated": int(stated.sum()),
-        "right of what is filled": share_of(right[isfilled]),
+        "right of what is filled": share_of(right[is_filled]),
         "±": rounded(half_width(cells)),
-        "recall": share_of((right & isfilled)[stated]),
+        "recall": share_of((right & is_filled)[stated]),
         "first answer right where stated": share_of(right[stated]),
-        "unsaid cells filled": share_of(isfilled[~stated]),
+        "unsaid cells filled": share_of(is_filled[~stated]),
         "AUROC": rounded(auroc(chances, right)),
         "ECE": rounded(calibrated and calibrated.ece),
         "F1 of the set, stated cells": rounded(float(np.mean([cell.f1 for cell in cells if cell.is_stated] or [0.0]))),
@@ -110,7 +111,7 @@ def scores(cells: Sequence[Judged]) -> Mapping[str, object]:
 
 def half_width(cells: Sequence[Judged]) -> float | None:
     """Return half the width of the 95 % interval of what is right, by drawing pages again."""
-    pages = by([cell for cell in cells if cell.chance >= USUAL], lambda cell: cell.page)
+    pages = by([cell for cell in cells if cell.is_filled], lambda cell: cell.page)
     counts = np.array([(sum(cell.is_right for cell in of_page), len(of_page)) for of_page in pages.values()])
     if len(counts) < 2:
         return None
