@@ -1,36 +1,39 @@
-"""How well documents are read: forty of twenty kinds, each with the text that a person sees beside it.
+"""Documents: write forty documents of twenty kinds, and count how many of the words that a person sees are read.
 
-    python benchmarks/documents.py            # kbq, and what else is installed
-    python benchmarks/documents.py FOLDER     # only write them: FOLDER/texts/NAME, FOLDER/shown/NAME.txt
+    python benchmarks/documents.py FOLDER
 
-Words are counted as bags: `read` is the share of the words that a person sees, `right` the share of what is read that
-is one of these. A document that is not read counts as 0 in both.
+The documents stay in FOLDER. Words are counted as bags: `read` is the share of the words that a person sees, `right`
+the share of the words read that a person sees. A document that cannot be read counts as 0 in both. If they are
+installed, trafilatura reads HTML, too, and Chromium shows it, navigation and all.
 """
 
 import re
 import shutil
-import sys
 import tempfile
 import textwrap
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import reporting
+from measuring import arguments
+
 from kbq.corpus.documents import name_of
-from kbq.corpus.reading import PANDOC, chosen_title, read_document
+from kbq.corpus.reading import chosen_title, read_document
 from kbq.errors import KbqError
 
-Text = list[tuple[int, Any]]  # the level of a heading and its text; 0 and a paragraph; -1 and the cells of a row
+Text = list[tuple[int, Any]]  # level and text of a heading; 0 and a paragraph; -1 and the cells of a row
 
 
 class Person(NamedTuple):
-    """The facts of which every kind of document tells."""
+    """The facts that each document states."""
 
     name: str
     born: str
@@ -41,7 +44,7 @@ class Person(NamedTuple):
 
     @property
     def text(self) -> Text:
-        """What a person sees."""
+        """Return what a person sees."""
         return [
             (1, self.name),
             (2, f"{self.born}, {self.place} – {self.died}"),
@@ -67,12 +70,8 @@ def line(what: Any) -> str:
     return what if isinstance(what, str) else " ".join(what)
 
 
-def shown(one: Person) -> str:
-    return "\n".join(line(what) for _, what in one.text)
-
-
 def tagged(text: Text, mark: str = "") -> str:
-    """HTML of a text; `mark`: at the end of each paragraph."""
+    """Return a text as HTML, with a mark at the end of each paragraph."""
     body = []
     for level, what in text:
         cells = [cell.replace("&", "&amp;") for cell in ([what] if isinstance(what, str) else what)]
@@ -84,7 +83,7 @@ def tagged(text: Text, mark: str = "") -> str:
     return re.sub(r"((?:<tr>.*?</tr>\n?)+)", r"<table>\1</table>", whole, flags=re.DOTALL)
 
 
-# NAME and TEXT stand for those of the person; in the first, paragraphs have a mark of a note and a hidden number.
+# NAME and TEXT stand for those of the person; each paragraph of the first ends with MARK.
 SITES = {
     "wiki.html": """<!DOCTYPE html><html lang=en><head><title>NAME - Wikipedia</title>
 <style>.mw-x {display: none}</style></head><body><a class=mw-jump-link href=#c>Jump to content</a><header><nav><ul><li>
@@ -118,22 +117,15 @@ def site(one: Person, name: str) -> bytes:
 
 
 def markdown(one: Person, is_plain: bool) -> str:
-    blocks = []
+    blocks = [] if is_plain else [f"---\ntitle: {one.name}\nsource: https://m.org/x\n---"]
     for level, what in one.text:
         text = line(what).replace("C#", "C\\#").replace("an office", "an **office**[^1]")
         if level < 0:
-            rule = "\n|---|---|---|" if what[0] == "Building" else ""
-            blocks[-1:] = [
-                "\n".join([*([blocks[-1]] if not rule else [blocks[-1], ""]), f"| {' | '.join(what)} |{rule}"])
-            ]
+            blocks.append(f"| {' | '.join(what)} |" + "\n|---|---|---|" * (what[0] == "Building"))
         else:
             blocks.append(f"{text}\n======" if level == 1 and is_plain else f"{'#' * level} {text}".strip())
-    matter = f"---\ntitle: {one.name}\nsource: https://m.org/x\n---\n"
-    return (
-        ("" if is_plain else matter)
-        + "\n\n".join(blocks).replace("architect, ", "[[a|architect]], ")
-        + "\n\n%% ask Olaf %%"
-    )
+    whole = "\n\n".join([*blocks, "%% ask Olaf %%"])
+    return whole.replace("|\n\n|", "|\n|").replace("architect, ", "[[a|architect]], ")
 
 
 def plain(one: Person) -> str:
@@ -141,7 +133,7 @@ def plain(one: Person) -> str:
 
 
 def converted(one: Person, format: str, change: Callable[[str, str], str] = lambda name, part: part) -> bytes:
-    """A document that pandoc writes; `change`: called with the name and the text of each part of an Office file."""
+    """Return a document that pandoc writes, after a change of each XML file of an archive, given its name and text."""
     import pypandoc
 
     with tempfile.TemporaryDirectory() as folder:
@@ -245,27 +237,7 @@ def trafilatura(path: Path) -> tuple[str, str]:
     return (found.title or "", found.text or "") if found else ("", "")
 
 
-def mammoth(path: Path) -> tuple[str, str]:
-    import mammoth
-
-    return "", mammoth.extract_raw_text(BytesIO(path.read_bytes())).value
-
-
-def pandoc(path: Path) -> tuple[str, str]:
-    import pypandoc
-
-    return "", pypandoc.convert_file(path, "plain", PANDOC[path.suffix], extra_args=["--wrap=none"])
-
-
-def pdfium(path: Path) -> tuple[str, str]:
-    import pypdfium2
-
-    file = pypdfium2.PdfDocument(path)
-    return file.get_metadata_value("Title"), "\n".join(page.get_textpage().get_text_range() for page in file)
-
-
 def chromium(path: Path) -> tuple[str, str]:
-    """What the page shows, navigation and all: a second opinion of what is hidden."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as started:
@@ -274,45 +246,37 @@ def chromium(path: Path) -> tuple[str, str]:
         return page.title(), page.inner_text("body")
 
 
-READERS: tuple[tuple[Callable[[Path], tuple[str, str]], tuple[str, ...], str], ...] = (
-    (kbq, ("",), "kbq"), (trafilatura, (".html", ".htm"), "trafilatura"), (mammoth, (".docx",), "mammoth"),
-    (chromium, (".html", ".htm"), "playwright"), (pandoc, tuple(PANDOC), "pypandoc"), (pdfium, (".pdf",), "pypdfium2"),
-)  # fmt: skip
-
-
-def measure(folder: Path) -> None:
-    print("| reader | kinds | documents | read | right | titles | seconds each |\n|---|---|---|---|---|---|---|")
-    for read, kinds, package in READERS:
-        chosen = [path for path in sorted((folder / "texts").iterdir()) if path.name.endswith(kinds)]
-        for suffix in sorted({path.suffix for path in chosen if find_spec(package)}) + ["all"] * (read is kbq):
-            rows = []
-            for path in (one for one in chosen if suffix in (one.suffix, "all")):
-                person, begin = PEOPLE[int(path.name[0])], time.perf_counter()
-                try:
-                    title, text = read(path)
-                except (KbqError, RuntimeError, ValueError, KeyError, AttributeError):
-                    title, text = "", ""
-                seconds, found, seen = time.perf_counter() - begin, words(text), words(shown(person))
-                rows.append(
-                    (share(seen, found), share(found, seen), title.casefold() == person.name.casefold(), seconds)
-                )
-            all_read, right, titles, seconds = (sum(column) / len(rows) for column in zip(*rows, strict=True))
-            shares = f"{all_read:.1%} | {right:.1%} | {titles:.0%} | {seconds:.3f}"
-            print(f"| {read.__name__} | {suffix} | {len(rows)} | {shares} |")
+def measured(read: Callable[[Path], tuple[str, str]], folder: Path, suffixes: Sequence[str]) -> dict[str, object]:
+    """Read the documents whose names end like this, and compare titles and words with those that a person sees."""
+    rows = []
+    for number, one in enumerate(PEOPLE):
+        seen = words("\n".join(line(what) for _, what in one.text))
+        for path in (path for path in sorted(folder.glob(f"{number}-*")) if path.suffix in suffixes):
+            begin = time.perf_counter()
+            try:
+                title, text = read(path)
+            except (KbqError, ValueError):
+                title, text = "", ""
+            seconds, found = time.perf_counter() - begin, words(text)
+            rows.append((share(seen, found), share(found, seen), title.casefold() == one.name.casefold(), seconds))
+    means = dict(zip(("read", "right", "titles", "seconds each"), np.mean(rows, axis=0).tolist(), strict=True))
+    return {"documents": len(rows), **means}
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(sys.argv[1] if sys.argv[1:] else temporary)
-        for part in ("texts", "shown"):
-            (folder / part).mkdir(parents=True, exist_ok=True)
-        for number, one in enumerate(PEOPLE):
-            for name, make in MAKERS.items():
-                made, whole = make(one), f"{number}-{name}"
-                (folder / "texts" / whole).write_bytes(made if isinstance(made, bytes) else made.encode())
-                (folder / "shown" / f"{whole}.txt").write_text(shown(one), "utf-8")
-        if not sys.argv[1:]:
-            measure(folder)
+    folder = arguments(__doc__, folder=Path).folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, one in enumerate(PEOPLE):
+        for name, make in MAKERS.items():
+            made = make(one)
+            (folder / f"{number}-{name}").write_bytes(made if isinstance(made, bytes) else made.encode())
+    suffixes = sorted({Path(name).suffix for name in MAKERS})
+    figures = {f"kbq, {suffix}": measured(kbq, folder, [suffix]) for suffix in suffixes}
+    figures["kbq, all"] = measured(kbq, folder, suffixes)
+    for read, package in ((trafilatura, "trafilatura"), (chromium, "playwright")):
+        if find_spec(package):
+            figures[read.__name__] = measured(read, folder, [".html", ".htm"])
+    print(reporting.table(figures))
 
 
 if __name__ == "__main__":

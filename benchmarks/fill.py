@@ -1,10 +1,10 @@
-"""Fill: how many cells of a gold table are filled, how many of them rightly, and how fast.
+"""Fill: count how many cells of a gold table are filled, how many of them rightly, and how fast.
 
     python benchmarks/fill.py KB GOLD.jsonl [--subjects 1000] [--wide 40] [--timed 30] [--name fill]
 
-Gold cells are asked for with every value that is found, and thresholds are applied afterwards. Then again where three
-in ten of the pages that answer them are not searched: their cells are rightly empty. Then every relation is asked
-for, of some of the subjects. Gold data are incomplete: a right value that is not gold counts as wrong.
+Gold cells are asked for with every value that is found, and thresholds are applied afterwards. They are asked again
+without three in ten of the pages that answer them, whose cells are then rightly empty. At last every relation is asked
+for some of the subjects. Gold data are incomplete: a right value that is not gold counts as wrong.
 """
 
 import random
@@ -22,7 +22,7 @@ from kbq.answers import N_RERANKED, SearchOptions
 from kbq.dump.page_directory import Pages
 from kbq.kb import KnowledgeBase
 from kbq.tables.claims import Claim
-from kbq.tables.scoring import ValueSets, read_value_sets, scores_of
+from kbq.tables.scoring import ValueSets, compared, read_value_sets, scores_of
 from kbq.tables.tables import read_table
 from kbq.text.letters import normalised, slot_of
 from kbq.tuning.triples import pages_of, read_triples
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def promise(kb: KnowledgeBase) -> float:
-    """Return the threshold that promises that nine in ten are right."""
+    """Return the threshold above which the calibration promises that nine in ten answers are right."""
     calibration = kb.searcher.plan(SearchOptions()).calibration
     return round(float((calibration and calibration.thresholds["0.9"]) or 1.0), 4)
 
@@ -78,8 +78,17 @@ def key(subject: str, relation: str) -> tuple[str, str]:
     return normalised(subject), normalised(relation)
 
 
+def cells_of(gold: ValueSets, relation: str) -> ValueSets:
+    """Return the cells of one relation."""
+    return {slot: values for slot, values in gold.items() if slot[1] == normalised(relation)}
+
+
+def is_right(claim: Claim, values: Sequence[Sequence[str]]) -> bool:
+    return compared([(claim.value,)], values).matched > 0
+
+
 def asked_in(gold: Path) -> dict[str, set[str]]:
-    """Return the relations asked for, by subject of a table of triples."""
+    """Return the relations asked of each subject in a table of triples."""
     asked: dict[str, set[str]] = defaultdict(set)
     for row in read_table(gold).rows:
         asked[row["subject"]].add(row["relation"])
@@ -89,7 +98,7 @@ def asked_in(gold: Path) -> dict[str, set[str]]:
 def claims_of(
     kb: KnowledgeBase, asked: Mapping[str, set[str]], relations: Sequence[str], **options: Any
 ) -> Sequence[Claim]:
-    """Return all values found for the cells that are asked for; the others have a value already."""
+    """Return all values found for the cells that are asked for; the other cells have a value already."""
     rows = [
         {"subject": subject} | {relation: "" if relation in wanted else "known" for relation in relations}
         for subject, wanted in asked.items()
@@ -106,7 +115,7 @@ def best_of(claims: Sequence[Claim]) -> dict[tuple[str, str], Claim]:
 
 
 def curves(claims: Sequence[Claim], gold: ValueSets, promised: float) -> dict[str, object]:
-    """Return scores by threshold, with one value and with many."""
+    """Return scores by threshold, with one value of a cell and with many."""
     found: dict[str, object] = {}
     for name, many in (("one value", False), ("many values", True)):
         found[name] = by_threshold = {}
@@ -117,14 +126,14 @@ def curves(claims: Sequence[Claim], gold: ValueSets, promised: float) -> dict[st
 
 
 def by_relation(claims: Sequence[Claim], gold: ValueSets) -> dict[str, object]:
-    """Return cells, the share filled with one value, and how much of it is right, the worst relations first."""
+    """Return cells, the share filled with one value, and the share of right ones, the worst relations first."""
     scores = scores_of(predicted(claims, 0.5, False), gold).by_relation
     rows = {name: [one.slots, round(one.coverage, 4), round(one.micro_precision, 4)] for name, one in scores.items()}
     return dict(sorted(rows.items(), key=lambda row: row[1][2]))
 
 
 def predicted(claims: Sequence[Claim], least: float, many: bool) -> ValueSets:
-    """Return the values of at least this probability, by cell."""
+    """Return the values of each cell that have at least this probability."""
     values: ValueSets = defaultdict(list)
     seen: set[tuple[str, str]] = set()
     for claim in claims:
@@ -136,7 +145,7 @@ def predicted(claims: Sequence[Claim], least: float, many: bool) -> ValueSets:
 
 
 def timed(kb: KnowledgeBase, subjects: Sequence[str], relations: Sequence[str]) -> dict[str, float]:
-    """Return cells per CPU second of a table, of queries in batches and one by one, with reranking and without."""
+    """Return cells per CPU second, as a table and as queries in batches and one by one, with and without reranking."""
     queries = [f"{subject} [SEP] {relation}" for subject in subjects for relation in relations]
     rows = [{"subject": subject} for subject in subjects]
     found: dict[str, float] = {}

@@ -1,10 +1,10 @@
-"""KnowledgeNet: exhaustively annotated passages as a table: what is filled, how rightly, and what should stay empty.
+"""KnowledgeNet: fill a table of exhaustively annotated passages, and count right values and wrongly filled cells.
 
     python benchmarks/knowledgenet.py KB GOLD.jsonl
 
-KB holds the corpus, and GOLD the triples, of `recipes/prepare_knowledgenet.py`. An empty cell was annotated as not
-stated in at least one passage; another one, annotated for other relations, may state it. So false answers are counted
-twice: all of them, and those from passages that were annotated.
+`recipes/prepare_knowledgenet.py` makes GOLD and the corpus of KB. An empty cell was annotated as not stated in at least
+one passage, though a passage annotated for other relations may state it. So false answers are counted twice: all of
+them, and those from annotated passages.
 """
 
 from collections.abc import Sequence
@@ -12,15 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import reporting
-from fill import asked_in, best_of, claims_of, curves, key, predicted, promise
+from fill import asked_in, best_of, cells_of, claims_of, curves, is_right, predicted, promise
 from measuring import arguments, rounded
 
 from kbq.kb import KnowledgeBase
 from kbq.kilt.confidence import auroc
 from kbq.tables.claims import Claim
-from kbq.tables.scoring import SetScores, ValueSets, compared, read_value_sets, scores_of
+from kbq.tables.scoring import ValueSets, read_value_sets, scores_of
 
 USUAL = 0.5
+COLUMNS = {"filled": "coverage", "precision": "micro_precision", "recall": "micro_recall", "F1": "micro_f1"}
 
 
 def main() -> None:
@@ -41,9 +42,7 @@ def main() -> None:
         "false answers": {str(least): false_answers(claims, empty, least) for least in (USUAL, promised)},
         "by relation": {
             relation: of_relation(
-                [claim for claim in claims if claim.relation == relation],
-                {slot: values for slot, values in gold.items() if slot[1] == key("", relation)[1]},
-                promised,
+                [claim for claim in claims if claim.relation == relation], cells_of(gold, relation), promised
             )
             for relation in relations
         },
@@ -57,20 +56,16 @@ def of_relation(claims: Sequence[Claim], gold: ValueSets, promised: float) -> di
     found: dict[str, object] = {"cells": len(gold), "of these, empty": len(empty), "AUROC": discerned(claims, gold)}
     for least in (USUAL, promised):
         scores = scores_of(predicted(claims, least, False), gold).all
-        found[str(least)] = shown(scores) | {"false answers": false_answers(claims, empty, least)["cells"]}
+        columns = {name: round(getattr(scores, score), 4) for name, score in COLUMNS.items()}
+        found[str(least)] = columns | {"false answers": false_answers(claims, empty, least)["cells"]}
     return found
 
 
-def shown(scores: SetScores) -> dict[str, float]:
-    columns = {"filled": "coverage", "precision": "micro_precision", "recall": "micro_recall", "F1": "micro_f1"}
-    return {name: round(getattr(scores, score), 4) for name, score in columns.items()}
-
-
 def discerned(claims: Sequence[Claim], gold: ValueSets) -> float | None:
-    """Return the AUROC of the best guesses of all cells; where a cell should be empty, every guess is wrong."""
+    """Return the AUROC of the best guesses of all cells; any guess is wrong for a cell that should be empty."""
     best = best_of(claims)
     chances = np.array([claim.probability or 0.0 for claim in best.values()])
-    right = np.array([compared([(claim.value,)], gold[slot]).matched > 0 for slot, claim in best.items()])
+    right = np.array([is_right(claim, gold[slot]) for slot, claim in best.items()])
     return rounded(auroc(chances, right))
 
 

@@ -1,7 +1,6 @@
-"""Measuring: what the programs share: arguments, clocks, processes, queries, scores, and the modules of the tests."""
+"""Measuring: arguments, clocks, processes, queries and scores, which the benchmarks share."""
 
 import argparse
-import importlib
 import json
 import os
 import random
@@ -9,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+import timeit
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,15 +31,14 @@ Records = list[dict[str, Any]]
 # Arguments
 
 
-def arguments(what: str | None, **wanted: Any) -> argparse.Namespace:
+def arguments(description: str | None, **wanted: Any) -> argparse.Namespace:
     """Parse the command line.
 
     Args:
-        what: the help.
-        wanted: by name, the type of what must be given, in a list if it may be given several times; or the default of
-            an option: False for a switch, None for a text, a tuple for several values.
+        wanted: by name, the type of a required argument, in a list if it takes several values; or the default of an
+            option: False for a switch, None for a text, a tuple for several values.
     """
-    parser = argparse.ArgumentParser(description=what, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in wanted.items():
         option = f"--{name.replace('_', '-')}"
         if isinstance(default, list):
@@ -56,7 +55,7 @@ def arguments(what: str | None, **wanted: Any) -> argparse.Namespace:
 
 
 class DataSet(NamedTuple):
-    """Queries with gold answers, and the knowledge base that is asked: NAME=KB:GOLD."""
+    """A knowledge base and queries with gold answers, given as NAME=KB:GOLD."""
 
     name: str
     kb: Path
@@ -64,7 +63,6 @@ class DataSet(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> "DataSet":
-        """Read an argument."""
         found = re.fullmatch(r"([^=]+)=([^:]+):(.+)", text)
         if not found:
             raise ArgumentTypeError(f"{text!r} is not NAME=KB:GOLD")
@@ -75,36 +73,23 @@ class DataSet(NamedTuple):
 
 
 def cpu_seconds(work: Callable[[], object], repeat: int = 1) -> float:
-    """Return CPU seconds, the minimum of several runs: other processes only ever slow one down."""
-    return _fewest(time.process_time, work, repeat)
+    """Return the fewest CPU seconds of several runs, since other processes can only slow one down."""
+    return min(timeit.repeat(work, "gc.enable()", time.process_time, repeat, number=1))
 
 
 def wall_seconds(work: Callable[[], object], repeat: int = 1) -> float:
-    """Return wall seconds, the minimum of several runs: for GPUs, and where several threads work."""
-    return _fewest(time.perf_counter, work, repeat)
-
-
-def _fewest(clock: Callable[[], float], work: Callable[[], object], repeat: int) -> float:
-    taken = []
-    for _ in range(repeat):
-        begun = clock()
-        work()
-        taken.append(clock() - begun)
-    return min(taken)
+    """Return the fewest wall seconds of several runs, for GPUs and work in several threads."""
+    return min(timeit.repeat(work, "gc.enable()", time.perf_counter, repeat, number=1))
 
 
 def megabytes(process: int | str = "self", what: str = "RssAnon") -> float:
-    """Return a process's own memory, without mapped files, which the system takes back at need. Linux only.
-
-    Args:
-        what: VmHWM is the largest that the process had so far, mapped files and all.
-    """
+    """Return the memory of a process on Linux: without mapped files, or its peak with them (VmHWM)."""
     found = re.search(rf"^{what}:\s+(\d+) kB$", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
-    return int(found[1]) / 1000 if found else 0.0  # one that is ending has none
+    return int(found[1]) / 1000 if found else 0.0  # a process that is ending has none
 
 
 def run(*words: str | Path) -> dict[str, float]:
-    """Run `kbq` with these words; return seconds, CPU seconds, and peak memory, with and without mapped files."""
+    """Run a `kbq` command; return its seconds, CPU seconds, and peak memory with and without mapped files."""
     begun, own, peak = time.perf_counter(), 0.0, 0.0
     process = subprocess.Popen([sys.executable, "-m", "kbq", *map(str, words)], stdout=subprocess.DEVNULL)
     while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
@@ -125,7 +110,7 @@ def run(*words: str | Path) -> dict[str, float]:
 
 
 def searched(kb: "KnowledgeBase", starts: np.ndarray, ends: np.ndarray, together: int) -> list[list["Answer"]]:
-    """Return the ten best phrases for encoded queries, searched so many at a time."""
+    """Return the ten best phrases for each encoded query, searching `together` queries at a time."""
     from kbq.search.search import search
 
     hits: list[list[Answer]] = []
@@ -135,16 +120,15 @@ def searched(kb: "KnowledgeBase", starts: np.ndarray, ends: np.ndarray, together
     return hits
 
 
-def inputs(queries: Path, count: int | None = None) -> list[str]:
-    """Return the inputs of a KILT file, or as many of them, drawn at random with seed 0."""
-    texts = [str(record["input"]) for _, record in read_json_lines(str(queries))]
-    return texts if count is None else random.Random(0).sample(texts, min(count, len(texts)))
-
-
 def records_of(gold: Path, most: int = 0) -> Records:
-    """Return the records of a KILT file, or as many, drawn at random with seed 0."""
+    """Return the records of a KILT file; `most` limits them to a random sample."""
     records: Records = [record for _, record in read_json_lines(str(gold))]
     return records if not most or len(records) <= most else random.Random(0).sample(records, most)
+
+
+def inputs(queries: Path, most: int = 0) -> list[str]:
+    """Return the inputs of these records."""
+    return [str(record["input"]) for record in records_of(queries, most)]
 
 
 def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> Path:
@@ -154,35 +138,26 @@ def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> Path:
 
 
 def predicted(kb: "KnowledgeBase", records: Records, task: str = "slot_filling", **options: Any) -> Scores:
-    """Predict records, and score that as KILT does."""
+    """Predict records, and score the predictions as KILT does."""
     return score(kb.predict(records, task, **options), records)
 
 
 def intervals(scores: Scores, names: Sequence[str] = SCORES) -> dict[str, Any]:
-    """Return the number of queries, and for each score its percentage with the ends of its confidence interval."""
+    """Return the number of queries, and each score in percent with its confidence interval."""
     return {"queries": len(scores.ids)} | {name: interval(scores.column(name)) for name in names}
 
 
 def interval(column: np.ndarray) -> list[float]:
-    """Return the mean, in percent, and the ends of its 95 % confidence interval."""
+    """Return the mean and its 95 % confidence interval, in percent: mean, low, high."""
     found = bootstrap_interval(column)
     return [round(100 * value, 2) for value in (found.mean, found.low, found.high)]
 
 
 def rounded(value: float | None) -> float | None:
-    """Round a share to four digits, if there is one."""
+    """Round a share to four digits."""
     return None if value is None else round(value, 4)
 
 
 def share_of(column: np.ndarray) -> float | None:
-    """Return the share that is true, None without values."""
+    """Return the share of true values, or None if there are none."""
     return rounded(float(column.mean())) if len(column) else None
-
-
-# Tests
-
-
-def of_tests(name: str) -> Any:
-    """Import a module of the tests."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    return importlib.import_module(name.replace("/", "."))

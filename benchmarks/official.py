@@ -1,4 +1,4 @@
-"""Official: the cost of importing and searching files that DensePhrases wrote, by size.
+"""Official: measure what it costs to import and search files that DensePhrases wrote, by size.
 
     OMP_NUM_THREADS=1 python benchmarks/official.py FIXTURES WORK
 
@@ -11,8 +11,7 @@ import pickle
 import resource
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -25,12 +24,15 @@ from measuring import arguments, cpu_seconds, megabytes, searched
 
 SIZES = (1, 10, 100)
 UNITS = ("phrase", "sentence", "paragraph", "page")
+WIKIPEDIA = {"tokens": 3.0e9, "vectors": 480e6}  # the published index
+LISTS, DIM, CODE, ID, PROBES = 2**20, 768, 96, 8, 256  # of it; bytes of a code and an id
+SMALL_CODE = 12  # bytes, in the index that was measured
 
 
 # Each step, in a process of its own
 
 
-def imported(work: Path, size: int, name: str, bm25: bool) -> dict[str, object]:
+def imported(work: Path, size: int, name: str, bm25: bool = False) -> dict[str, Any]:
     """Import a dump (`dump`), or an index of this name."""
     source, folder = work / f"dump-{size}", work / f"kb-{name}-{size}{'-words' * bm25}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -42,20 +44,23 @@ def imported(work: Path, size: int, name: str, bm25: bool) -> dict[str, object]:
         from kbq.importing.index import import_index
 
         kb = import_index(source, folder, work / "model", f"start/{name}", bm25=bm25)
+    written = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".faiss"]  # which is linked
     counts = kb.manifest.counts
-    return {"vectors": counts.rows, "tokens": counts.tokens, "pages": counts.pages, "bytes": _bytes(folder)}
+    return {
+        "vectors": counts.rows,
+        "tokens": counts.tokens,
+        "bytes": sum(path.stat().st_size for path in written),
+    }
 
 
-def search(work: Path, kb: str, queries: Path) -> dict[str, object]:
+def search(work: Path, kb: str, texts: Sequence[str]) -> dict[str, Any]:
     """Return searches per CPU second for the ten best phrases, of encoded queries, one and 64 at a time."""
     from kbq.kb import KnowledgeBase
 
-    opened, texts = KnowledgeBase.open(work / kb, device="cpu"), _texts(queries)
-    begun = time.process_time()
+    opened = KnowledgeBase.open(work / kb, device="cpu")
     starts, ends = opened.model.encode_queries(texts)
-    encoding = time.process_time() - begun
     searched(opened, starts, ends, len(texts))  # reads the files
-    found: dict[str, object] = {"vectors": opened.counts.rows, "queries encoded": round(len(texts) / encoding)}
+    found: dict[str, Any] = {"vectors": opened.counts.rows}
     for together, count in ((1, len(texts)), (64, 64)):
         some_starts, some_ends = (np.resize(side, (count, side.shape[1])) for side in (starts, ends))
         seconds = cpu_seconds(partial(searched, opened, some_starts, some_ends, together))
@@ -63,38 +68,26 @@ def search(work: Path, kb: str, queries: Path) -> dict[str, object]:
     return found
 
 
-def official_step(work: Path, kbs: Sequence[str], queries: Path) -> dict[str, object]:
+def official_step(work: Path, kbs: Sequence[str], texts: Sequence[str]) -> dict[str, Any]:
     """Do what the official figures time: ask all queries for four units in both indexes, loading included."""
     from kbq.kb import KnowledgeBase
 
-    texts, searches = _texts(queries), 0
-    for kb in kbs:
-        opened = KnowledgeBase.open(work / kb, device="cpu")
-        for unit in UNITS:
-            searches += len(opened.query(texts, 10, unit, backend="dense"))  # type: ignore[call-overload]
-    return {"searches": searches}
-
-
-def _texts(queries: Path) -> list[str]:
-    return [one["question"] for one in json.loads(queries.read_text())["data"]]
-
-
-def _bytes(folder: Path) -> int:
-    """Return the size of a folder without the official file, which is only linked."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.suffix != ".faiss")
+    opened = (KnowledgeBase.open(work / kb, device="cpu") for kb in kbs)
+    return {"searches": sum(len(kb.query(texts, 10, unit, backend="dense")) for kb in opened for unit in UNITS)}
 
 
 def measured(step: Callable[..., dict[str, Any]], *given: object) -> dict[str, Any]:
-    """Return the facts of a step, with its CPU seconds and peak memory in a process of its own."""
+    """Return what a step finds, with its CPU seconds and peak memory in a process of its own."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(_step, step, *given).result()
+        found = pool.submit(with_costs, step, *given).result()
+    print(step.__name__, *given[1:3], found, file=sys.stderr)
+    return found
 
 
-def _step(step: Callable[..., dict[str, Any]], *given: object) -> dict[str, Any]:
-    facts = step(*given)
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    peak = round(megabytes(what="VmHWM") / 1.024)
-    return facts | {"cpu_seconds": round(used.ru_utime + used.ru_stime, 2), "MiB": peak}
+def with_costs(step: Callable[..., dict[str, Any]], *given: object) -> dict[str, Any]:
+    found, used = step(*given), resource.getrusage(resource.RUSAGE_SELF)
+    seconds = round(used.ru_utime + used.ru_stime, 2)
+    return found | {"cpu_seconds": seconds, "MiB": round(megabytes(what="VmHWM") / 1.024)}
 
 
 # Larger dumps
@@ -153,29 +146,10 @@ def _enlarged_index(source: Path, out: Path, rows: dict[str, np.ndarray]) -> Non
         group["word"] = np.concatenate([chosen[name] for name in order]).astype(np.int32)
 
 
-def sizes(fixtures: Path, work: Path, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the costs of importing and searching, by step."""
-    queries = fixtures / "public" / "corpus" / "questions.json"
-    for size in SIZES:
-        for bm25 in (False, True):
-            words = ", words" * bm25
-            for name in ("dump", *(names if not bm25 else names[:1])):
-                label = "dump" if name == "dump" else "filtered index" if "_ft" in name else "index"
-                yield f"import {label}{words} ×{size}", measured(imported, work, size, name, bm25)
-        for kind in ("dump", names[0]):
-            label = "dump" if kind == "dump" else "index"
-            yield f"search {label} ×{size}", measured(search, work, f"kb-{kind}-{size}", queries)
-    yield "the official step", measured(official_step, work, [f"kb-{name}-1" for name in names], queries)
-
-
 # Arithmetic for the published index, from slopes
 
-WIKIPEDIA = {"tokens": 3.0e9, "vectors": 480e6, "pages": 5.1e6}
-LISTS, DIM, CODE, ID, PROBES = 2**20, 768, 96, 8, 256
-SMALL_CODE = 12  # bytes, in the index that was measured
 
-
-def slopes(found: dict[str, Any], measure: str) -> tuple[float, float]:
+def slopes(found: Mapping[str, Any], measure: str) -> tuple[float, float]:
     """Return the cost of a token and of a vector, from three sizes of two indexes, without the constant part."""
     from scipy.optimize import nnls
 
@@ -186,7 +160,7 @@ def slopes(found: dict[str, Any], measure: str) -> tuple[float, float]:
 
 
 def comparing_means(part: int = 16) -> float:
-    """Return CPU seconds to find the best means for a start and an end, from a part of as many."""
+    """Return CPU seconds to find the best means for a start and an end, from a part of the means."""
     import faiss
 
     random = np.random.default_rng(0)
@@ -196,23 +170,26 @@ def comparing_means(part: int = 16) -> float:
     return part * cpu_seconds(lambda: means.search(query, PROBES), repeat=3)
 
 
-def wikipedia(found: dict[str, Any]) -> dict[str, float]:
+def wikipedia(found: Mapping[str, Any]) -> dict[str, float]:
     """Return hours, GB and seconds for the published index of Wikipedia, on one thread."""
     tokens, vectors = WIKIPEDIA["tokens"], WIKIPEDIA["vectors"]
-    seconds = slopes(found, "cpu_seconds")
-    size = slopes(found, "bytes")
-    large = SIZES[-1]
-    with_words, without = (found[f"import index{words} ×{large}"] for words in (", words", ""))
-    word_seconds, word_bytes = (
-        (with_words[measure] - without[measure]) / without["tokens"] for measure in ("cpu_seconds", "bytes")
-    )
-    probed, largest = PROBES * vectors / LISTS, found[f"search index ×{large}"]
-    scanned = 2 * largest["vectors"] * SMALL_CODE * largest["searches, 64 at a time"]  # bytes of codes in a CPU second
+    largest = {name: found[f"{name} ×{SIZES[-1]}"] for name in ("import index", "import index, words", "search index")}
+
+    def cost(measure: str) -> float:
+        token, vector = slopes(found, measure)
+        return token * tokens + vector * vectors
+
+    def of_words(measure: str) -> float:
+        difference = largest["import index, words"][measure] - largest["import index"][measure]
+        return difference / largest["import index"]["tokens"] * tokens
+
+    probed, of_search = PROBES * vectors / LISTS, largest["search index"]
+    scanned = 2 * of_search["vectors"] * SMALL_CODE * of_search["searches, 64 at a time"]  # bytes in a CPU second
     return {
-        "CPU hours to import": (seconds[0] * tokens + seconds[1] * vectors) / 3600,
-        "and the words": word_seconds * tokens / 3600,
-        "GB on disk beside index.faiss": (size[0] * tokens + size[1] * vectors) / 1e9,
-        "GB of words": word_bytes * tokens / 1e9,
+        "CPU hours to import": cost("cpu_seconds") / 3600,
+        "and the words": of_words("cpu_seconds") / 3600,
+        "GB on disk beside index.faiss": cost("bytes") / 1e9,
+        "GB of words": of_words("bytes") / 1e9,
         "GB of memory that must be free": 4 * LISTS * DIM / 1e9,
         "GB of codes that are mapped": vectors * (CODE + ID) / 1e9,
         "MB of lists read for a query": 2 * probed * (CODE + ID) / 1e6,
@@ -226,19 +203,25 @@ def main() -> None:
 
     given = arguments(__doc__, fixtures=Path, work=Path)
     given.work.mkdir(parents=True, exist_ok=True)
-    written = given.fixtures / "public" / "dump"
-    names = sorted(path.name for path in (written / "start").iterdir())
-    for size in SIZES:
-        enlarge(written, given.work / f"dump-{size}", size, names)
-    if not (given.work / "model").exists():
-        import_checkpoint(given.fixtures / "public" / "checkpoint", given.work / "model")
+    public, work = given.fixtures / "public", given.work
+    indexes = sorted(path.name for path in (public / "dump" / "start").iterdir())
+    if not (work / "model").exists():
+        import_checkpoint(public / "checkpoint", work / "model")
+    questions = json.loads((public / "corpus" / "questions.json").read_text())["data"]
+    texts = [one["question"] for one in questions]
+    names = {"dump": "dump"} | {name: "filtered index" if "_ft" in name else "index" for name in indexes}
     found: dict[str, Any] = {}
-    for name, facts in sizes(given.fixtures, given.work, names):
-        found[name] = facts
-        print(name, facts, file=sys.stderr)
+    for size in SIZES:
+        enlarge(public / "dump", work / f"dump-{size}", size, indexes)
+        for name, label in names.items():
+            found[f"import {label} ×{size}"] = measured(imported, work, size, name)
+        for name, label in list(names.items())[:2]:
+            found[f"import {label}, words ×{size}"] = measured(imported, work, size, name, True)
+            found[f"search {label} ×{size}"] = measured(search, work, f"kb-{name}-{size}", texts)
+    found["the official step"] = measured(official_step, work, [f"kb-{name}-1" for name in indexes], texts)
     found["Wikipedia, by arithmetic"] = wikipedia(found)
-    weights = given.fixtures / "public" / "checkpoint" / "pytorch_model.bin"
-    reporting.write("official", found, [written / "meta_compressed.pkl", weights], seed=0)
+    data = [public / "dump" / "meta_compressed.pkl", public / "checkpoint" / "pytorch_model.bin"]
+    reporting.write("official", found, data, seed=0)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Promise: whether the precision that a calibration promises above its threshold is kept on other queries.
+"""Promise: count how often a calibration keeps the precision that it promises, on other queries.
 
     python benchmarks/promise.py NAME=KB:GOLD.jsonl [NAME=…] [--draws 200] [--model MODEL]
 
-Again and again, half of the queries, drawn at random, make a calibration, as `kbq calibrate` does, and the other half
-is answered with it. A promise counts as kept where at least that share of the answers above the threshold is right.
+A random half of the queries makes a calibration, as `kbq calibrate` does, and the other half is answered with it. A
+promise is kept if at least that share of the answers above the threshold is right.
 """
 
 import tempfile
@@ -25,18 +25,18 @@ RANGE = (0.05, 0.5, 0.95)  # quantiles of the draws
 
 def main() -> None:
     options = arguments(__doc__, sets=[DataSet.of], draws=200, seed=0, model=None)
-    figures: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for one in options.sets:
+
+        def measured(one: DataSet) -> dict[str, object]:
             kb = KnowledgeBase.open(one.kb, options.model)
             answered = judge(kb.searcher, read_triples(one.gold, unanswered=True), SearchOptions(), hidden=0.0)
-            figures[one.name] = kept(kb, answered, options.draws, options.seed, Path(folder) / "calibration.json")
-            print(one.name, figures[one.name], flush=True)
-    reporting.write("promise", figures, [path for one in options.sets for path in one[1:]])
+            return kept(kb, answered, options.draws, options.seed, Path(folder) / "calibration.json")
+
+        reporting.write_sets("promise", options.sets, measured)
 
 
 def kept(kb: KnowledgeBase, answered: list[JudgedAnswer], draws: int, seed: int, path: Path) -> dict[str, object]:
-    """Return how often each precision was promised and kept, and what was answered above the threshold, and rightly."""
+    """Return how often each precision was promised and kept, and the shares answered and right above the threshold."""
     numbers = np.random.default_rng(seed)
     rows = np.array([one.features for one in answered], np.float64)
     right = np.array([one.is_right for one in answered])

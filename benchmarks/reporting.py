@@ -1,13 +1,16 @@
-"""Reporting: figures go to results/NAME.json, with all that is needed to get them again, and are printed as a table."""
+"""Reporting: write figures to results/NAME.json, with all it takes to get them again, and print them as a table."""
 
 import json
 import os
 import platform
+import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+
+from measuring import DataSet
 
 import kbq
 from kbq.model.model_folder import DEFAULT_MODEL, read_config
@@ -21,9 +24,10 @@ LIBRARIES = ("numpy", "torch", "transformers", "tokenizers")
 
 def write(name: str, figures: Mapping[str, object], data: Sequence[Path], seed: int | None = None) -> None:
     """Write and print the figures of one benchmark, with command, versions, machine and data fingerprints."""
+    model = read_config(DEFAULT_MODEL)
     record = {
-        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(shorten, sys.argv[1:])]),
-        "versions": {"kbq": kbq.__version__}  # which runs from a checkout, too
+        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_shortened, sys.argv[1:])]),
+        "versions": {"kbq": kbq.__version__}  # a checkout has no installed version
         | {library: version(library) for library in LIBRARIES}
         | {"python": platform.python_version()},
         "machine": {
@@ -32,13 +36,22 @@ def write(name: str, figures: Mapping[str, object], data: Sequence[Path], seed: 
             "multiplies": [feature for feature in PRODUCTS if cpu_has(feature)],
         },
         "seed": seed,
-        "default model": default_model(),
-        "data": {path.name: _fingerprint(path) for path in data},
+        "default model": f"{model.phrase_fingerprint} {model.query_fingerprint}",
+        "data": {path.name: file_digest(path / "manifest.json" if path.is_dir() else path) for path in data},
         "figures": figures,
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
     print(table(figures))
+
+
+def write_sets(name: str, sets: Sequence[DataSet], measured: Callable[[DataSet], object]) -> None:
+    """Measure each data set, and write the figures by its name."""
+    figures: dict[str, object] = {}
+    for one in sets:
+        figures[one.name] = measured(one)
+        print(table({one.name: figures[one.name]}), flush=True)
+    write(name, figures, [path for one in sets for path in one[1:]])
 
 
 def table(figures: object) -> str:
@@ -70,24 +83,12 @@ def _cell(value: object) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def default_model() -> str:
-    """Return the fingerprints that identify the default model."""
-    config = read_config(DEFAULT_MODEL)
-    return f"{config.phrase_fingerprint} {config.query_fingerprint}"
-
-
-def shorten(argument: str) -> str:
+def _shortened(argument: str) -> str:
     """Return the last two parts of a path; the rest means nothing on another machine."""
     return "/".join(Path(argument).parts[-2:]) if "/" in argument else argument
 
 
-def _fingerprint(path: Path) -> str:
-    return file_digest(path / "manifest.json" if path.is_dir() else path)
-
-
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    cpus = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*: (.+)", cpus.read_text() if cpus.exists() else "")
+    return found[1] if found else platform.processor()

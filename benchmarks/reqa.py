@@ -1,20 +1,18 @@
-"""ReQA: every sentence is a candidate; how high does the one with the answer rank?
+"""ReQA: rank all sentences for each question, and report how high the sentence with the answer comes.
 
     python benchmarks/reqa.py NAME=EXAMPLES.json … [NAME=GOLD.jsonl,CORPUS …] --sparta MODEL [--untrained CHECKPOINT]
 
-MRR and R@1, in percent, ties ranked at their worst. EXAMPLES is a reading-comprehension file: the candidates are its
-sentences. GOLD is a KILT file: the candidates are the sentences of its queries' gold pages; right are those that hold a
-given place, or where only pages are given, an answer's text. BM25 sees the sentence alone, and once more with the rest
-of its paragraph behind it, as SPARTA does.
+MRR and R@1 are in percent, and ties are ranked at their worst. EXAMPLES is a reading-comprehension file: its sentences
+are the candidates. GOLD is a KILT file: the candidates are the sentences of its queries' gold pages, and the right ones
+hold a given place or, if only pages are given, an answer's text. BM25 sees the sentence alone, and once more with its
+paragraph behind it, as SPARTA does.
 """
 
 import random
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import bm25s
 import numpy as np
@@ -24,6 +22,7 @@ from numpy.typing import NDArray
 
 from kbq.corpus.readers import read_corpus
 from kbq.model.tokenizer import tokenize
+from kbq.storage.files import folder_bytes
 from kbq.training.batches import read_examples
 from kbq.training.sparta import calibrate_bias
 from kbq.words.bm25 import Entries, Postings, query_text, query_words, words_of, write_postings
@@ -34,8 +33,7 @@ TERMS = (50, 100, 500, 1000, 2000)
 Place = tuple[int, int, int]  # passage, first character, character behind the last one
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """Passages as (title, text), and questions with the places of their answers."""
 
     passages: list[tuple[str, str]]
@@ -66,32 +64,26 @@ def from_kilt(gold: Path, corpus: Path, most: int) -> Task:
         if page.page_id in wanted:
             of_page[page.page_id] = {p.number: len(passages) + i for i, p in enumerate(page.paragraphs)}
             passages += [(page.title, paragraph.text) for paragraph in page.paragraphs]
-    questions = []
-    for record in records:
-        places: list[Place] = []
+
+    def places(record: Any) -> Iterator[Place]:
+        answers = {output["answer"] for output in record["output"] if "answer" in output}
         for place in provenance(record):
             paragraphs = of_page.get(place["wikipedia_id"], {})
-            if "start_character" in place:
-                if place["start_paragraph_id"] in paragraphs:
-                    number = paragraphs[place["start_paragraph_id"]]
-                    places.append((number, place["start_character"], place["end_character"]))
-            else:
-                answers = {output["answer"] for output in record["output"] if "answer" in output}
-                places += [found for n in paragraphs.values() for found in occurrences(n, passages[n][1], answers)]
-        questions.append((query_text(str(record["input"])), places))
-    return Task(passages, questions)
+            if "start_character" not in place:
+                for number in paragraphs.values():
+                    text = passages[number][1]
+                    yield from ((number, text.find(one), text.find(one) + len(one)) for one in answers if one in text)
+            elif place["start_paragraph_id"] in paragraphs:
+                yield paragraphs[place["start_paragraph_id"]], place["start_character"], place["end_character"]
+
+    return Task(passages, [(query_text(str(record["input"])), list(places(record))) for record in records])
 
 
 def provenance(record: Any) -> list[Any]:
     return [place for output in record["output"] for place in output.get("provenance", [])]
 
 
-def occurrences(passage: int, text: str, answers: set[str]) -> list[Place]:
-    return [(passage, text.find(answer), text.find(answer) + len(answer)) for answer in answers if answer in text]
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(NamedTuple):
     """All sentences, and each question with the right ones; questions without one are left out."""
 
     windows: list[Any]
@@ -102,27 +94,26 @@ class Candidates:
 
 def candidates(task: Task, model: SpartaModel) -> Candidates:
     """Cut sentences as the model's tokenizer and windows do."""
-    windows, sentences, in_context = [], [], []
+    found = Candidates([], [], [], [])
     places: list[list[tuple[int, int, int]]] = []  # of each passage: sentence, first character, behind
     titles = tokenize(model.tokenizer, [title for title, _ in task.passages])
     for title, (_, text) in zip(titles, task.passages, strict=True):
-        found = model.windows(title.ids, text)
+        windows = model.windows(title.ids, text)
+        found.windows.extend(windows)
         places.append([])
-        for sentence in (sentence for window in found for sentence in window.sentences):
-            places[-1].append((len(sentences), sentence.start, sentence.end))
-            sentences.append(text[sentence.start : sentence.end])
-            in_context.append(f"{sentences[-1]} {text}")
-        windows += found
-    questions = []
+        for sentence in (sentence for window in windows for sentence in window.sentences):
+            places[-1].append((len(found.sentences), sentence.start, sentence.end))
+            found.sentences.append(text[sentence.start : sentence.end])
+            found.in_context.append(f"{found.sentences[-1]} {text}")
     for text, answers in task.questions:
         gold = {n for passage, a, b in answers for n, start, end in places[passage] if start <= a and b <= end}
         if gold:
-            questions.append((text, sorted(gold)))
-    return Candidates(windows, sentences, in_context, questions)
+            found.questions.append((text, sorted(gold)))
+    return found
 
 
 def judged(questions: Sequence[tuple[str, list[int]]], scored: Callable[[str], Scores]) -> dict[str, float]:
-    """Return MRR and R@1 over the questions; of several right sentences the first one counts."""
+    """Return MRR and R@1 over the questions; of several right sentences the best one counts."""
     ranks = []
     for question, gold in questions:
         scores = scored(question)
@@ -132,7 +123,7 @@ def judged(questions: Sequence[tuple[str, list[int]]], scored: Callable[[str], S
 
 
 def bm25(texts: Sequence[str]) -> Callable[[str], Scores]:
-    """Index these texts with Lucene's weights; return what scores a question."""
+    """Index these texts with Lucene's weights; return a function that scores them for a question."""
     index = bm25s.BM25()
     index.index(words_of(texts), show_progress=False)
 
@@ -145,30 +136,29 @@ def bm25(texts: Sequence[str]) -> Callable[[str], Scores]:
 
 def sparta(model: SpartaModel, given: Candidates, sizes: Sequence[int]) -> dict[str, object]:
     """Score by sums of looked-up impacts, for each number of terms kept of a sentence."""
-    begun = time.process_time()
     found = list(strongest_impacts(model, given.windows, max(sizes)))
-    seconds = time.process_time() - begun
     figures: dict[str, object] = {}
     for k in sizes:
         numbers = np.repeat([number for number, *_ in found], [min(k, len(terms)) for _, terms, _ in found])
         terms, weights = (np.concatenate([row[column][:k].numpy() for row in found]) for column in (1, 2))
-        entries = Entries(numbers.astype(np.int32), terms.astype(np.int32), weights)
-        figures[f"{k} terms"] = looked_up(model, given, entries) | {"terms": round(len(terms) / len(found))}
-    return figures | {"sentences per CPU second": round(len(given.sentences) / seconds, 1)}
+        figures[f"{k} terms"] = looked_up(
+            model, given, Entries(numbers.astype(np.int32), terms.astype(np.int32), weights)
+        )
+    return figures
 
 
 def looked_up(model: SpartaModel, given: Candidates, entries: Entries) -> dict[str, float]:
-    """Return what an index of these impacts finds, and how large it is."""
+    """Return the scores and the size of an index of these impacts."""
     with tempfile.TemporaryDirectory() as folder:
         write_postings(Path(folder) / "i", model.vocabulary, entries, "weights", of="")
-        size = sum(path.stat().st_size for path in (Path(folder) / "i").iterdir())
         index = Postings(Path(folder) / "i", "weights")
         index.expect(len(given.sentences))
 
         def scored(text: str) -> Scores:
             return index.scores(model.tokenizer.convert_ids_to_tokens(model.query_terms(text)))
 
-        return judged(given.questions, scored) | {"bytes per sentence": round(size / len(given.sentences))}
+        size = round(folder_bytes(Path(folder) / "i") / len(given.sentences))
+        return judged(given.questions, scored) | {"bytes per sentence": size}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Second look: what reranking the best phrases gains, and what it costs, by how many are judged.
+"""Second look: measure what reranking gains and costs, by the number of phrases that it judges.
 
 python benchmarks/second_look.py NAME=KB:GOLD.jsonl … [--looks 0 1 2 3 5 10 20] [--sample 2000] [--model MODEL]
 """
@@ -18,17 +18,17 @@ def main() -> None:
     options = arguments(
         __doc__, sets=[DataSet.of], looks=(0, 1, 2, 3, 5, 10, 20), sample=0, model=None, name="second_look"
     )
-    figures: dict[str, object] = {}
-    for one in options.sets:
+
+    def measured(one: DataSet) -> dict[str, object]:
         records = records_of(one.gold, options.sample)
         kb = KnowledgeBase.open(one.kb, options.model)
-        figures[one.name] = {"queries": len(records), "looks": judged(kb, records, options.looks)}
-        print(one.name, figures[one.name], flush=True)
-    reporting.write(options.name, figures, [path for one in options.sets for path in one[1:]])
+        return {"queries": len(records), "looks": judged(kb, records, options.looks)}
+
+    reporting.write_sets(options.name, options.sets, measured)
 
 
 def judged(kb: KnowledgeBase, records: Records, looks: list[int]) -> dict[str, dict[str, object]]:
-    """Return, by how many are judged, scores and gains with their intervals, and CPU milliseconds of a query."""
+    """Return scores, gains and CPU milliseconds of a query, by the number of phrases judged."""
     predicted(kb, records[:64], rerank=max(looks))  # opens everything
     found: dict[str, dict[str, object]] = {}
     before: Scores | None = None

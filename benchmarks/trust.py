@@ -1,9 +1,9 @@
-"""Trust: how well probabilities tell right answers from wrong ones, where some queries have lost their pages.
+"""Trust: measure how well probabilities tell right answers from wrong ones, where some queries have lost their pages.
 
     python benchmarks/trust.py NAME=KB:GOLD.jsonl [NAME=…] [--unanswerable 0.3] [--model MODEL]
 
-Of a share of the pages that answer queries, none is searched (`with_pages`): whatever is answered then is wrong, unless
-it is the gold answer all the same. A query without an answer has none that is right. GOLD holds KILT lines, or triples.
+A share of the pages that answer queries is not searched (`with_pages`), so their queries are answered wrongly unless
+another page says the same. If a query has no gold answer, any answer is wrong. GOLD holds KILT lines, or triples.
 """
 
 import zlib
@@ -29,12 +29,12 @@ from kbq.tuning.triples import pages_of, read_triples
 
 def main() -> None:
     options = arguments(__doc__, sets=[DataSet.of], unanswerable=0.3, model=None, name="trust")
-    figures: dict[str, object] = {}
-    for one in options.sets:
-        kb = KnowledgeBase.open(one.kb, options.model)
-        figures[one.name] = judged(kb, read_triples(one.gold, unanswered=True), options.unanswerable)
-        print(one.name, figures[one.name], flush=True)
-    reporting.write(options.name, figures, [path for one in options.sets for path in one[1:]])
+
+    def measured(one: DataSet) -> dict[str, object]:
+        golds = read_triples(one.gold, unanswered=True)
+        return judged(KnowledgeBase.open(one.kb, options.model), golds, options.unanswerable)
+
+    reporting.write_sets(options.name, options.sets, measured)
 
 
 def judged(kb: KnowledgeBase, golds: Sequence[Gold], share: float) -> dict[str, object]:
@@ -69,23 +69,20 @@ def judged(kb: KnowledgeBase, golds: Sequence[Gold], share: float) -> dict[str, 
 
 def asked(kb: KnowledgeBase, golds: Sequence[Gold]) -> tuple[Doubles, Bools, Doubles, Bools, Doubles]:
     """Return the best answers' probabilities, whether they are right, the same for the search, and their features."""
-    options = SearchOptions(k=N_RERANKED, unit="phrase")
-    calibration = kb.searcher.plan(options).calibration
+    plan = kb.searcher.plan(SearchOptions(k=N_RERANKED, unit="phrase"))
     columns: list[tuple[float, bool, float, bool, list[float]]] = []
     for first in range(0, len(golds), BATCH):
         part = golds[first : first + BATCH]
         texts = [clean_text(gold.input or "") for gold in part]
         phrases = kb.searcher.search(texts, SearchOptions(k=N_RERANKED, unit="phrase", rerank=0))
-        reranking, score_scale = kb.searcher.reranking, kb.searcher.plan(options).score_scale
-        seen = rerank(reranking.reader, texts, phrases, score_scale, reranking.relation_judge)
+        reranking = kb.searcher.reranking
+        seen = rerank(reranking.reader, texts, phrases, plan.score_scale, reranking.relation_judge)
         for gold, text, hits, looks in zip(part, texts, phrases, seen, strict=True):
             answers = {normalise(answer) for answer in gold.answers}
-            chance = calibration.applied(text, looks)[0].answer.probability or 0.0 if calibration else 0.0
-            is_right = normalise(looks[0].answer.text) in answers, normalise(hits[0].text) in answers
-            row = features(text, looks)[0].tolist()
-            columns.append((chance, is_right[0], hits[0].score, is_right[1], row))
-    chances, right, scores, plain, rows = zip(*columns, strict=True)
-    return np.array(chances), np.array(right), np.array(scores), np.array(plain), np.array(rows)
+            chance = plan.calibration.applied(text, looks)[0].answer.probability or 0.0 if plan.calibration else 0.0
+            right, plain = normalise(looks[0].answer.text) in answers, normalise(hits[0].text) in answers
+            columns.append((chance, right, hits[0].score, plain, features(text, looks)[0].tolist()))
+    return tuple(map(np.array, zip(*columns, strict=True)))
 
 
 def is_hidden(page: str, share: float) -> bool:
@@ -93,7 +90,7 @@ def is_hidden(page: str, share: float) -> bool:
 
 
 def figures_of(chances: Doubles, right: Bools) -> dict[str, object]:
-    """Return all scores of probabilities."""
+    """Return the scores of probabilities."""
     calibrated = reliability(chances, right)
     return signal(chances, right) | {
         "coverage at 95 %": coverage(chances, right, 0.95),
@@ -107,7 +104,7 @@ def figures_of(chances: Doubles, right: Bools) -> dict[str, object]:
 
 
 def signal(values: Doubles, right: Bools) -> dict[str, object]:
-    """Return how well one number tells right from wrong."""
+    """Return how well a number tells right answers from wrong ones."""
     return {"AUROC": rounded(auroc(values, right)), "coverage at 90 %": coverage(values, right, 0.9)}
 
 
