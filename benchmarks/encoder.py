@@ -1,14 +1,13 @@
-"""Encoder: tokens per second of paragraphs, against the fastest matrix product of the same run; and what is padding.
+"""Encoder: measure tokens per second of paragraphs, beside the fastest matrix product of the same run.
 
     python benchmarks/encoder.py CORPUS… [--paragraphs 2000] [--threads 2] [--name encoder]
 
-The share counts what real tokens need: linear layers, and attention within each window. Cosines compare vectors with
-those of float32. Also measured: the default model's size on the disk and in memory, and the time to encode one query.
+The share of that product counts the operations that real tokens need: linear layers, and attention within each window.
+Cosines compare vectors with those of float32. Also measured: padding, the default model's size on the disk and in
+memory, and the time to encode one query.
 """
 
 import statistics
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from unittest import mock
@@ -49,7 +48,7 @@ def operations(model: Model, lengths: list[int]) -> float:
 
 
 def peak(size: int = 2048) -> float:
-    """Return the best operations per second of several square matrices, in the type that kbq encodes in."""
+    """Return the operations per second of the fastest product of square matrices, in the type that kbq encodes in."""
     one = torch.randn(size, size, dtype=fast_dtype(torch.device("cpu")))
     return max(2 * size**3 / wall_seconds(lambda: one @ one) for _ in range(20))
 
@@ -58,12 +57,6 @@ def encoded(model: Model, batch: list[Window]) -> np.ndarray:
     """Return the vectors of all tokens, in order. Shape: (tokens, dim)."""
     parts = phrases.encode_windows(model.phrases, batch, model.tokenizer.pad_token_id, model.uses_segments)
     return np.concatenate([vectors for _, vectors, _ in sorted(parts, key=lambda part: part[0])])
-
-
-@contextmanager
-def in_float32() -> Iterator[None]:
-    with mock.patch.object(phrases, "fast_copy", lambda backbone, device: backbone):
-        yield
 
 
 def one_query(model: Model) -> dict[str, float]:
@@ -82,8 +75,8 @@ def measured(model: Model, corpus: Path, paragraphs: int) -> dict[str, object]:
         phrases.window_tensors([batch[i] for i in part], 0, False, torch.device("cpu"))[0].numel()
         for part in buckets(lengths, batch_tokens(torch.device("cpu")))
     )
-    with in_float32():
-        truth = encoded(model, batch)
+    with mock.patch.object(phrases, "fast_copy", lambda backbone, device: backbone):
+        truth = encoded(model, batch)  # in float32
     fastest, taken = 0.0, np.inf
     for _ in range(ROUNDS):
         fastest = max(fastest, peak())
@@ -108,7 +101,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     empty = megabytes()
     model = Model.open("default", "cpu")
-    query = one_query(model)  # what a query needs is in memory, too
+    query = one_query(model)  # loads what a query needs, too
     figures: dict[str, object] = {
         "threads": options.threads,
         "products in": str(fast_dtype(torch.device("cpu"))).removeprefix("torch."),

@@ -1,11 +1,10 @@
-"""Gold triples: a file of LM-KBC or KnowledgeNet becomes triples, which `kbq evaluate-table` reads.
+"""Gold triples: convert a file of LM-KBC or KnowledgeNet to triples, which `kbq evaluate-table` reads.
 
     python benchmarks/gold_triples.py FILE > gold.jsonl
 
-Of a subject in KnowledgeNet, the longest name in a document stands for all; objects with one URI are one value.
+In KnowledgeNet, a subject gets its longest name in the document, and objects with one URI are one value.
 """
 
-import argparse
 import json
 import sys
 from collections import defaultdict
@@ -13,15 +12,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kbq.storage.lines import read_json_lines
+from measuring import arguments, records_of
 
-Triple = tuple[str, str, list[str]]  # subject, relation, and the names of one object; none where there is no object
+Triple = tuple[str, str, list[str]]  # subject, relation, and the names of one object; no names if there is no object
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path)
-    for _, fields in read_json_lines(str(parser.parse_args().file)):
+    for fields in records_of(arguments(__doc__, file=Path).file):
         for subject, relation, names in knowledgenet(fields) if "passages" in fields else lm_kbc(fields):
             line = {"subject": subject, "relation": relation, "object": names[:1], "aliases": names[1:]}
             sys.stdout.write(json.dumps(line, ensure_ascii=False) + "\n")

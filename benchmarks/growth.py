@@ -1,14 +1,13 @@
-"""Growth: what building an index, holding it and searching cost as a knowledge base grows.
+"""Growth: measure what building an index, holding it and searching cost as a knowledge base grows.
 
     OMP_NUM_THREADS=1 python benchmarks/growth.py KB WORK [--millions 0.1 0.3 1 3 10]
 
-The smaller sizes are the first rows of KB; a size above its own means all of them. WORK is a folder for the cut
-knowledge bases, each deleted when it has been measured. plotting.py draws the curves.
+The sizes are millions of rows: of the first pages of KB, or all of them if it has fewer. WORK is a folder for copies of
+KB, each deleted when it has been measured. plotting.py draws the curves.
 """
 
 import shutil
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,44 +18,28 @@ import torch
 from measuring import arguments, cpu_seconds, searched
 
 from kbq.answers import BuiltKind
-from kbq.dump.manifest import IndexEntry, publish
-from kbq.dump.shards import Counts, Shard, ShardEntry, shard_name
+from kbq.dump.manifest import IndexEntry, write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.search.building_indexes import own_queries
 from kbq.storage.files import folder_bytes
-from kbq.storage.records import seal_folder
 
 TOGETHER, ALONE = 64, 8  # queries
 INDEX: BuiltKind = "compact"
-PER_ROW = ("vectors", "positions", "starts", "ends", "edges", "logits")
-PER_PARAGRAPH = ("paragraph_tokens", "paragraph_rows", "paragraph_numbers", "paragraph_pages")
+INDEXES = shutil.ignore_patterns("compact", "tiny", "disk", "bm25*", "sparta*")
 
 
-def cut(shards: Sequence[Shard], folder: Path, rows: int) -> tuple[ShardEntry, ...]:
-    """Write as many shards as the first paragraphs of these take, about so many rows in all."""
-    written: list[ShardEntry] = []
-    for shard in shards:
-        left = rows - sum(entry.size.rows for entry in written)
-        paragraphs = int(np.searchsorted(shard.paragraph_rows, left, side="right"))
-        if not paragraphs:
-            break
-        own, pages = int(shard.paragraph_rows[paragraphs - 1]), int(shard.paragraph_pages[paragraphs - 1]) + 1
-        to = folder / shard_name(len(written))
-        to.mkdir(parents=True)
-        for names, count in ((PER_ROW, own), (PER_PARAGRAPH, paragraphs)):
-            for name in names:
-                np.save(to / f"{name}.npy", np.load(shard.folder / f"{name}.npy", mmap_mode="r")[:count])
-        np.save(to / "page_digests.npy", shard.page_digests[:pages])
-        for name, count in (("texts", paragraphs), ("ids", pages), ("titles", pages), ("metadata", pages)):
-            ends, characters = (np.load(shard.folder / f"{name}.{kind}", mmap_mode="r") for kind in ("npy", "bin"))
-            np.save(to / f"{name}.npy", ends[:count])
-            with (to / f"{name}.bin").open("wb") as file:
-                np.save(file, characters[: int(ends[count - 1])])
-        counts = Counts(pages, paragraphs, own, own)
-        written.append(ShardEntry(to.name, seal_folder(to).digest, counts, counts))
-        if paragraphs < len(shard.paragraph_rows):
-            break
-    return tuple(written)
+def cut(source: KnowledgeBase, folder: Path, rows: int) -> KnowledgeBase:
+    """Copy the first pages of a knowledge base, about so many rows in all, without its indexes."""
+    shutil.copytree(source.folder, folder, ignore=INDEXES)
+    write_manifest(folder, replace(source.manifest, index=IndexEntry(), others=(), bm25=False, sparta=""))
+    per_page = [
+        np.bincount(shard.paragraph_pages, np.diff(shard.paragraph_rows, prepend=0), len(shard.titles))
+        for shard in source.searcher.shards
+    ]
+    kept = np.concatenate(per_page).cumsum() <= rows
+    kb = KnowledgeBase.open(folder, device="cpu", index="exact")
+    others = [page.page_id for page, is_kept in zip(kb.pages(), kept, strict=True) if not is_kept]
+    return kb.delete(others).compact() if others else kb
 
 
 def speed(kb: KnowledgeBase, starts: np.ndarray, ends: np.ndarray) -> dict[str, float]:
@@ -71,11 +54,13 @@ def speed(kb: KnowledgeBase, starts: np.ndarray, ends: np.ndarray) -> dict[str, 
 def measured(source: KnowledgeBase, work: Path, millions: float) -> dict[str, Any]:
     """Return the costs of a knowledge base of this size."""
     folder = work / f"first-{millions}"
-    shards = cut(source.searcher.shards, folder, int(millions * 1e6))
-    publish(folder, replace(source.manifest, shards=shards, index=IndexEntry(), others=(), bm25=False, sparta=""))
-    kb = KnowledgeBase.open(folder, device="cpu")
+    kb = cut(source, folder, int(millions * 1e6))
     starts, ends = kb.model.encode_queries(own_queries(kb.searcher.shards, kb.model, TOGETHER, seed=1))
-    row = {"rows": kb.counts.rows, "shards": len(shards), "dump, MB": round(folder_bytes(folder) / 1e6)}
+    row = {
+        "rows": kb.counts.rows,
+        "shards": len(kb.searcher.shards),
+        "dump, MB": round(folder_bytes(folder) / 1e6),
+    }
     row |= {"exact": speed(kb, starts, ends)}
     before, size = time.process_time(), folder_bytes(folder)
     kb = kb.index_vectors(INDEX)

@@ -1,21 +1,20 @@
-"""Kills: builds and tables are killed with SIGKILL at random moments and resumed; all must end with the same bytes.
+"""Kills: kill builds and tables with SIGKILL at random moments, and count how many end with the same bytes.
 
     OMP_NUM_THREADS=1 python benchmarks/kills.py CORPUS WORK [--kills 20] [--pages 60] [--subjects 20]
 
-Every second kill of a build comes while indexes are built, which takes a small part of the time. Blocks and shards
-are so short that there are several, and each build makes a BM25 index and a compact one. Tables ask the bundled
-sample for RELATIONS; beside them, the memory that ten times the cells take. A run is a process that this one forks,
-so that hardly any kill meets a process that is still loading its libraries. WORK is a new folder. Writes `kills` and
-`fill_faults`.
+Each build makes a BM25 index and a compact one; every second kill comes while these are built, which takes a small part
+of the time. Blocks and shards are so short that there are several. Tables ask the bundled sample for RELATIONS, at last
+for ten times the cells, to compare the memory. Runs are forked, so that hardly any kill meets a process that is still
+loading its libraries. WORK is a new folder. Writes `kills` and `fill_faults`.
 """
 
 import csv
-import os
 import random
 import shutil
-import signal
 import time
 from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from kbq.model.model import Model
 from kbq.search import building_indexes as indexes
 
 building.BLOCK_CHARACTERS, building.SHARD_ROWS = 2**12, 1500
-indexes.OWN_QUERIES = 40  # that the index is measured with
+indexes.OWN_QUERIES = 40  # to measure the index with
 WHILE_INDEXING = "while an index was built"
 RELATIONS = (
     "instance of", "place of birth", "date of birth", "date of death", "employer", "country", "founded by",
@@ -71,62 +70,58 @@ def main() -> None:
 def killed(
     work: Callable[[Path], object], folder: Path, kills: int, reached: Callable[[Path], str], late: str = ""
 ) -> tuple[list[str], int]:
-    """Kill work in a folder at random moments and do it again.
+    """Kill work in a folder at random moments, and do it again.
 
     Args:
-        reached: says how far it has got; "" when it is done.
-        late: every second kill waits until it has got so far.
+        reached: returns how far the work has got, or "" when it is done.
+        late: the stage that every second kill waits for.
 
     Returns:
-        Where each kill met it, and how many ended with the same bytes.
+        The stage at each kill, and how many runs ended with the same bytes.
     """
-    whole, moments, stages, same = folder / "whole", random.Random(0), list[str](), 0
-    whole.mkdir()
+    whole, victim, moments, stages, same = folder / "whole", folder / "killed", random.Random(0), list[str](), 0
     begun = time.monotonic()
-    process = start(work, whole)
+    process = started(work, whole)
     early = waited(process, whole, reached, late) - begun if late else 0.0
     finish(process)
     seconds, truth = time.monotonic() - begun, contents(whole)
     while len(stages) < kills:
-        victim = folder / "killed"
-        victim.mkdir()
-        process = start(work, victim)
+        process = started(work, victim)
         is_late = bool(late) and len(stages) % 2 == 1
         if is_late:
             waited(process, victim, reached, late)
         time.sleep(moments.uniform(0, seconds - early if is_late else early or seconds))
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
-        if met := reached(victim):  # else it was faster than the kill: another moment
-            stages.append(met)
-            finish(start(work, victim))
+        process.kill()
+        process.join()
+        if stage := reached(victim):  # otherwise it ended before the kill: try another moment
+            stages.append(stage)
+            finish(started(work, victim))
             same += contents(victim) == truth
-            print(f"kill {len(stages)}: {met}; {same} with the same bytes", flush=True)
+            print(f"kill {len(stages)}: {stage}; {same} with the same bytes", flush=True)
         shutil.rmtree(victim)
     shutil.rmtree(whole)
     return stages, same
 
 
-def start(work: Callable[[Path], object], folder: Path) -> int:
-    """Begin, or go on with, work in a process of its own; return its id."""
-    process = os.fork()
-    if not process:
-        work(folder)
-        os._exit(0)
+def started(work: Callable[[Path], object], folder: Path) -> ForkProcess:
+    """Begin work in a process of its own, or resume it."""
+    folder.mkdir(exist_ok=True)
+    process = get_context("fork").Process(target=work, args=(folder,))
+    process.start()
     return process
 
 
-def waited(process: int, folder: Path, reached: Callable[[Path], str], stage: str) -> float:
-    """Wait until work has got so far, or has ended; return the time."""
-    while reached(folder) != stage and os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+def waited(process: ForkProcess, folder: Path, reached: Callable[[Path], str], stage: str) -> float:
+    """Wait until work has reached a stage, or has ended; return the time."""
+    while reached(folder) != stage and process.is_alive():
         time.sleep(0.01)
     return time.monotonic()
 
 
-def finish(process: int) -> None:
-    _, status = os.waitpid(process, 0)
-    if status:
-        raise SystemExit(f"a run ended with status {status}")
+def finish(process: ForkProcess) -> None:
+    process.join()
+    if process.exitcode:
+        raise SystemExit(f"a run ended with status {process.exitcode}")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -134,7 +129,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def stage(folder: Path) -> str:
-    """Return how far a build had got."""
+    """Return how far a build has got."""
     shards = sorted((folder / "kb").glob("shard-*"))
     if is_knowledge_base(folder / "kb"):
         return ""
@@ -144,7 +139,7 @@ def stage(folder: Path) -> str:
 
 
 def answers(folder: Path) -> str:
-    """Return how many answers a table had got."""
+    """Return how many answers a table has got."""
     if (folder / "out.csv").exists():
         return ""
     partial = folder / "out.answers.jsonl"

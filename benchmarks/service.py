@@ -1,16 +1,14 @@
-"""Service: `kbq serve` in a process of its own, and clients that ask it, each on its own connection."""
+"""Service: run `kbq serve` in a process of its own, and ask it with clients that each have a connection."""
 
 import asyncio
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -22,33 +20,32 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Service:
-    """A service that runs."""
+    """A running service."""
 
     process: subprocess.Popen[str]
     port: int
 
     def cpu_seconds(self) -> float:
-        """Return what it has taken so far, all its threads together."""
+        """Return the CPU seconds that all its threads have taken so far."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def megabytes(self) -> float:
-        """Return its memory, without what is mapped from files."""
-        return round(megabytes(self.process.pid) / 1.024, 1)  # in MiB, as all earlier figures
+        """Return its memory without mapped files, in MiB like all earlier figures."""
+        return round(megabytes(self.process.pid) / 1.024, 1)
 
     def descriptors(self) -> int:
-        """Count files and connections that it has open."""
+        """Return how many files and connections it has open."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
 
 @contextmanager
-def serving(*words: str, files: int | None = None) -> Iterator[Service]:
-    """Run `kbq serve`, which is killed at the end if it has not ended. `files`: how many it may have open."""
+def serving(*words: str) -> Iterator[Service]:
+    """Run `kbq serve`, and kill it at the end if it has not ended."""
     command = [sys.executable, "-m", "kbq", "serve", *words, "--port", "0", "--json"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    limited = None if files is None else partial(resource.setrlimit, resource.RLIMIT_NOFILE, (files, files))
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment, preexec_fn=limited
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     ) as process:
         try:
             assert process.stdout
@@ -60,7 +57,7 @@ def serving(*words: str, files: int | None = None) -> Iterator[Service]:
 
 @dataclass
 class Load:
-    """What clients have seen: the seconds of every answer by its status (0: none came), and how long all took."""
+    """The seconds of each answer by its status, which is 0 if none came, and the seconds of the whole."""
 
     seconds: dict[int, list[float]] = field(default_factory=dict)
     wall: float = 0.0
@@ -68,15 +65,9 @@ class Load:
     def add(self, status: int, seconds: float) -> None:
         self.seconds.setdefault(status, []).append(seconds)
 
-    def take(self, other: "Load") -> None:
-        """Add what was seen at another time."""
-        self.wall += other.wall
-        for status, times in other.seconds.items():
-            self.seconds.setdefault(status, []).extend(times)
-
     @property
-    def answered(self) -> list[float]:
-        return sorted(self.seconds.get(200, []))
+    def answered(self) -> int:
+        return len(self.seconds.get(200, []))
 
     def percentile(self, share: float, status: int = 200) -> float:
         """Return a percentile in milliseconds."""
@@ -88,21 +79,21 @@ class Load:
 
 
 class Client:
-    """One connection, kept open, from an address of its own where one is given."""
-
-    def __init__(self, port: int, address: str | None = None) -> None:
-        self._port, self._from = port, address and (address, 0)
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+    """One connection, kept open."""
 
     retry_after = 0.0  # seconds that the last answer said to wait
     was_sent = False  # whether the last request reached an open connection
 
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
     async def post(self, path: str, document: object) -> tuple[int, bytes]:
-        """Return the status and the body of an answer; 0 where the connection ended before it had come."""
+        """Return the status and the body of an answer, or 0 if the connection ended before."""
         self.was_sent = False
         try:
             if self._streams is None:
-                self._streams = await asyncio.open_connection("127.0.0.1", self._port, local_addr=self._from)
+                self._streams = await asyncio.open_connection("127.0.0.1", self._port)
             reader, writer = self._streams
             body = json.dumps(document).encode()
             head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -127,9 +118,9 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(port: int, count: int, addresses: Sequence[str] = ()) -> AsyncIterator[list[Client]]:
-    """Make clients, whose connections are closed at the end. `addresses`: theirs, if they have their own."""
-    made = [Client(port, addresses[number] if addresses else None) for number in range(count)]
+async def connected(port: int, count: int) -> AsyncIterator[list[Client]]:
+    """Make clients, and close their connections at the end."""
+    made = [Client(port) for _ in range(count)]
     try:
         yield made
     finally:
@@ -138,11 +129,7 @@ async def connected(port: int, count: int, addresses: Sequence[str] = ()) -> Asy
 
 
 def asked(port: int, texts: Sequence[str], count: int, requests: int, patient: bool = False, **options: object) -> Load:
-    """Let clients make requests together, each the next one when its last is answered.
-
-    Args:
-        patient: a client that is refused waits as long as it is told to.
-    """
+    """Let clients share requests, one at a time each; patient ones wait as they are told when they are refused."""
 
     async def ask() -> Load:
         load, left, queries = Load(), iter(range(requests)), cycle(texts)

@@ -1,12 +1,11 @@
-"""Serving: throughput and latency of `kbq serve` beside the library, in one run.
+"""Serving: measure throughput and latency of `kbq serve` beside the library, in one run.
 
     python benchmarks/serving.py KB QUERIES.jsonl [--count 512] [--rounds 2] [--crowd | --in-turn]
 
-The library searches in this process, 64 queries at a time and one at a time, as a server does that answers one request
-after another. The service runs in a process of its own; clients take some of the machine, too, so queries per CPU
-second of the process that searches are what can be compared. Rounds alternate, and the best of each kind counts: other
-processes only ever slow one down. `--crowd`: 1,000 clients at once, without reranking; `--in-turn`: one client,
-query by query.
+The library searches in this process, 64 queries at a time and one at a time. The service runs in a process of its own.
+Clients need part of the machine, too, so compare queries per CPU second of the process that searches. Rounds alternate,
+and the best of each kind counts, since other processes can only slow it down. `--crowd` asks with 1,000 clients at
+once, without reranking; `--in-turn` asks library and service in turns, query by query.
 """
 
 import asyncio
@@ -26,33 +25,30 @@ from kbq.search.search import BATCH
 CLIENTS = (1, 8, 64, 256)
 CROWD = 1000
 WARM_UP = 64
-PATIENT = "600"  # seconds for a request: a busy machine is no reason to give it up
+PATIENT = "600"  # seconds for a request, as the machine may be busy
 WAYS = {"with a second look": {}, "without": {"rerank": 0}}
 Figures = dict[str, float]
 
 
 def main() -> None:
     options = arguments(__doc__, kb=Path, queries=Path, count=512, rounds=2, crowd=False, in_turn=False)
-    texts = inputs(options.queries, options.count)
-    figures: dict[str, object]
-    if options.crowd:
-        with serving(str(options.kb), "--device", "cpu", "--seconds", PATIENT) as service:
-            figures = {"who wait as they are told": overload(service, texts, 3 * CROWD, True)}
-            figures |= {"who do not": overload(service, texts, 10 * CROWD, False)}
-        reporting.write("serving_crowd", figures, [options.kb, options.queries], 0)
-        return
-    kb = KnowledgeBase.open(options.kb, device="cpu")
-    if options.in_turn:
-        with serving(str(options.kb), "--device", "cpu") as service:
-            figures = {name: in_turn(kb, service, texts, way) for name, way in WAYS.items()}
-        reporting.write("serving_in_turn", figures, [options.kb, options.queries], 0)
-        return
-    figures = {"queries": len(texts)}
+    texts, name = inputs(options.queries, options.count), "serving"
+    figures: dict[str, object] = {}
     with serving(str(options.kb), "--device", "cpu", "--seconds", PATIENT) as service:
-        for name, way in WAYS.items():
-            rounds = [measured(kb, service, texts, way) for _ in range(options.rounds)]
-            figures[name] = compared({kind: best([one[kind] for one in rounds]) for kind in rounds[0]})
-    reporting.write("serving", figures, [options.kb, options.queries], 0)
+        if options.crowd:
+            name = "serving_crowd"
+            figures["who wait as they are told"] = overload(service, texts, 3 * CROWD, True)
+            figures["who do not"] = overload(service, texts, 10 * CROWD, False)
+        elif options.in_turn:
+            name, kb = "serving_in_turn", KnowledgeBase.open(options.kb, device="cpu")
+            figures |= {way: in_turn(kb, service, texts, asked_for) for way, asked_for in WAYS.items()}
+        else:
+            kb = KnowledgeBase.open(options.kb, device="cpu")
+            figures["queries"] = len(texts)
+            for way, asked_for in WAYS.items():
+                rounds = [measured(kb, service, texts, asked_for) for _ in range(options.rounds)]
+                figures[way] = {kind: best([one[kind] for one in rounds]) for kind in rounds[0]}
+    reporting.write(name, figures, [options.kb, options.queries], 0)
 
 
 def measured(kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dict[str, int]) -> dict[str, Figures]:
@@ -101,20 +97,8 @@ def best(rounds: Sequence[Figures]) -> Figures:
     return {name: (min if "ms" in name else max)(one[name] for one in rounds) for name in rounds[0]}
 
 
-def compared(found: dict[str, Figures]) -> dict[str, object]:
-    overhead = found["service, 1 clients"]["p50, ms"] - found["library, one at a time"]["p50, ms"]
-    per_cpu, library_batch = "queries per CPU second", found["library, 64 at a time"]
-    return {
-        **found,
-        "64 clients: share of the library's batch throughput, per CPU second": round(
-            found["service, 64 clients"][per_cpu] / library_batch[per_cpu], 3
-        ),
-        "one client: overhead at the median, ms": round(overhead, 1),
-    }
-
-
 def in_turn(kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dict[str, int]) -> dict[str, object]:
-    """Time queries of the library and of the service in turns, as other processes disturb both alike then."""
+    """Time queries of the library and of the service in turns, so that other processes disturb both alike."""
     options, taken = SearchOptions(**way), list[tuple[float, float]]()
 
     async def ask() -> None:
@@ -139,14 +123,14 @@ def in_turn(kb: KnowledgeBase, service: Service, texts: Sequence[str], way: dict
 
 
 def overload(service: Service, texts: Sequence[str], requests: int, patient: bool) -> dict[str, object]:
-    """Ask with many more clients than the queue takes: the rest is refused at once."""
+    """Ask with many more clients than the queue takes; the others are refused at once."""
     before, cpu = service.megabytes(), service.cpu_seconds()
     load = asked(service.port, texts, CROWD, requests, patient, rerank=0)
     cpu = service.cpu_seconds() - cpu
     return {
         "answers by status": load.counts(),
-        "answered per second": round(len(load.answered) / load.wall, 1),
-        "answered per CPU second": round(len(load.answered) / cpu, 1),
+        "answered per second": round(load.answered / load.wall, 1),
+        "answered per CPU second": round(load.answered / cpu, 1),
         "p50 and p99 of a refusal, ms": [load.percentile(share, 503) for share in (0.5, 0.99)],
         "p50 and p99 of an answer, ms": [load.percentile(share) for share in (0.5, 0.99)],
         "MB before and after": [before, service.megabytes()],

@@ -1,9 +1,9 @@
-"""Serving faults: what happens to requests when the service is stopped or killed, or its knowledge base changes.
+"""Serving faults: count what becomes of requests when the service is stopped or killed, or its pages change.
 
     python benchmarks/serving_faults.py [--rounds 5] [--kills 20] [--soak 1200]
 
-The sample, copied, is asked by 64 clients without reranking. A request counts as lost if its connection was open,
-it had been sent, and no answer came.
+64 clients ask a copy of the sample, without reranking. A request counts as lost if it was sent on an open connection
+and no answer came.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ def serve(kb: Path) -> tuple[str, ...]:
 
 
 async def load_until(port: int, texts: Sequence[str], work: Callable[[], object], after: float) -> Load:
-    """Return what clients see from before some work, which is done in a thread, to its end."""
+    """Return what clients see until some work, which begins after some seconds in a thread, has ended."""
     load, queries, ended = Load(), cycle(texts), asyncio.Event()
 
     async def client_asks(client: Client) -> None:
@@ -88,7 +88,7 @@ def terminated(kb: Path, texts: Sequence[str]) -> dict[str, object]:
 
 
 def named(load: Load) -> dict[str, object]:
-    """Count what came of requests."""
+    """Count what became of requests."""
     names = {"200": "answered", "0": "lost", "-1": "not accepted"}
     return {name: load.counts().get(status, 0) for status, name in names.items()} | {
         "refused": sum(count for status, count in load.counts().items() if status not in names)
@@ -118,7 +118,7 @@ def first_answer(service: Service, text: str) -> str:
 
 
 def changed(kb: Path, texts: Sequence[str], change: Callable[[Path], object], fact: str) -> dict[str, object]:
-    """Return what clients see while the folder is changed, until the service says something else of it."""
+    """Return what clients see while the folder is changed, until the service reports another value of a fact."""
     with serving(*serve(kb)) as service:
         before, found = told(service), dict[str, object]()
 
@@ -135,7 +135,7 @@ def changed(kb: Path, texts: Sequence[str], change: Callable[[Path], object], fa
 
 
 def told(service: Service) -> dict[str, object]:
-    """Return what the service says of its knowledge base."""
+    """Return what the service reports about its knowledge base."""
 
     async def get() -> dict[str, object]:
         reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
@@ -153,7 +153,7 @@ def added(kb: Path) -> None:
 
 
 def damaged(kb: Path) -> None:
-    """Put a copy that has one page less, and one other byte, in the place of the folder."""
+    """Replace the folder by a copy that has one page less, and one wrong byte."""
     copy = Path(shutil.copytree(kb, kb.with_name("copy")))
     KnowledgeBase.open(copy, device="cpu").delete("S001")
     path = copy / "shard-00000" / "vectors.npy"
@@ -165,7 +165,7 @@ def damaged(kb: Path) -> None:
 
 
 def soaked(service: Service, texts: Sequence[str], seconds: float) -> dict[str, object]:
-    """Ask for a long time; return memory and speed in the first tenth and the last."""
+    """Ask for a long time, and compare memory and speed in the first tenth and the last."""
     parts, ends = [], time.monotonic() + seconds
     asked(service.port, texts, CLIENTS, 2000, **WAY)
     while not parts or time.monotonic() < ends:
