@@ -1,23 +1,21 @@
-"""Ablation: what each part of the loss is worth, on SQuAD. Source: arXiv 2012.12624, Tables 5 and 6.
+"""Ablation: train with and without each part of the loss, on SQuAD. Source: arXiv 2012.12624, Tables 5 and 6.
 
     python benchmarks/ablation.py squad/train-v1.1.json.xz squad/dev-v1.1.json.xz WORK --init ENCODER \\
         [--reader READER] [--generated EXAMPLES.jsonl] [--share 0.2] [--epochs 1] [--passages 300] [--seed 0]
 
-Every run has the same passages, seed and number of epochs, but the last, which has as many steps as the one before.
-Scores with the gold paragraph given and with all dev paragraphs as the knowledge base, every phrase a candidate. Runs
-with distillation need --reader, the one with generated questions --generated (from `kbq augment`). Killed, it goes on
-where it stopped; each run is written to results/ablation.json as soon as it is scored.
+All runs have the same passages, seed and number of epochs, except the last, which has as many steps as the one before.
+Scores are with the gold paragraph given and with all dev paragraphs as the knowledge base, and every phrase is a
+candidate. Runs with distillation need --reader, the one with generated questions --generated (from `kbq augment`). A
+killed run resumes; results/ablation.json is written after each.
 """
 
 import dataclasses
-import json
 import random
-from collections.abc import Sequence
 from pathlib import Path
 
 import reporting
 from keep_all_tokens import without_filter
-from measuring import arguments
+from measuring import arguments, write_records
 
 from kbq.model.model import Model
 from kbq.training.batches import Passage, read_examples
@@ -44,45 +42,28 @@ RUNS = {
 }
 
 
-def write_examples(passages: Sequence[Passage], path: Path) -> Path:
-    with path.open("w", encoding="utf-8") as lines:
-        for passage in passages:
-            questions = [
-                {
-                    "id": query.id,
-                    "question": query.text,
-                    "answers": [
-                        {"text": passage.text[start:end], "answer_start": start} for start, end in query.places
-                    ],
-                }
-                for query in passage.queries
-            ]
-            line = {"title": passage.title, "context": passage.text, "group": passage.group, "questions": questions}
-            lines.write(json.dumps(line, ensure_ascii=False) + "\n")
-    return path
+def example(passage: Passage) -> dict[str, object]:
+    """Return a passage as a line of a training file."""
+    questions = []
+    for query in passage.queries:
+        answers = [{"text": passage.text[start:end], "answer_start": start} for start, end in query.places]
+        questions.append({"id": query.id, "question": query.text, "answers": answers})
+    return {"title": passage.title, "context": passage.text, "group": passage.group, "questions": questions}
 
 
 def main() -> None:
     options = arguments(
-        __doc__,
-        train=Path,
-        dev=Path,
-        work=Path,
-        init="",
-        reader=None,
-        generated=None,
-        share=0.2,
-        epochs=1.0,
-        passages=300,
-        seed=0,
-    )
+        __doc__, train=Path, dev=Path, work=Path, init="", reader=None, generated=None, share=0.2, epochs=1.0,
+        passages=300, seed=0,
+    )  # fmt: skip
     options.work.mkdir(parents=True, exist_ok=True)
     rng = random.Random(options.seed)
     passages, _ = read_examples([options.train])
-    train = write_examples(rng.sample(passages, int(options.share * len(passages))), options.work / "train.jsonl")
+    some = rng.sample(passages, int(options.share * len(passages)))
+    train = write_records(options.work / "train.jsonl", list(map(example, some)))
     dev, _ = read_examples([options.dev], doubtful=True)
     dev = rng.sample(dev, options.passages)
-    dev_file = write_examples(dev, options.work / "dev.jsonl")
+    dev_file = write_records(options.work / "dev.jsonl", list(map(example, dev)))
     scale = {"share of SQuAD": options.share, "epochs": options.epochs, "dev passages": options.passages}
     figures: dict[str, object] = {"scale": scale}
     for name, changes in RUNS.items():
@@ -95,13 +76,12 @@ def main() -> None:
         settings = TrainingSettings(**{"epochs": options.epochs, "seed": options.seed} | changes)
         if not out.exists():
             train_encoders([train, *generated], out, options.init, dev=dev_file, distill=reader, settings=settings)
-        # The paper's tables come before the filter, and each run would have another one, and another length penalty.
+        # The paper's tables come before its filter; here each run would have a filter and a length penalty of its own.
         model = without_filter(Model.open(out))
         model.config = dataclasses.replace(model.config, length_penalty=0.0)
         scores = dataclasses.asdict(evaluate_reading(model, dev))
         figures[name] = {"queries trained on": model.config.training["queries"], **scores}
         reporting.write("ablation", figures, [options.train, options.dev], options.seed)
-    reporting.write("ablation", figures, [options.train, options.dev], options.seed)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Building: time, memory and size of a knowledge base, and of the first lines of its corpus, 1, 4 and 16 times as many.
+"""Building: measure time, memory and size of a knowledge base, and of parts of its corpus, each four times as long.
 
     OMP_NUM_THREADS=1 python benchmarks/building.py CORPUS.jsonl WORK [--megabytes 0.5]
 
-WORK is a folder for corpora and knowledge bases, which are deleted. "Own" memory leaves out files that are mapped:
-the system takes these pages back when it needs them. Writes `build_trex` and `memory`. Linux only.
+WORK is a folder for the parts, and for knowledge bases, which are deleted. "Own" memory leaves out mapped files, whose
+pages the system takes back when it needs them. Writes `build_trex` and `memory`. Linux only.
 """
 
 import shutil
@@ -29,15 +29,10 @@ def built(corpus: Path, kb: Path, *options: str) -> dict[str, Any]:
     shutil.rmtree(kb)
     return {
         "pages": counts.pages,
-        "paragraphs": counts.paragraphs,
         "tokens": counts.tokens,
-        "kept vectors": counts.rows,
         "vectors, MB": round(vectors / 1e6, 1),
         "MB": round(size / 1e6, 1),
-        "bytes per kept vector": round(size / counts.rows, 1),
         **used,
-        "tokens per second": round(counts.tokens / used["seconds"]),
-        "tokens per CPU second": round(counts.tokens / used["CPU seconds"]),
     }
 
 

@@ -1,18 +1,19 @@
-"""Cells: tables of every kind of page, filled as `kbq fill` does: how much is right, by kind and by relation.
+"""Cells: fill tables of every kind of page as `kbq fill` does, and count right values, by kind and by relation.
 
     python benchmarks/cells.py KB CELLS.jsonl[.xz] [--part judge] [--model MODEL] [--calibration FILE] [--name cells]
 
 CELLS are annotated exhaustively: KILT lines whose `meta` has the kind of the page, its part, and all values of the
-cell, each with its forms; where the page states nothing, a guess is wrong. ± is half a 95 % interval over pages.
+cell, each with its forms. If the page states nothing, any guess is wrong. ± is half a 95 % interval over pages.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import reporting
+from fill import claims_of, is_right
 from measuring import arguments, records_of, rounded, share_of
 
 from kbq.array_types import Bools, Doubles
@@ -24,45 +25,30 @@ DRAWN, SEED = 1000, 0
 Cell = dict[str, Any]
 
 
+class Judged(NamedTuple):
+    """A cell, its likeliest value, and the F1 of the set of its values."""
+
+    kind: str
+    relation: str
+    page: str
+    is_stated: bool
+    is_filled: bool
+    chance: float
+    is_right: bool
+    f1: float
+
+
 def main() -> None:
     options = arguments(__doc__, kb=Path, cells=Path, part="judge", model=None, calibration=None, name="cells")
     cells = [cell for cell in records_of(options.cells) if cell["meta"]["part"] == options.part]
     kb = KnowledgeBase.open(options.kb, options.model)
-    judged = [Judged(*one) for one in filled(kb, cells, options.calibration)]
-    groups = {"all": judged} | grouped(judged, "kind") | grouped(judged, "relation")
-    figures: dict[str, object] = {name: scores(members) for name, members in groups.items()}
-    for name, of_group in figures.items():
-        print(name, of_group, flush=True)
+    kinds = by(cells, lambda cell: cell["meta"]["kind"]).values()
+    judged = [one for of_kind in kinds for one in filled(kb, of_kind, options.calibration)]
+    figures: dict[str, object] = {"all": scores(judged)}
+    for name in ("kind", "relation"):
+        groups = by(judged, lambda one, name=name: getattr(one, name))
+        figures |= {f"{name} {group}": scores(members) for group, members in sorted(groups.items())}
     reporting.write(options.name, figures, [options.kb, options.cells], SEED)
-
-
-def filled(
-    kb: KnowledgeBase, cells: Sequence[Cell], calibration: str | None
-) -> list[tuple[Cell, list[Any], list[Any]]]:
-    """Fill a table of each kind; return each cell with its claims, of one value and of all that are likely."""
-    found = []
-    for of_kind in by(cells, lambda cell: cell["meta"]["kind"]).values():
-        relations = list(dict.fromkeys(slot(cell)[1] for cell in of_kind))
-        asked = by(of_kind, lambda cell: slot(cell)[0])
-        rows = [
-            {"subject": subject} | dict.fromkeys(relations, "known") | {slot(cell)[1]: "" for cell in own}
-            for subject, own in asked.items()
-        ]
-        one, many = (
-            by(kb.fill(rows, relations, values=values, calibration=calibration).claims, cell_of)
-            for values in ("one", "many")
-        )
-        found += [(cell, one.get(slot(cell), []), many.get(slot(cell), [])) for cell in of_kind]
-    return found
-
-
-def slot(cell: Cell) -> tuple[str, str]:
-    subject, relation = cell["input"].split(" [SEP] ")
-    return subject, relation
-
-
-def cell_of(claim: Any) -> tuple[str, ...]:
-    return claim.subject, claim.relation
 
 
 def by(items: Sequence[Any], key: Any) -> dict[Any, list[Any]]:
@@ -72,21 +58,29 @@ def by(items: Sequence[Any], key: Any) -> dict[Any, list[Any]]:
     return groups
 
 
-class Judged:
-    """A cell, the probability of its likeliest value and whether that is right, and the F1 of the set of its values."""
-
-    def __init__(self, cell: Cell, one: Sequence[Any], many: Sequence[Any]) -> None:
-        gold = [tuple(forms) for forms in cell["meta"]["values"]]
-        self.kind, self.relation = cell["meta"]["kind"], slot(cell)[1]
-        self.page, self.is_stated = cell["meta"]["page"], bool(gold)
-        self.is_filled = bool(one) and one[0].accepted
-        self.chance = (one[0].probability or 0.0) if one else 0.0
-        self.is_right = bool(one) and compared([(one[0].value,)], gold).matched > 0
-        self.f1 = compared([(claim.value,) for claim in many if claim.accepted], gold).f1
-
-
-def grouped(judged: Sequence[Judged], name: str) -> dict[str, list[Judged]]:
-    return {f"{name} {group}": members for group, members in sorted(by(judged, lambda one: getattr(one, name)).items())}
+def filled(kb: KnowledgeBase, cells: Sequence[Cell], calibration: str | None) -> list[Judged]:
+    """Fill the cells of one kind of page as a table, with one value each and with all that are likely."""
+    slots = [tuple(cell["input"].split(" [SEP] ")) for cell in cells]
+    asked: dict[str, set[str]] = defaultdict(set)
+    for subject, relation in slots:
+        asked[subject].add(relation)
+    relations = list(dict.fromkeys(relation for _, relation in slots))
+    ones, manies = (
+        by(
+            claims_of(kb, asked, relations, values=values, calibration=calibration),
+            lambda claim: (claim.subject, claim.relation),
+        )
+        for values in ("one", "many")
+    )
+    judged = []
+    for cell, slot in zip(cells, slots, strict=True):
+        meta, one, many = cell["meta"], ones.get(slot, []), manies.get(slot, [])
+        gold = [tuple(forms) for forms in meta["values"]]
+        chance = (one[0].probability or 0.0) if one else 0.0
+        f1 = compared([(claim.value,) for claim in many if claim.accepted], gold).f1
+        right, is_filled = bool(one) and is_right(one[0], gold), bool(one) and one[0].accepted
+        judged.append(Judged(meta["kind"], slot[1], meta["page"], bool(gold), is_filled, chance, right, f1))
+    return judged
 
 
 def scores(cells: Sequence[Judged]) -> Mapping[str, object]:
@@ -110,7 +104,7 @@ def scores(cells: Sequence[Judged]) -> Mapping[str, object]:
 
 
 def half_width(cells: Sequence[Judged]) -> float | None:
-    """Return half the width of the 95 % interval of what is right, by drawing pages again."""
+    """Return half the width of the 95 % interval of the share of right values, by drawing pages again."""
     pages = by([cell for cell in cells if cell.is_filled], lambda cell: cell.page)
     counts = np.array([(sum(cell.is_right for cell in of_page), len(of_page)) for of_page in pages.values()])
     if len(counts) < 2:

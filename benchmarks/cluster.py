@@ -1,17 +1,16 @@
-"""Cluster: answers and waiting times of a knowledge base that actors of Ray search, beside one process.
+"""Cluster: compare answers and waiting times of one process with those of actors of Ray that search the shards.
 
     python benchmarks/cluster.py PAGES.jsonl QUERIES.jsonl WORK [--pages 300]
 
-The nodes are processes of this machine with loopback addresses and a CPU each. On few cores, what they do side by
-side takes longer in all, so equalities tell something, and waiting times little. WORK is an empty folder.
+The nodes are processes of this machine with loopback addresses and a CPU each. On few cores they slow each other down,
+so equalities say something, and waiting times little. WORK is an empty folder.
 """
 
 import gc
 import os
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,25 +34,21 @@ ALONE, TOGETHER, ROUNDS = 100, 64, 20
 
 @contextmanager
 def cluster(count: int) -> Iterator[Any]:
-    """Start a cluster of so many nodes, each with one CPU; it ends with the block."""
+    """Start a cluster of so many nodes, each with one CPU, and stop it at the end."""
     from ray.cluster_utils import Cluster
 
     os.environ |= {
-        "RAY_worker_niceness": "0",  # else all others on a busy machine go before
-        "RAY_gcs_rpc_server_reconnect_timeout_s": "5",  # else a command ends a minute after the head
+        "RAY_worker_niceness": "0",  # otherwise workers yield to all other processes
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "5",  # otherwise a command ends a minute after the head
     }
-
-    def options(number: int) -> dict[str, Any]:
-        return {"num_cpus": 1, "object_store_memory": STORE, "node_ip_address": f"127.0.0.{number + 2}"}
-
-    nodes = None
-    while nodes is None:
-        with suppress(Exception):  # Ray gives a node 30 seconds to start, which on a busy machine can take longer
-            starting = Cluster(initialize_head=True, head_node_args=options(0) | {"include_dashboard": False})
-            for number in range(1, count):
-                starting.add_node(**options(number))
-            nodes = starting
+    head, *others = (
+        {"num_cpus": 1, "object_store_memory": STORE, "node_ip_address": f"127.0.0.{number + 2}"}
+        for number in range(count)
+    )
+    nodes = Cluster(initialize_head=True, head_node_args=head | {"include_dashboard": False})
     try:
+        for options in others:
+            nodes.add_node(**options)
         yield nodes
     finally:
         nodes.shutdown()
@@ -69,7 +64,6 @@ def searches(folder: Path, texts: Sequence[str]) -> dict[str, object]:
             rows.append(farm(near, KnowledgeBase.open(folder, device="cpu", ray=running.address), texts, vectors))
             gc.collect()  # the actors end with the knowledge base
             ray.shutdown()
-        print(rows[-1], file=sys.stderr, flush=True)
     return {"rows": near.counts.rows, "shards": len(near.searcher.shards), "farms": rows}
 
 
@@ -99,7 +93,7 @@ def farm(near: KnowledgeBase, far: KnowledgeBase, texts: Sequence[str], vectors:
 
 
 def in_turns(near: KnowledgeBase, far: KnowledgeBase, batches: Sequence[Floats]) -> dict[str, dict[str, float]]:
-    """Time searches of both in turns, as other processes change what a search takes."""
+    """Time searches of both in turns, so that other processes disturb both alike."""
     assert far.searcher._cluster
     ways = {
         "one process": partial(search_several, near.searcher.search_context),
@@ -113,7 +107,7 @@ def in_turns(near: KnowledgeBase, far: KnowledgeBase, batches: Sequence[Floats])
 
 
 def milliseconds(taken: Sequence[float]) -> dict[str, float]:
-    """Return the median, and the minimum, which other processes have disturbed least."""
+    """Return the median, and the minimum, which other processes disturbed least."""
     return {"median": round(1000 * statistics.median(taken), 2), "fewest": round(1000 * min(taken), 2)}
 
 

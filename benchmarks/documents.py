@@ -132,8 +132,8 @@ def plain(one: Person) -> str:
     return "\n\n".join(textwrap.fill(line(what), 60) for _, what in one.text)
 
 
-def converted(one: Person, format: str, change: Callable[[str, str], str] = lambda name, part: part) -> bytes:
-    """Return a document that pandoc writes, after a change of each XML file of an archive, given its name and text."""
+def converted(one: Person, format: str, *changes: tuple[str, str]) -> bytes:
+    """Return a document that pandoc writes, after changes (pattern, replacement) of the XML files of an archive."""
     import pypandoc
 
     with tempfile.TemporaryDirectory() as folder:
@@ -141,56 +141,54 @@ def converted(one: Person, format: str, change: Callable[[str, str], str] = lamb
         pypandoc.convert_text(
             tagged(one.text), format, "html", outputfile=str(path), extra_args=["--standalone", "--quiet"]
         )
-        if not zipfile.is_zipfile(path):
+        if not changes:
             return path.read_bytes()
         buffer = BytesIO()
         with zipfile.ZipFile(path) as before, zipfile.ZipFile(buffer, "w") as after:
             for name in before.namelist():
                 part = before.read(name)
-                after.writestr(name, change(name, part.decode()) if name.endswith(".xml") else part)
+                for pattern, replacement in changes if name.endswith(".xml") else ():
+                    part = re.sub(pattern, replacement, part.decode(), flags=re.DOTALL).encode()
+                after.writestr(name, part)
         return buffer.getvalue()
 
 
-def from_template(name: str, part: str) -> str:
-    return re.sub("(?s)<dc:title>.*?</dc:title>", "<dc:title>Microsoft Word - draft.docx</dc:title>", part)
+BY = 'w:id="1" w:author="x" w:date="2024-01-01T00:00:00Z"'
+DRAFT = ("<dc:title>.*?</dc:title>", "<dc:title>Microsoft Word - draft.docx</dc:title>")
+TRACKED = (
+    r"(<w:r>(?:(?!</w:r>).)*architect.*?</w:r>)",
+    rf"<w:ins {BY}>\1</w:ins><w:del {BY}><w:r><w:delText>not </w:delText></w:r></w:del>",
+)
+FIELD = (r"(<w:r>(?:(?!</w:r>).)*coast.*?</w:r>)", r'<w:fldSimple w:instr="TITLE">\1</w:fldSimple>')
+BOLD = (
+    r'(<w:p>)<w:pPr><w:pStyle w:val="Heading\d" ?/></w:pPr>((?:<w:bookmarkStart[^>]*>)?)<w:r>',
+    r"\1\2<w:r><w:rPr><w:b/></w:rPr>",
+)
 
 
-def tracked(name: str, part: str) -> str:
-    by = 'w:id="1" w:author="x" w:date="2024-01-01T00:00:00Z"'
-    inserted = rf"<w:ins {by}>\1</w:ins><w:del {by}><w:r><w:delText>not </w:delText></w:r></w:del>"
-    part = re.sub(r"(?s)(<w:r>(?:(?!</w:r>).)*architect.*?</w:r>)", inserted, part)
-    return re.sub(r"(?s)(<w:r>(?:(?!</w:r>).)*coast.*?</w:r>)", r'<w:fldSimple w:instr="TITLE">\1</w:fldSimple>', part)
-
-
-def in_bold(name: str, part: str) -> str:
-    bold = r"\1\2<w:r><w:rPr><w:b/></w:rPr>"
-    return re.sub(
-        r'(?s)(<w:p>)<w:pPr><w:pStyle w:val="Heading\d" ?/></w:pPr>((?:<w:bookmarkStart[^>]*>)?)<w:r>', bold, part
-    )
+def drawn(size: int, x: int, y: int, text: str) -> str:
+    return f"BT /F1 {size} Tf 1 0 0 1 {x} {y} Tm ({text}) Tj ET\n"
 
 
 def pdf(one: Person, columns: int, title: str, hyphens: bool = False, per_page: int = 40) -> bytes:
-    rows = []  # size and text of each line; row by row, where there are columns
+    rows: list[tuple[int, str]] = []  # size and text
     for level, what in one.text:
         wrapped = textwrap.wrap(line(what), 44, break_long_words=False)
         if hyphens:
-            wrapped = (
-                line(what).replace("architect", "archi-\ntect").replace("Baden-Baden", "Baden-\nBaden").split("\n")
-            )
+            broken = line(what).replace("architect", "archi-\ntect").replace("Baden-Baden", "Baden-\nBaden")
+            wrapped = broken.split("\n")
         rows += [(20 if level == 1 else 13 if level > 1 else 10, text) for text in wrapped] + [(0, "")]
-    half = -(-len(rows) // columns)
-    order = [(number // columns, number % columns) for number in range(half * columns)]
-    streams = [""]
-    for row, column in order:
-        if row and row % per_page == 0 and column == 0:
-            streams.append("")
-        size, text = rows[row + column * half] if row + column * half < len(rows) else (0, "")
-        escaped = text.replace("(", "\\(").replace(")", "\\)")
-        place = f"{50 + 240 * column} {720 - 15 * (row % per_page)}"
-        streams[-1] += f"BT /F1 {size} Tf 1 0 0 1 {place} Tm ({escaped}) Tj ET\n" if text else ""
-    for number in range(len(streams)):
-        running = ((50, 780, f"Yearbook 2019, {number + 1}"), (250, 20, "Museum Society 2019"))
-        streams[number] += "".join(f"BT /F1 8 Tf 1 0 0 1 {x} {y} Tm ({text}) Tj ET\n" for x, y, text in running)
+    half, streams = -(-len(rows) // columns), list[str]()
+    for first in range(0, half, per_page):
+        stream = "".join(
+            drawn(size, 50 + 240 * column, 720 - 15 * (row - first), text)
+            for row in range(first, min(first + per_page, half))
+            for column in range(columns)
+            for size, text in rows[row + column * half :][:1]
+            if text
+        )
+        stream += drawn(8, 50, 780, f"Yearbook 2019, {len(streams) + 1}") + drawn(8, 250, 20, "Museum Society 2019")
+        streams.append(stream)
     objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", f"<< /Title ({title}) >>",
                "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"]  # fmt: skip
     for stream in streams:
@@ -206,9 +204,9 @@ def pdf(one: Person, columns: int, title: str, hyphens: bool = False, per_page: 
 MAKERS: dict[str, Callable[[Person], str | bytes]] = {
     "matter.md": lambda one: markdown(one, False), "underlined.md": lambda one: markdown(one, True),
     "wrapped.txt": plain, "windows.txt": lambda one: plain(one).encode("cp1252"),
-    "styles.docx": lambda one: converted(one, "docx", from_template),
-    "tracked.docx": lambda one: converted(one, "docx", tracked),
-    "bold.docx": lambda one: converted(one, "docx", in_bold),
+    "styles.docx": lambda one: converted(one, "docx", DRAFT),
+    "tracked.docx": lambda one: converted(one, "docx", TRACKED, FIELD),
+    "bold.docx": lambda one: converted(one, "docx", BOLD),
     "columns.pdf": lambda one: pdf(one, 2, "untitled"), "pages.pdf": lambda one: pdf(one, 1, one.name, per_page=12),
     "hyphens.pdf": lambda one: pdf(one, 1, "x-fm.indd", hyphens=True),
     "text.odt": lambda one: converted(one, "odt"), "text.rtf": lambda one: converted(one, "rtf"),

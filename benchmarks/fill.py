@@ -29,6 +29,7 @@ from kbq.tuning.triples import pages_of, read_triples
 
 THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 SCORES = ("coverage", "precision", "recall", "f1", "micro_precision", "micro_recall", "micro_f1")
+EVERY_VALUE: dict[str, Any] = {"min_probability": 0.0, "values": "many", "top": 0}
 HIDDEN, SEED = 0.3, 7
 
 
@@ -98,12 +99,12 @@ def asked_in(gold: Path) -> dict[str, set[str]]:
 def claims_of(
     kb: KnowledgeBase, asked: Mapping[str, set[str]], relations: Sequence[str], **options: Any
 ) -> Sequence[Claim]:
-    """Return all values found for the cells that are asked for; the other cells have a value already."""
+    """Return the claims for the cells that are asked for; the other cells have a value already."""
     rows = [
         {"subject": subject} | {relation: "" if relation in wanted else "known" for relation in relations}
         for subject, wanted in asked.items()
     ]
-    return kb.fill(rows, relations, min_probability=0.0, **options or {"values": "many", "top": 0}).claims
+    return kb.fill(rows, relations, **options or EVERY_VALUE).claims
 
 
 def best_of(claims: Sequence[Claim]) -> dict[tuple[str, str], Claim]:

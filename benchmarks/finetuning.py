@@ -1,17 +1,15 @@
-"""Finetuning: what 100, 1,000, 5,000 … triples teach the query encoder, scored as KILT does.
+"""Finetuning: tune the query encoder on 100, 1,000, 5,000 … triples, and score it as KILT does.
 
     python benchmarks/finetuning.py KB TRAIN.jsonl GOLD.jsonl WORK SIZE[:SEED] … [--task trex] [--without P140,P264]
 
-A run of size 0 is the encoder as it is. `--without` leaves these relations out of TRAIN and asks GOLD for nothing
-else. Finished runs lie in WORK and are not run again; two processes may share it. The best epoch is chosen on a part
-of TRAIN, never on GOLD.
+A run of size 0 is the encoder as it is. `--without` leaves these relations out of TRAIN and asks GOLD for no others.
+WORK keeps finished runs, which are not run again; two processes may share it. The best epoch is chosen on a part of
+TRAIN, never on GOLD.
 """
 
 import argparse
 import json
-import resource
 import shutil
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -47,37 +45,27 @@ def main() -> None:
 
 
 def outcome(options: argparse.Namespace, train: Path, gold: Records, size: str, seed: int) -> dict[str, object]:
-    """Tune on so many queries (0: none, `all`: every one), predict and score."""
-    kb, facts = KnowledgeBase.open(options.kb), dict[str, object]()
+    """Tune on so many queries, or on `all`, predict and score."""
+    kb, count = KnowledgeBase.open(options.kb), 0
     if size != "0":
-        model, count = options.work / f"model-{size}-{seed}", 0 if size == "all" else int(size)
-        facts = tuned(
-            kb, train, model, task=options.task, examples=count, objective=options.objective, epochs=options.epochs,
-            seed=seed,
+        model, examples = options.work / f"model-{size}-{seed}", 0 if size == "all" else int(size)
+        count = tuned(
+            kb, train, model, task=options.task, examples=examples, objective=options.objective,
+            epochs=options.epochs, seed=seed,
         )  # fmt: skip
         kb = kb.with_model(model)
     scores = predicted(kb, gold, options.task, backend="dense", rerank=0)
-    return intervals(scores) | facts | {"by relation": by_relation(scores)}
+    return intervals(scores) | {"queries tuned on": count, "by relation": by_relation(scores)}
 
 
-def tuned(kb: KnowledgeBase, train: Path, out: Path, **settings: Any) -> dict[str, object]:
-    """Tune a query encoder, and return its cost."""
+def tuned(kb: KnowledgeBase, train: Path, out: Path, **settings: Any) -> int:
+    """Tune a query encoder, and return the number of queries that it was tuned on."""
     shutil.rmtree(out, ignore_errors=True)
-    begun = time.process_time()
-    told = kb.finetune(train, out, note=print, **settings)
-    return {
-        "queries tuned on": told.reach.queries,
-        "dev": told.scores,
-        "dev with words": told.hybrid_score,
-        "answered as before": told.agreements,
-        "steps": told.steps,
-        "CPU seconds": round(time.process_time() - begun),
-        "peak memory, MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    }
+    return kb.finetune(train, out, note=print, **settings).reach.queries
 
 
 def by_relation(scores: Scores) -> dict[str, tuple[int, float]]:
-    """Return how many queries each relation has, and their KILT-accuracy in percent."""
+    """Return the number of queries of each relation, and their KILT-accuracy in percent."""
     groups: dict[str, list[float]] = defaultdict(list)
     for group, value in zip(scores.groups, scores.column("KILT-accuracy"), strict=True):
         groups[group].append(value)
@@ -85,7 +73,7 @@ def by_relation(scores: Scores) -> dict[str, tuple[int, float]]:
 
 
 def once(path: Path, make: Callable[[], object]) -> Any:
-    """Return the content of a file, which is made first if it is missing."""
+    """Return the content of a JSON file, after making it if it is missing."""
     if not path.exists():
         path.write_text(json.dumps(make()), "utf-8")
     return json.loads(path.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""First answer: what the README's first command prints, and how long the first and the second query take.
+"""First answer: record what the README's first command prints, and how long the first and the second query take.
 
 python benchmarks/first_answer.py
 """

@@ -1,15 +1,14 @@
-"""Forgetting: what a query encoder gains where it is tuned, and what it loses elsewhere.
+"""Forgetting: measure what a query encoder gains where it is tuned, and loses elsewhere.
 
     python benchmarks/forgetting.py KB TRAIN.jsonl WORK NAME=KB:GOLD.jsonl … --runs 5000:0 5000:0:0 --name NAME
 
-A run is QUERIES:SEED, with `:KEEP` behind it for another `keep` than the usual one. Every NAME is asked before tuning
-and after, with the words of its knowledge base, without and with reranking (--looks); the one called `linking` has
-mentions to link, the others slots and questions. Finished runs lie in WORK and are not run again; two processes may
-share it.
+A run is QUERIES:SEED, or QUERIES:SEED:KEEP for another `keep` than the usual one. Every NAME is asked before tuning and
+after, with the words of its knowledge base, without and with reranking (--looks). `linking` has mentions to link, the
+others have slots and questions. WORK keeps finished runs, which are not run again; two processes may share it.
 """
 
 import argparse
-import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,35 +33,26 @@ def main() -> None:
     options.work.mkdir(parents=True, exist_ok=True)
     figures: dict[str, Any] = {}
     for name in options.runs:
-        size, seed, *keep = name.split(":")
-        settings = {
-            "examples": int(size),
-            "seed": int(seed),
-            "keep": float(keep[0]) if keep else FinetuningSettings().keep,
-        }
+        size, seed, *others = name.split(":")
+        keep = float(others[0]) if others else FinetuningSettings().keep
         model = options.work / f"model-{name}".replace(":", "-")
-        facts = once(
-            model.with_suffix(".json"),
-            lambda model=model, settings=settings: tuned(
-                KnowledgeBase.open(options.kb), options.train, model, task=options.task, **settings
-            ),
-        )
-        figures[name] = {"keep": settings["keep"], "triples": facts["queries tuned on"]} | facts
+        tune = partial(
+            tuned, KnowledgeBase.open(options.kb), options.train, model, task=options.task, examples=int(size),
+            seed=int(seed), keep=keep,
+        )  # fmt: skip
+        figures[name] = {"keep": keep, "triples": once(model.with_suffix(".json"), tune)}
         for look in options.looks:
-            before = once(options.work / f"asked-{look}.json", lambda look=look: asked(options, None, look))
-            after = once(
-                options.work / f"{model.name}-asked-{look}.json",
-                lambda model=model, look=look: asked(options, model, look),
-            )
+            before = once(options.work / f"asked-{look}.json", partial(asked, options, None, look))
+            after = once(options.work / f"{model.name}-asked-{look}.json", partial(asked, options, model, look))
             figures[name][f"second look {look}"] = compared(after, before)
-        print(name, json.dumps(figures[name]), flush=True)
+        print(reporting.table({name: figures[name]}), flush=True)
     reporting.write(
         options.name, figures, [options.kb, options.train, *(path for one in options.sets for path in one[1:])]
     )
 
 
 def asked(options: argparse.Namespace, model: Path | None, looks: int) -> Columns:
-    """Ask all data sets of one query encoder."""
+    """Ask the queries of all data sets, with one query encoder."""
     columns = {}
     for one in options.sets:
         kb = KnowledgeBase.open(one.kb, model)
@@ -72,7 +62,7 @@ def asked(options: argparse.Namespace, model: Path | None, looks: int) -> Column
 
 
 def compared(after: Columns, before: Columns) -> dict[str, object]:
-    """Return, by data set and score, the mean in percent, and the gain with its 95 % confidence interval."""
+    """Return the mean and the gain with its 95 % confidence interval, in percent, by data set and score."""
     rows: dict[str, dict[str, object]] = {}
     for name, columns in after.items():
         rows[name] = {"queries": len(columns[SCORES[0]])}

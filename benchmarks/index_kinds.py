@@ -1,18 +1,18 @@
-"""Index kinds: what each costs to build and to keep, how much of exact search it finds, and how fast it is.
+"""Index kinds: measure what each costs to build and keep, how much of exact search it finds, and how fast it is.
 
     OMP_NUM_THREADS=1 python benchmarks/index_kinds.py KB GOLD.jsonl [--recall 0.95 0.99] [--tuned MODEL] [--name NAME]
-                                                       [--kinds compact tiny disk] [--more]
+                                                       [--kinds compact tiny disk]
 
-All indexes are built again in KB, once; another recall takes another calibration only, also in a later run with --more.
-Their probes are calibrated on slot queries that kbq makes up from the pages' titles; the recall below is that of the
-ten best phrases for some queries of GOLD, which no calibration has seen. All of GOLD is then predicted with each index,
-vectors alone, with the model of KB and with one tuned on queries.
+All indexes of KB are built anew, once; another recall takes only another calibration. kbq calibrates their probes on
+slot queries that it makes up from the pages' titles. Recall is measured on the ten best phrases for some queries of GOLD,
+which no calibration has seen. All of GOLD is then predicted with each index, by vectors alone, with the model of KB and
+with a tuned one.
 """
 
-import json
 import shutil
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ ALONE = 64  # queries asked one at a time
 
 
 def remove_indexes(folder: Path) -> None:
-    """Remove all indexes, so that they are built again."""
+    """Remove all indexes."""
     manifest = replace(read_manifest(folder), index=IndexEntry(), others=())
     write_manifest(folder, manifest)
     for shard in manifest.shard_folders(folder):
@@ -40,7 +40,7 @@ def remove_indexes(folder: Path) -> None:
 
 
 def built(folder: Path, kind: BuiltKind, target: float) -> tuple[KnowledgeBase, float]:
-    """Return the knowledge base with an index of this kind and recall, and the CPU seconds that it took."""
+    """Return the knowledge base with an index of this kind and recall, and the CPU seconds to build it."""
     before = time.process_time()
     kb = KnowledgeBase.open(folder, device="cpu", index="exact").index_vectors(kind, target)
     return kb, time.process_time() - before
@@ -55,33 +55,22 @@ def end_task(folder: Path, kind: BuiltKind, gold: Path, model: str | None) -> di
 
 def main() -> None:
     options = arguments(
-        __doc__, kb=Path, queries=Path, count=256, recall=(0.95, 0.99), kinds=KINDS[1:], more=False, name="index_kinds",
-        tuned=None,
+        __doc__, kb=Path, queries=Path, count=256, recall=(0.95, 0.99), kinds=KINDS[1:], name="index_kinds", tuned=None,
     )  # fmt: skip
     torch.set_num_threads(1)
     texts = inputs(options.queries, options.count)
+    remove_indexes(options.kb)
     figures: dict[str, Any] = {}
-    if options.more:
-        figures = json.loads((reporting.RESULTS / f"{options.name}.json").read_text("utf-8"))["figures"]
-    else:
-        remove_indexes(options.kb)
     truth: list[list[Answer]] = []
     truth_with_words: list[list[Answer]] = []
     for kind, target in (("exact", 1.0), *((kind, target) for kind in options.kinds for target in options.recall)):
         kb, seconds = built(options.kb, kind, target)
         starts, ends = kb.model.encode_queries(texts)
-        searched(kb, starts[:64], ends[:64], 64)  # reads the files
-        begun = time.process_time()
-        hits = searched(kb, starts, ends, 64)
-        many = len(texts) / (time.process_time() - begun)
-        alone = ALONE / cpu_seconds(
-            lambda kb=kb, starts=starts, ends=ends: searched(kb, starts[:ALONE], ends[:ALONE], 1)
-        )
+        hits = searched(kb, starts, ends, 64)  # reads the files
+        many = len(texts) / cpu_seconds(partial(searched, kb, starts, ends, 64))
+        alone = ALONE / cpu_seconds(partial(searched, kb, starts[:ALONE], ends[:ALONE], 1))
         with_words = kb.query(texts, K, backend="hybrid", rerank=0)
         truth, truth_with_words = truth or hits, truth_with_words or with_words
-        name = kind if kind == "exact" else f"{kind}, recall {target:g}"
-        if name in figures:
-            continue
         facts = describe_indexes(options.kb)[0]
         found = {
             "bytes per vector, beside the dump": facts.bytes_per_vector,
@@ -97,7 +86,7 @@ def main() -> None:
         }
         if options.tuned:
             found["tuned"] = end_task(options.kb, kind, options.queries, options.tuned)
-        figures[name] = found
+        figures[kind if kind == "exact" else f"{kind}, recall {target:g}"] = found
         rows = {"vectors": kb.counts.rows, "queries": len(texts)}
         reporting.write(options.name, rows | figures, [options.kb, options.queries], seed=0)
 

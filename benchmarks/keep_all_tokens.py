@@ -1,4 +1,4 @@
-"""Keep all tokens: the default model with a filter that lets everything pass.
+"""Keep all tokens: save the default model with a filter that keeps every token.
 
 python benchmarks/keep_all_tokens.py OUT
 """
@@ -12,7 +12,7 @@ from kbq.model.model import Model
 
 
 def without_filter(model: Model) -> Model:
-    """Let everything pass: two devices keep the same tokens then."""
+    """Keep every token, so that two devices keep the same ones."""
     model.config = dataclasses.replace(model.config, filter_threshold=float("-inf"), edge_threshold=float("-inf"))
     return model
 

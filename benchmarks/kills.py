@@ -8,7 +8,6 @@ for ten times the cells, to compare the memory. Runs are forked, so that hardly 
 loading its libraries. WORK is a new folder. Writes `kills` and `fill_faults`.
 """
 
-import csv
 import random
 import shutil
 import time
@@ -20,7 +19,7 @@ from typing import Any
 
 import reporting
 import torch
-from measuring import arguments, run
+from measuring import arguments, run, write_records
 
 from kbq.corpus.readers import read_corpus
 from kbq.dump import building
@@ -52,18 +51,19 @@ def main() -> None:
     figures["killed"] = {name: stages.count(name) for name in dict.fromkeys(stages)}
     reporting.write("kills", figures, [options.corpus], seed=0)
     kb = KnowledgeBase.sample(device="cpu")
-    titles = [title for shard in kb.searcher.shards for title in shard.titles]
-    table = written(options.work / "few.csv", titles[: options.subjects])
-    stages, same = killed(
-        lambda folder: kb.fill(table, RELATIONS, folder / "out.csv"), options.work, options.kills, answers
-    )
+    rows = [{"subject": title} for shard in kb.searcher.shards for title in shard.titles]
+
+    def fill(folder: Path) -> None:
+        kb.fill(rows[: options.subjects], RELATIONS, folder / "out.csv")
+
+    stages, same = killed(fill, options.work, options.kills, answers)
     counts = {"kills": len(stages), "when some cells were done": len(stages) - stages.count("no answer")}
     figures = {"killed": counts | {"resumed with the same bytes": same}}
     for times in (1, 10):
-        table = written(options.work / f"{times}.csv", titles[: times * options.subjects])
-        usage = run("fill", table, "--relations", *RELATIONS, "--out", table.with_suffix(".jsonl"))
-        cells = len(titles[: times * options.subjects]) * len(RELATIONS)
-        figures[f"{times} times"] = {"cells": cells, **usage}
+        some = rows[: times * options.subjects]
+        table = write_records(options.work / f"{times}.jsonl", some)
+        usage = run("fill", table, "--relations", *RELATIONS, "--out", options.work / f"{times}.csv")
+        figures[f"{times} times"] = {"cells": len(some) * len(RELATIONS), **usage}
     reporting.write("fill_faults", figures, [], seed=0)
 
 
@@ -145,12 +145,6 @@ def answers(folder: Path) -> str:
     partial = folder / "out.answers.jsonl"
     count = len(partial.read_bytes().splitlines()) if partial.exists() else 0
     return f"after {count} answers" if count else "no answer"
-
-
-def written(path: Path, subjects: list[str]) -> Path:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([["subject"], *([subject] for subject in subjects)])
-    return path
 
 
 if __name__ == "__main__":

@@ -3,11 +3,10 @@
     python benchmarks/kilt.py KB TASK:GOLD.jsonl … --name kilt_trex [--backend hybrid] [--rerank 10] [--sample 2000]
     python benchmarks/kilt.py KB TASK:GOLD.jsonl … --name hybrid_trex --bm25 0,4,8 [--sparta 0,2]
 
-`--bm25` asks with each of these weights of BM25, and of `--sparta` where there are learned impacts, beside the
-vectors, and with words alone, which find pages. Weights are chosen on queries that are reported nowhere else.
+`--bm25` asks with each of these weights of BM25 beside the vectors, and of `--sparta` if there are learned impacts, and
+with words alone, which find pages. Choose weights on queries that are reported nowhere else.
 """
 
-import time
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,8 @@ def main() -> None:
         bm25="", sparta="0",
     )  # fmt: skip
     kb = KnowledgeBase.open(options.kb, options.model)
-    ways: dict[str, dict[str, Any]] = {
-        "": {"backend": options.backend, "reader": options.reader, "rerank": options.rerank}
-    }
-    if options.reader:
-        ways[""]["rerank"] = None
+    n_reranked = None if options.reader else options.rerank
+    ways: dict[str, dict[str, Any]] = {"": {"backend": options.backend, "reader": options.reader, "rerank": n_reranked}}
     if options.bm25:
         ways = weighed(kb, *(list(map(float, text.split(","))) for text in (options.bm25, options.sparta)))
     figures: dict[str, Any] = {"model": kb.manifest.model_fingerprint}
@@ -37,15 +33,13 @@ def main() -> None:
         records = records_of(path, options.sample)
         rows = {}
         for label, way in ways.items():
-            begun = time.perf_counter()
             rows[label] = intervals(predicted(kb, records, item.partition(":")[0], **way))
-            rows[label]["seconds to predict"] = round(time.perf_counter() - begun, 1)
         figures[path.name.split(".")[0]] = rows.get("", rows)
     reporting.write(options.name, figures, [options.kb, *files], seed=0)
 
 
 def weighed(kb: KnowledgeBase, bm25: list[float], sparta: list[float]) -> dict[str, dict[str, Any]]:
-    """Return searches with these weights of words beside the vectors, and with words alone."""
+    """Return ways to search with these weights of words beside the vectors, and with words alone."""
     ways: dict[str, dict[str, Any]] = {}
     for one, other in product(bm25, sparta if kb.searcher.words.sparta else (0.0,)):
         way = ways[f"BM25 {one:g}, SPARTA {other:g}"] = {"backend": "hybrid", "bm25_weight": one, "rerank": 0}

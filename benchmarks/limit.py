@@ -1,10 +1,10 @@
-"""Limit: exact search beside the matrix product that it needs.
+"""Limit: time exact search beside the matrix product that it needs.
 
     OMP_NUM_THREADS=1 python benchmarks/limit.py QUERIES KB…
 
-By turns, in CPU seconds of one thread: the search of the ten best phrases with its answers, and the product of all rows
-with the same queries in whole numbers, in blocks as large as the search's. A round asks all 64 queries, some of them
-together; the fastest round counts.
+In turns, one thread searches the ten best phrases with their answers, and multiplies all rows with the same queries in
+whole numbers, in blocks as large as the search's. A round asks all 64 queries, some of them together; the fewest CPU
+seconds of a round count.
 """
 
 from functools import partial
@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 
 def measured(kb: KnowledgeBase, texts: list[str], together: int) -> dict[str, float]:
-    """Return milliseconds for one of these queries, so many asked together, and how many times the product that is."""
+    """Return milliseconds a query of search and product, asking so many together, and their ratio."""
     rows = MAX_TOKENS * pieces_at_a_time("cpu", together, kb.model.dim, in_integers=True)
     blocks = [
         part for shard in kb.searcher.shards for part in torch.split(torch.from_numpy(np.array(shard.vectors)), rows)

@@ -1,4 +1,4 @@
-"""Open reading: questions to all paragraphs of SQuAD dev, answered with vectors, with words too, and by a reader.
+"""Open reading: answer questions from all paragraphs of SQuAD dev with vectors, with words too, and with a reader.
 
 python benchmarks/open_reading.py squad/dev-v1.1.json.xz [--reader default] [--sample 1500]
 """
@@ -22,7 +22,7 @@ from kbq.training.reader import read_answers
 
 
 def scores(answers: Sequence[str | None], golds: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Return EM and F1 in percent; no answer is a wrong one."""
+    """Return EM and F1 in percent; a missing answer is wrong."""
     em, f1 = answer_scores([answer or "" for answer in answers], golds)
     return {"em": em, "f1": f1}
 

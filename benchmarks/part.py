@@ -1,8 +1,8 @@
-"""Part: some pages of a corpus, and queries about them, where the whole takes too long.
+"""Part: take some pages of a corpus, and queries about them, where the whole would take too long.
 
     python benchmarks/part.py CORPUS GOLD.jsonl OUT.jsonl QUERIES.jsonl [--queries 400] [--pages 1200]
 
-QUERIES are as many of GOLD at random; OUT has their gold pages, and others at random up to the number asked for.
+QUERIES is a random part of GOLD. OUT has the gold pages of these queries, and random others up to that number.
 """
 
 import random

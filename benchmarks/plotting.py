@@ -31,7 +31,7 @@ def figures(name: str) -> Any:
 
 @contextmanager
 def picture(name: str, columns: int = 1) -> Iterator[Any]:
-    """Give axes to draw in (an array of them for several columns), and save the picture at the end."""
+    """Yield axes to draw in, an array of them for several columns, and save the picture at the end."""
     figure, axes = pyplot.subplots(1, columns, figsize=(6.4 if columns == 1 else 4.5 * columns, 4))
     yield axes
     for each in figure.axes:
@@ -92,7 +92,7 @@ def forgetting() -> None:
 
 
 def filter_curve() -> None:
-    """Draw open EM and top-5 accuracy against the vectors that the filter leaves of a passage."""
+    """Draw open EM and top-5 accuracy against the vectors of a passage that the filter keeps."""
     found = figures("filter_curve")
     points = found["points"]
     vectors = [point["vectors"] for point in points]

@@ -1,10 +1,10 @@
-"""Reading: SQuAD dev with the gold paragraph given, and with all dev paragraphs as the knowledge base.
+"""Reading: answer SQuAD dev with the gold paragraph given, and with all dev paragraphs as the knowledge base.
 
     python benchmarks/reading.py squad/dev-v1.1.json.xz [--model MODEL] [--name reading]
     python benchmarks/reading.py squad/dev-v1.1.json.xz --curve 500 --name filter_curve
 
-`--curve` reads so many paragraphs, spread over the file, at thresholds of the filter that keep fewer and fewer tokens
-(arXiv 2109.08133, Fig. 4); plotting.py draws the curve.
+`--curve` takes so many paragraphs of the file, at thresholds of the filter that keep fewer and fewer tokens (arXiv
+2109.08133, Fig. 4); plotting.py draws the curve.
 """
 
 import dataclasses

@@ -23,7 +23,7 @@ import reporting
 from measuring import arguments
 from service import Service, serving
 
-from kbq.dump.manifest import read_manifest
+from kbq.kb import KnowledgeBase
 from kbq.serve.knowledge_bases import edits, words_of
 from kbq.tables.tables import read_table
 from kbq.text.letters import normalised, slot_of
@@ -38,7 +38,8 @@ def main() -> None:
     options = arguments(__doc__, sample=Path, gold=Path, large=Path, names=2000)
     with serving(f"sample={options.sample}", f"large={options.large}", "--device", "cpu") as service:
         sample, large = (Reconciliation(service, name) for name in ("sample", "large"))
-        titles, all_titles = titles_of(options.sample), titles_of(options.large)
+        kbs = KnowledgeBase.open(options.sample), KnowledgeBase.open(options.large)
+        titles, all_titles = ({page.page_id: page.title for page in kb.pages()} for kb in kbs)
         some = random.Random(SEED).sample(sorted(all_titles), options.names)
         figures = {
             "sample": {"pages": len(titles), "names": matched(sample, titles)},
@@ -79,12 +80,6 @@ class Reconciliation:
         answer = self._client.post("", data={field: json.dumps(document)})
         answer.raise_for_status()
         return answer.json()
-
-
-def titles_of(kb: Path) -> dict[str, str]:
-    """Return titles by the ids of pages."""
-    shards = read_manifest(kb).open_shards(kb)
-    return {page_id: shard.titles[number] for shard in shards for number, page_id in shard.live_ids()}
 
 
 def batched(items: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from itertools import cycle
 from pathlib import Path
 
+import httpx2
 import reporting
 from measuring import arguments, inputs
 from service import Client, Load, Service, asked, connected, serving
@@ -48,10 +49,6 @@ def main() -> None:
     reporting.write("serving_faults", figures, [QUERIES], SEED)
 
 
-def serve(kb: Path) -> tuple[str, ...]:
-    return (str(kb), "--device", "cpu")
-
-
 async def load_until(port: int, texts: Sequence[str], work: Callable[[], object], after: float) -> Load:
     """Return what clients see until some work, which begins after some seconds in a thread, has ended."""
     load, queries, ended = Load(), cycle(texts), asyncio.Event()
@@ -74,7 +71,7 @@ async def load_until(port: int, texts: Sequence[str], work: Callable[[], object]
 
 
 def terminated(kb: Path, texts: Sequence[str]) -> dict[str, object]:
-    with serving(*serve(kb)) as service:
+    with serving(str(kb), "--device", "cpu") as service:
         times = []
 
         def stop() -> None:
@@ -96,13 +93,12 @@ def named(load: Load) -> dict[str, object]:
 
 
 def killed(kb: Path, texts: Sequence[str], times: int) -> dict[str, object]:
-    answers: Counter[str] = Counter()
-    seconds = []
+    answers, seconds = set(), []
     for _ in range(times):
         begun = time.perf_counter()
-        with serving(*serve(kb)) as service:
+        with serving(str(kb), "--device", "cpu") as service:
             seconds.append(time.perf_counter() - begun)
-            answers[first_answer(service, texts[0])] += 1
+            answers.add(answered(service, texts[0]))
             source = random.Random(len(seconds))
             asyncio.run(load_until(service.port, texts, service.process.kill, after=source.random()))
     return {
@@ -112,14 +108,13 @@ def killed(kb: Path, texts: Sequence[str], times: int) -> dict[str, object]:
     }
 
 
-def first_answer(service: Service, text: str) -> str:
-    status, body = asyncio.run(Client(service.port).post("/v1/query", {"queries": [text]}))
-    return f"{status} {body.decode()}"
+def answered(service: Service, text: str) -> bytes:
+    return httpx2.post(f"http://127.0.0.1:{service.port}/v1/query", json={"queries": [text]}, timeout=60).content
 
 
 def changed(kb: Path, texts: Sequence[str], change: Callable[[Path], object], fact: str) -> dict[str, object]:
     """Return what clients see while the folder is changed, until the service reports another value of a fact."""
-    with serving(*serve(kb)) as service:
+    with serving(str(kb), "--device", "cpu") as service:
         before, found = told(service), dict[str, object]()
 
         def change_and_wait() -> None:
@@ -130,22 +125,14 @@ def changed(kb: Path, texts: Sequence[str], change: Callable[[Path], object], fa
             found.update(now | {"seconds until it is noticed": round(time.perf_counter() - begun, 2)})
 
         load = asyncio.run(load_until(service.port, texts, change_and_wait, after=1.0))
-        probe = json.loads(first_answer(service, PROBE).partition(" ")[2])["results"][0]["answers"][0]
+        probe = json.loads(answered(service, PROBE))["results"][0]["answers"][0]
         return named(load) | found | {"the new page is found": probe["page_id"] == NEW.page_id}
 
 
 def told(service: Service) -> dict[str, object]:
     """Return what the service reports about its knowledge base."""
-
-    async def get() -> dict[str, object]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
-        writer.write(b"GET /v1/kbs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        answer = await reader.read()
-        writer.close()
-        one = json.loads(answer.partition(b"\r\n\r\n")[2])["kbs"][0]
-        return {"pages": one["pages"], "problem": one["problem"]}
-
-    return asyncio.run(get())
+    one = httpx2.get(f"http://127.0.0.1:{service.port}/v1/kbs", timeout=60).json()["kbs"][0]
+    return {"pages": one["pages"], "problem": one["problem"]}
 
 
 def added(kb: Path) -> None:

@@ -28,7 +28,7 @@ def main() -> None:
     def measured(one: DataSet) -> dict[str, object]:
         kb, gold, asked = KnowledgeBase.open(one.kb, options.model), read_value_sets(one.gold), asked_in(one.gold)
         relations = sorted(set().union(*asked.values()))
-        claims = claims_of(kb, asked, relations, calibration=options.calibration)
+        claims = claims_of(kb, asked, relations, min_probability=0.0, calibration=options.calibration)
         by_relation = {relation: scores(claims, cells_of(gold, relation)) for relation in relations}
         return scores(claims, gold) | {"by relation": by_relation}
 

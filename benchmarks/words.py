@@ -1,16 +1,16 @@
-"""Words: what BM25 and learned impacts cost beside the vectors: bytes, and CPU milliseconds of a query, one at a time.
+"""Words: measure what BM25 and learned impacts cost beside vectors: bytes, and CPU milliseconds of a single query.
 
     python benchmarks/words.py KB QUERIES.jsonl [--sample 300]
 
-QUERIES is a KILT file. Of every query the ten best pages are asked for.
+QUERIES is a KILT file. Every query asks for the ten best pages.
 """
 
-import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import reporting
-from measuring import arguments, inputs
+from measuring import arguments, cpu_seconds, inputs
 
 from kbq.answers import Backend
 from kbq.kb import KnowledgeBase
@@ -21,12 +21,9 @@ from kbq.words.sparta import sparta_folder
 
 def milliseconds(kb: KnowledgeBase, texts: list[str], backend: Backend) -> dict[str, float]:
     """Return the median and the 95th percentile of a query's CPU time."""
-    kb.query(texts[:20], 10, "page", backend, rerank=0)  # warm
-    taken = []
-    for text in texts:
-        begun = time.process_time()
-        kb.query([text], 10, "page", backend, rerank=0)
-        taken.append(1000 * (time.process_time() - begun))
+    ask = partial(kb.query, k=10, unit="page", backend=backend, rerank=0)
+    ask(texts[:20])  # warm
+    taken = [1000 * cpu_seconds(partial(ask, [text])) for text in texts]
     return {"p50, ms": round(float(np.median(taken)), 2), "p95, ms": round(float(np.quantile(taken, 0.95)), 2)}
 
 
