@@ -26,6 +26,7 @@ from keep_all_tokens import without_filter
 from measuring import arguments, inputs, wall_seconds
 from speed import tuning
 
+from kbq.answers import Answer
 from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.readers import read_corpus
 from kbq.dump import building, page_encoder
@@ -223,8 +224,8 @@ def asked(run: Run, found: dict[str, Any]) -> None:
     texts = inputs(ARTICLES.parent / "queries.jsonl")[: 22 if run.small else 4 * TOGETHER]
     kb, on_cpu = (KnowledgeBase.sample(device=device) for device in (str(run.device), "cpu"))
     for n_reranked in (0, 10):
-        ask, name = partial(kb.query, k=10, rerank=n_reranked), f"reranking {n_reranked}"
-        answers, first = ask(texts), ask(texts[:1])[0]
+        ask: Callable[[Sequence[str]], list[list[Answer]]] = partial(kb.query, k=10, rerank=n_reranked)
+        answers, first, name = ask(texts), ask(texts[:1])[0], f"reranking {n_reranked}"
         found[f"{name}, queries per second"] = round(1000 * len(texts) / run.milliseconds(partial(ask, texts)), 1)
         each = [1000 * wall_seconds(partial(ask, [text])) for text in texts[1:20]]
         found[f"{name}, one alone, ms: median, most"] = [round(float(np.median(each)), 1), round(max(each), 1)]

@@ -4,9 +4,9 @@
                                                        [--kinds compact tiny disk]
 
 All indexes of KB are built anew, once; another recall takes only another calibration. kbq calibrates their probes on
-slot queries that it makes up from the pages' titles. Recall is measured on the ten best phrases for some queries of GOLD,
-which no calibration has seen. All of GOLD is then predicted with each index, by vectors alone, with the model of KB and
-with a tuned one.
+slot queries that it makes up from the pages' titles. Recall is measured on the ten best phrases for some queries of
+GOLD, which no calibration has seen. All of GOLD is then predicted with each index, by vectors alone, with the model of
+KB and with a tuned one.
 """
 
 import shutil

@@ -105,7 +105,7 @@ def mistyped(title: str) -> str:
     if not places:
         return title
     at = source.choice(places)
-    one, two = title[at : at + 2]
+    one, two = title[at], title[at + 1]
     typed = source.choice([two, one * 2 + two, source.choice(ascii_lowercase) + two, two + one])
     return title[:at] + typed + title[at + 2 :]
 
