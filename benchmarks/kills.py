@@ -125,7 +125,9 @@ def finish(process: ForkProcess) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """Return the bytes of all files, except the description of a run, which has its time."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".run.json")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def stage(folder: Path) -> str:
