@@ -177,56 +177,24 @@ def score_table(
     return ScoreTable(f"scores, {count:,} queries", columns, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupScores:
-    """The means of one group, in the order of the breakdown's names."""
-
-    group: str
-    count: int
-    means: tuple[float, ...]
-    interval: Interval  # of the first name
-
-
-@dataclass(frozen=True, slots=True)
-class Breakdown:
-    """Groups, the largest first, with the means over queries (micro) and over groups (macro)."""
-
-    names: tuple[str, ...]
-    groups: tuple[GroupScores, ...]
-    micro: tuple[float, ...]
-    macro: tuple[float, ...]
-
-    def table(self, grouping: str) -> ScoreTable:
-        """Return a row for each group, then the means over queries and over groups."""
-        columns: dict[str, Form] = {"group": "text", "n": "count"}
-        columns |= dict.fromkeys((*self.names, f"{self.names[0]} from", "to"), "percent")
-        total = sum(row.count for row in self.groups)
-        rows: list[tuple[Cell, ...]] = [
-            (row.group, row.count, *row.means, row.interval.low, row.interval.high) for row in self.groups
-        ]
-        rows.append(("mean over queries", total, *self.micro, None, None))
-        rows.append(("mean over groups", total, *self.macro, None, None))
-        return ScoreTable(f"by {grouping}", columns, rows)
-
-
 def broken_down(scores: Scores, names: Sequence[str], grouping: str) -> Analysis:
-    """Return the named scores by group, as JSON and as a table."""
-    breakdown = break_down(scores, names)
-    return Analysis({"grouping": grouping} | asdict(breakdown), [breakdown.table(grouping)])
-
-
-def break_down(scores: Scores, names: Sequence[str]) -> Breakdown:
-    """Average the named scores by group."""
+    """Average the named scores by group, the largest first, and over queries (micro) and groups (macro)."""
     columns = np.stack([scores.column(name) for name in names], axis=1)  # (items, names)
     groups, members = np.unique(np.array(scores.groups, dtype=str), return_inverse=True)
-    rows = []
+    found = []
     for number, group in enumerate(groups.tolist()):
         values = columns[members == number]
-        means = tuple(values.mean(axis=0).tolist())
-        rows.append(GroupScores(group, len(values), means, bootstrap_interval(values[:, 0])))
-    rows.sort(key=lambda row: (-row.count, row.group))
-    macro = tuple(np.mean([row.means for row in rows], axis=0).tolist())
-    return Breakdown(tuple(names), tuple(rows), tuple(map(scores.mean, names)), macro)
+        found.append((group, len(values), values.mean(axis=0).tolist(), bootstrap_interval(values[:, 0])))
+    found.sort(key=lambda one: (-one[1], one[0]))
+    micro, macro = list(map(scores.mean, names)), np.mean([means for _, _, means, _ in found], axis=0).tolist()
+    rows: list[tuple[Cell, ...]] = [(group, n, *means, one.low, one.high) for group, n, means, one in found]
+    for name, means in (("mean over queries", micro), ("mean over groups", macro)):
+        rows.append((name, len(scores.ids), *means, None, None))
+    headings: dict[str, Form] = {"group": "text", "n": "count"}
+    headings |= dict.fromkeys((*names, f"{names[0]} from", "to"), "percent")  # the interval of the first
+    listed = [{"group": group, "count": n, "means": means, "interval": asdict(one)} for group, n, means, one in found]
+    document = {"grouping": grouping, "names": list(names), "groups": listed, "micro": micro, "macro": macro}
+    return Analysis(document, [ScoreTable(f"by {grouping}", headings, rows)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +214,17 @@ class Difference:
 
 
 def compared(first: Scores, others: Mapping[str, Scores], names: Sequence[str], by_group: bool) -> Analysis:
-    """Compare systems, as JSON and as a table; see `compare`."""
+    """Compare systems, as JSON and as a table with a row for each difference; see `compare`."""
     differences = compare(first, others, names, by_group)
+    columns: dict[str, Form] = {"system": "text"} if len(others) > 1 else {}
+    columns |= {"group" if by_group else "score": "text", "n": "count"}
+    columns |= dict.fromkeys(("first", "second", "gain", LOW_END, "to"), "percent")
+    columns |= dict.fromkeys(("p", "p (Holm)"), "decimals")
+    rows = [astuple(row)[0 if len(others) > 1 else 1 :] for row in differences]
+    title = f"{names[0]}, " * by_group + ("each system" if len(others) > 1 else "second")
+    table = ScoreTable(f"{title} against first, paired permutation test", columns, rows)
     score = {"score": names[0]} if by_group else {}
     notes = [note for other in others.values() for note in other.notes]
-    table = comparison_table(differences, names[0] if by_group else "")
     return Analysis([score | asdict(one) for one in differences], [table], notes)
 
 
@@ -280,15 +254,3 @@ def compare(
         gain, means = bootstrap_interval(after - before), (float(before.mean()), float(after.mean()))
         found.append(Difference(system, name, len(before), *means, gain.mean, gain.low, gain.high, p, adjusted))
     return found
-
-
-def comparison_table(differences: Sequence[Difference], by_group: str = "") -> ScoreTable:
-    """Return a row for each score or, with the name of a score, for each group; of each system, if several."""
-    is_one = len({row.system for row in differences}) == 1
-    columns: dict[str, Form] = {} if is_one else {"system": "text"}
-    columns |= {"group" if by_group else "score": "text", "n": "count"}
-    columns |= dict.fromkeys(("first", "second", "gain", LOW_END, "to"), "percent")
-    columns |= dict.fromkeys(("p", "p (Holm)"), "decimals")
-    rows = [astuple(row)[1 if is_one else 0 :] for row in differences]
-    title = f"{by_group}, " * bool(by_group) + ("second" if is_one else "each system")
-    return ScoreTable(f"{title} against first, paired permutation test", columns, rows)

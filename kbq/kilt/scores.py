@@ -73,33 +73,19 @@ class EvidenceRank:
     positions: tuple[int, ...]  # of complete sets, from 1, ascending
     sets: int  # distinct evidence sets; 0 also where no page was predicted
 
-    def precision(self, k: int) -> float:
-        """Return complete sets among the first k positions, per position."""
-        return bisect_right(self.positions, k) / k
+    def complete(self, k: int) -> int:
+        """Return the number of sets that are complete among the first k positions."""
+        return bisect_right(self.positions, k)
 
     def recall(self, k: int) -> float:
         """Return complete sets among the first k positions, per evidence set."""
-        return bisect_right(self.positions, k) / self.sets if self.sets else 0.0
-
-    def success(self, k: int) -> float:
-        """Return 1 if any set is complete among the first k positions, else 0."""
-        return float(bisect_right(self.positions, k) > 0)
+        return self.complete(k) / self.sets if self.sets else 0.0
 
 
 def r_precision(pages: Sequence[str], outputs: Iterable[GoldOutput]) -> float:
     """Return the share of an output's R pages among the first R predicted pages, the best over the outputs."""
-    return max(share_found(pages, output.pages) for output in outputs)
-
-
-def share_found(pages: Sequence[str], gold_pages: Sequence[str]) -> float:
-    """Return the share of the gold pages among as many predicted pages; both are distinct.
-
-    >>> share_found(["1", "3", "2"], ["1", "2"])
-    0.5
-    """
-    if not gold_pages:
-        return 0.0
-    return len(set(pages[: len(gold_pages)]) & set(gold_pages)) / len(gold_pages)
+    needed = [set(output.pages) for output in outputs]
+    return max(len(gold & set(pages[: len(gold)])) / max(1, len(gold)) for gold in needed)
 
 
 def evidence_sets(outputs: Iterable[GoldOutput]) -> list[frozenset[str]]:
@@ -156,12 +142,6 @@ def find_in_contexts(gold: Gold, guess: Guess, depth: int) -> tuple[int, int, in
     return first_answer, first_title, NEVER
 
 
-def is_entity_in_input(gold: Gold) -> bool:
-    """Whether the normalised input holds the title of a gold page."""
-    text = normalise(gold.input or "")
-    return gold.input is not None and any(normalise(title) in text for title in gold.titles)
-
-
 # Rows
 
 
@@ -202,11 +182,13 @@ def retrieval_row(gold: Gold, guess: Guess, ks: Sequence[int]) -> tuple[float, .
     """Score pages and texts at every k, in the order of `retrieval_names`. Raises UnfitError as `downstream_row`."""
     rank = rank_evidence(guess.pages, evidence_sets(gold.outputs))
     answer, title, both = find_in_contexts(gold, guess, depth=max(ks, default=0))
-    values = [r_precision(guess.pages, gold.outputs), float(is_entity_in_input(gold))]
+    text = None if gold.input is None else normalise(gold.input)
+    has_entity = text is not None and any(normalise(title) in text for title in gold.titles)
+    values = [r_precision(guess.pages, gold.outputs), float(has_entity)]
     for k in sorted(ks):
-        values += [rank.precision(k), answer <= k, both <= k, title <= k]
+        values += [rank.complete(k) / k, answer <= k, both <= k, title <= k]
         if k > 1:
-            values += [rank.recall(k), rank.success(k)]
+            values += [rank.recall(k), rank.complete(k) > 0]
     return tuple(values)
 
 
@@ -279,58 +261,47 @@ def score(
     Raises an EvaluationError that carries all problems if the official evaluation rejects these records.
     """
     gold, predictions = source_of(gold, "gold"), source_of(predictions, "predictions")
-    parse: GuessParser = parse_answer
-    names: tuple[str, ...] = DOWNSTREAM_NAMES
-    row_of: Callable[[Gold, Guess], tuple[float, ...]] = downstream_row
-    if kind == "retrieval":
-        parse = partial(parse_ranking, depth=max(rules.ks, default=0))
-        names, row_of = retrieval_names(rules.ks), partial(retrieval_row, ks=rules.ks)
+    parse, names, row_of = _way(kind, rules.ks)
     problems = Problems()
     pairs = Pairs(read_golds(gold, problems), read_guesses(predictions, parse, problems))
-    ids: list[str] = []
-    groups: list[str] = []
-    values = array("d")
-    sums = [0.0] * len(names)
-    missing: list[Gold] = []
-    with_gold_pages = 0
-    for record, guess in pairs:
-        with_gold_pages += any(output.pages for output in record.outputs)
-        if guess is None and rules.missing == "zero":
-            guess = Guess(record.id, line=0)
-        if guess is None:
+    ids, groups, rows, missing = list[str](), list[str](), array("d"), list[Gold]()
+    for record, found in pairs:
+        if found is None and rules.missing == "error":
             missing.append(record)
             continue
+        guess = found or Guess(record.id, line=0)
         try:
             if guess.problem is not None:
                 raise UnfitError(guess.problem)
-            row = row_of(record, guess)
+            rows.extend(row_of(record, guess))
         except UnfitError as error:
             problems.add(predictions, guess.line, guess.id, str(error))
             continue
         ids.append(record.id)
         groups.append(group_of(record))
-        values.extend(row)
-        # One by one: another order of adding would change the last digit.
-        sums = [total + value for total, value in zip(sums, row, strict=True)]
     if missing:
         others = f"nor have {len(missing) - 1:,} other records; " * (len(missing) > 1)
         advice = f"{others}with --missing=zero they count as wrong"
         problems.add(gold, missing[0].line, missing[0].id, f"has no prediction in {predictions}", advice)
     problems.raise_if_any(f"the {kind} evaluation of {predictions} against {gold}{pairs.hint()}")
-    # Without an input its score is unknown, not 0: the newest official evaluation stops here.
-    kept = [n for n, name in enumerate(names) if name != "entity_in_input" or not pairs.without_input]
-    return Scores(
-        kind=kind,
-        rules=rules,
-        names=tuple(names[n] for n in kept),
-        ids=tuple(ids),
-        groups=tuple(groups),
-        values=np.array(values, dtype=np.float64).reshape(len(ids), len(names))[:, kept],
-        means=tuple(sums[n] / len(ids) if ids else 0.0 for n in kept),
-        notes=pairs.notes(),
-        predictions=pairs.matched,
-        with_gold_pages=with_gold_pages,
-    )
+    values = np.array(rows, dtype=np.float64).reshape(len(ids), len(names))
+    if pairs.without_input and "entity_in_input" in names:  # unknown, not 0: the newest official evaluation stops here
+        values = np.delete(values, names.index("entity_in_input"), axis=1)
+        names = tuple(name for name in names if name != "entity_in_input")
+    # One by one: another order of adding would change the last digit.
+    sums = np.add.accumulate(values)[-1] if ids else np.zeros(len(names))
+    means = tuple((sums / max(1, len(ids))).tolist())
+    facts = pairs.notes(), pairs.matched, pairs.with_gold_pages
+    return Scores(kind, rules, names, tuple(ids), tuple(groups), values, means, *facts)
+
+
+def _way(
+    kind: Kind, ks: tuple[int, ...]
+) -> tuple[GuessParser, tuple[str, ...], Callable[[Gold, Guess], tuple[float, ...]]]:
+    """Return how a kind of evaluation parses predictions, the names of its scores, and how it scores a pair."""
+    if kind == "downstream":
+        return parse_answer, DOWNSTREAM_NAMES, downstream_row
+    return partial(parse_ranking, depth=max(ks, default=0)), retrieval_names(ks), partial(retrieval_row, ks=ks)
 
 
 def score_kinds(
@@ -368,7 +339,7 @@ class Pairs:
         self._golds, self._guesses = golds, guesses
         self.golds = self.matched = 0
         self.unknown = 0  # predictions whose id is not in the gold file, known at the end
-        self.without_input = self.with_empty_evidence = 0
+        self.without_input = self.with_empty_evidence = self.with_gold_pages = 0
 
     def __iter__(self) -> Iterator[tuple[Gold, Guess | None]]:
         """Yield the pairs in gold order."""
@@ -382,6 +353,7 @@ class Pairs:
             self.golds += 1
             self.matched += gold.id in waiting
             self.without_input += gold.input is None
+            self.with_gold_pages += any(output.pages for output in gold.outputs)
             self.with_empty_evidence += any(output.evidence == frozenset() for output in gold.outputs)
             yield gold, waiting.pop(gold.id, None)
         # Lines after the last gold record must still be readable, and their ids unique.

@@ -3,7 +3,7 @@
 import pytest
 
 from kbq.kilt.records import GoldOutput
-from kbq.kilt.scores import EvidenceRank, evidence_sets, r_precision, rank_evidence, share_found
+from kbq.kilt.scores import EvidenceRank, evidence_sets, r_precision, rank_evidence
 
 
 def output(*pages: str) -> GoldOutput:
@@ -54,15 +54,15 @@ def test_rank_evidence(pages: list[str], outputs: list[GoldOutput], positions: t
 
 def test_scores_at_k() -> None:
     rank = EvidenceRank(positions=(2, 3), sets=4)
-    assert [rank.precision(k) for k in (1, 2, 3, 5)] == [0.0, 0.5, 2 / 3, 0.4]
+    assert [rank.complete(k) for k in (1, 2, 3, 5)] == [0, 1, 2, 2]
     assert [rank.recall(k) for k in (1, 2, 3, 5)] == [0.0, 0.25, 0.5, 0.5]
-    assert [rank.success(k) for k in (1, 2)] == [0.0, 1.0]
 
 
 def test_an_empty_rank_scores_zero() -> None:
     rank = EvidenceRank((), 0)
-    assert (rank.precision(1), rank.recall(5), rank.success(5)) == (0.0, 0.0, 0.0)
+    assert (rank.complete(5), rank.recall(5)) == (0, 0.0)
 
 
-def test_share_found_of_no_gold_pages_is_zero() -> None:
-    assert share_found(["1"], []) == 0.0
+def test_r_precision_of_no_gold_pages_is_zero() -> None:
+    assert r_precision(["1"], [output()]) == 0.0
+    assert r_precision(["1", "3", "2"], [output("1", "2")]) == 0.5

@@ -10,9 +10,9 @@ from kbq.errors import EvaluationError
 from kbq.kilt.analysis import (
     ScoreTable,
     bootstrap_interval,
-    break_down,
+    broken_down,
     compare,
-    comparison_table,
+    compared,
     score_table,
 )
 from kbq.kilt.evaluation import evaluate
@@ -50,17 +50,17 @@ def scores(gold: Path, guess: Path) -> Scores:
 
 
 def test_groups_come_largest_first_with_both_means(scores: Scores) -> None:
-    table = break_down(scores, ["accuracy", "Rprec"])
-    assert [(row.group, row.count, row.means) for row in table.groups] == [
-        ("r", 10, (0.8, 0.4)),
-        ("s", 2, (0.0, 1.0)),
-        ("(none)", 1, (0.0, 1.0)),
+    document, (table,), _ = broken_down(scores, ["accuracy", "Rprec"], "relation")
+    assert [(row["group"], row["count"], row["means"]) for row in document["groups"]] == [
+        ("r", 10, [0.8, 0.4]),
+        ("s", 2, [0.0, 1.0]),
+        ("(none)", 1, [0.0, 1.0]),
     ]
-    assert table.micro == (8 / 13, 7 / 13)
-    assert table.macro == pytest.approx((0.8 / 3, 2.4 / 3))
-    assert table.groups[1].interval.high == 0.0
-    assert "| r | 10 | 80.00 | 40.00 |" in table.table("relation").markdown()
-    assert table.table("relation").csv().splitlines()[-1].endswith(",,")
+    assert document["micro"] == [8 / 13, 7 / 13]
+    assert document["macro"] == pytest.approx([0.8 / 3, 2.4 / 3])
+    assert document["groups"][1]["interval"]["high"] == 0.0
+    assert "| r | 10 | 80.00 | 40.00 |" in table.markdown()
+    assert table.csv().splitlines()[-1].endswith(",,")
 
 
 @pytest.mark.parametrize(
@@ -90,17 +90,16 @@ def test_comparison_of_a_system_with_itself_and_with_a_perfect_one(scores: Score
     assert better[0].adjusted_p == max(better[0].p, better[1].adjusted_p)
     groups = compare(scores, {"perfect": perfect}, ["Rprec"], by_group=True)
     assert [(row.name, row.count, row.gain) for row in groups] == [("(none)", 1, 0.0), ("r", 10, 0.6), ("s", 2, 0.0)]
-    assert "| accuracy | 13 | 61.54 | 100.00 | 38.46 | 15.38 | 61.54 | 0.0" in comparison_table(better).markdown()
+    table = compared(scores, {"p": perfect}, ["accuracy", "Rprec"], by_group=False).tables[0].markdown()
+    assert "| accuracy | 13 | 61.54 | 100.00 | 38.46 | 15.38 | 61.54 | 0.0" in table
     both = compare(scores, {"same": scores, "perfect": perfect}, ["accuracy"])
     assert [(row.system, row.p, row.adjusted_p) for row in both] == [
         ("same", 1.0, 1.0),
         ("perfect", better[0].p, 2 * better[0].p),
     ]
-    assert "each system against first" in comparison_table(both).markdown()
-    assert (
-        "| same | accuracy | 13 | 61.54 | 61.54 | 0.00 | 0.00 | 0.00 | 1.0000 | 1.0000 |"
-        in comparison_table(both).markdown()
-    )
+    table = compared(scores, {"same": scores, "perfect": perfect}, ["accuracy"], by_group=False).tables[0].markdown()
+    assert "each system against first" in table
+    assert "| same | accuracy | 13 | 61.54 | 61.54 | 0.00 | 0.00 | 0.00 | 1.0000 | 1.0000 |" in table
 
 
 def test_systems_on_other_queries_are_not_compared(scores: Scores, write: Write) -> None:
