@@ -58,7 +58,6 @@ def _open_standard_files() -> None:
 
 
 def _status_of(app: Callable[..., int | None]) -> int:
-    """Run the commands; return the exit status."""
     try:
         status = app(standalone_mode=False) or 0
     except UsageError as error:

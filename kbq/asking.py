@@ -123,12 +123,10 @@ class Searcher:
 
     @cached_property
     def pages(self) -> Pages:
-        """The pages by their ids."""
         return Pages(self.shards)
 
     @cached_property
     def titles(self) -> Titles:
-        """The pages by their titles."""
         return Titles(self.shards)
 
     @cached_property
@@ -178,7 +176,6 @@ class Searcher:
         )
 
     def reader(self, name: str) -> Reader:
-        """Return a reader, opened once."""
         if name == self.reranking.base:
             return self.reranking.reader
         if name not in self._readers:

@@ -103,7 +103,6 @@ def describe_indexes(folder: Path) -> list[IndexFacts]:
 
 
 def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFacts:
-    """Describe one index."""
     size = sum(folder_bytes(shard / entry.part) for shard in manifest.shard_folders(folder))
     per_vector = round(size / max(1, manifest.counts.rows), 1)
     return IndexFacts(

@@ -48,7 +48,6 @@ class Declared(NamedTuple):
 
 @cache
 def declared(record: Any) -> tuple[Declared, ...]:
-    """Return the options among the fields of a record."""
     hints, found = get_type_hints(record, include_extras=True), []
     for field in fields(record):
         hint = hints[field.name]

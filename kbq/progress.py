@@ -29,7 +29,6 @@ SAMPLED = 2**26  # bytes at the beginning of a corpus in which lines are counted
 
 
 def logger() -> "logging.Logger":
-    """Return the logger of notes and progress."""
     import logging  # on demand: the help does without
 
     return logging.getLogger("kbq")
@@ -41,7 +40,6 @@ def warn(text: str) -> None:
 
 
 def write_line(text: str) -> None:
-    """Write a line to standard error."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
@@ -128,19 +126,15 @@ class Bar:
         self.show(f"{pages}, {counts.tokens:,} tokens, {speed:,.0f} tokens/s", counts.pages if total else None, total)
 
     def stage(self, stage: str, done: int, total: int) -> None:
-        """Show how much of a stage is done."""
         self.show(f"{stage}: {done:,} of {total:,}", done, total)
 
     def count(self, done: int, total: int) -> None:
-        """Show how much is done."""
         self.show(f"{done:,} of {total:,}", done, total)
 
     def cells(self, done: int, total: int, filled: int) -> None:
-        """Show cells, cells per second, and how many are filled."""
         self.show(f"{done:,} of {total:,} cells, {filled:,} filled, {self._per_second(done):,.1f} cells/s", done, total)
 
     def questions(self, paragraphs: int, questions: int) -> None:
-        """Show how many paragraphs are read, and how many questions are kept."""
         self.show(f"{paragraphs:,} paragraphs, {questions:,} questions")
 
     def reading(self, read: int, passages: int) -> None:

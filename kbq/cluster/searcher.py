@@ -211,7 +211,6 @@ def _open(actor: Actor) -> Any:
 
 
 def _received(asked: Sequence[Any], seconds: float) -> list[_Outcome]:
-    """Return the outcomes of calls, after so many seconds at most."""
     late = set(ray.wait(list(asked), num_returns=len(asked), timeout=seconds)[1])
     return [
         _Outcome(None, f"no answer in {seconds:.0f} seconds", is_late=True) if one in late else _outcome(one)
@@ -245,7 +244,6 @@ def spread(nodes: Sequence[Node], count: int) -> list[Node]:
 
 
 def _started(group: ActorGroup, node: Node, together: int) -> Actor:
-    """Start one of `together` actors that share the CPUs of a node."""
     threads = max(1, node.cpus // together)
     options = {
         "num_cpus": 0,  # so that it never waits for a build to end

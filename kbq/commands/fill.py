@@ -46,7 +46,6 @@ class FillCommand(TyperCommand):
     """A command whose `--relations` takes all words until the next option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the command line."""
         return super().parse_args(ctx, spread(args, "--relations"))
 
 

@@ -175,7 +175,6 @@ def verify(
 
 
 def _suggest_compacting(kb: Path, manifest: "Manifest") -> None:
-    """Tell the user if deleted pages take much room."""
     dead = manifest.size.rows - manifest.counts.rows
     if dead > MUCH * manifest.size.rows:
         note(f"deleted pages take {dead / manifest.size.rows:.0%} of the vectors: `kbq compact {kb}` removes them")

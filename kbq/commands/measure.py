@@ -255,7 +255,6 @@ def submit(
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:
-    """Read a list of numbers such as 1,5,20."""
     try:
         found = tuple(int(number) for number in text.split(","))
         if min(found) < 1:

@@ -144,7 +144,6 @@ def _made(record: Any, parts: Mapping[str, Any], values: Mapping[str, Any]) -> A
 
 
 def typer_option(one: Declared) -> Any:
-    """Return the type of a command's parameter for an option."""
     option = one.option
     flags = [option.flag or f"--{one.name.replace('_', '-')}"] if option.flag or one.type is bool else []
     return Annotated[
@@ -171,7 +170,6 @@ def option_of(record: Any, name: str) -> Any:
 
 
 def refuse_given(context: typer.Context, option: str, others: Sequence[str]) -> None:
-    """Refuse options that would be ignored."""
     for name in others:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
@@ -251,7 +249,6 @@ class AskedKb:
         return kb if self.pages is None else kb.with_pages(self.pages)
 
     def note_sample(self) -> None:
-        """Tell the user if the bundled sample is asked."""
         if self.kb is None:
             note("no --kb is given, so the bundled sample is used")
 

@@ -108,7 +108,6 @@ def _missing(command: str, error: ModuleNotFoundError) -> Exception:
 def _folders(
     kbs: Sequence[str], models: Sequence[str], index: IndexKind | None, device: str, ray: str | None
 ) -> "dict[str, Folder]":
-    """Return the folders to serve by name, by default the sample."""
     from kbq.serve.knowledge_bases import Folder
 
     paths = dict(map(_named, kbs)) if kbs else {"sample": str(AskedKb().open().folder)}

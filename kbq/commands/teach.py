@@ -189,7 +189,6 @@ def _train(
     settings: Any,
     **more: Any,
 ) -> None:
-    """Train a network, and print its outcome as JSON or by `lines`."""
     out, device = training.out, training.device
     with Bar(f"training {out}") as bar:
         if "distill" in more:
@@ -264,7 +263,6 @@ def augment(
 
 
 def encoder_lines(out: Path, outcome: "TrainingOutcome") -> list[str]:
-    """Return the lines that `kbq train encoders` prints."""
     scores = outcome.scores
     vectors = min(outcome.filter, key=lambda point: abs(point.kept - scores.kept)).vectors
     return [
@@ -278,13 +276,11 @@ def encoder_lines(out: Path, outcome: "TrainingOutcome") -> list[str]:
 
 
 def reader_lines(out: Path, outcome: "ReaderOutcome") -> list[str]:
-    """Return the lines that `kbq train reader` prints."""
     scores = f"EM {outcome.em:.1f}  F1 {outcome.f1:.1f}  ({outcome.dev_queries:,} queries)"
     return [_steps(out, outcome), f"reading, passage given    {scores}", *_left_out(outcome)]
 
 
 def sparta_lines(out: Path, outcome: "SpartaOutcome") -> list[str]:
-    """Return the lines that `kbq train sparta` prints."""
     left_out = f"{outcome.left_out:,} left out: their answer is not within a sentence"
     return [f"{_steps(out, outcome)}; {left_out}", *_left_out(outcome)]
 

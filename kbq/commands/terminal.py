@@ -79,12 +79,10 @@ def print_file(content: bytes) -> None:
 
 
 def typed_command() -> str:
-    """Return the command as it was typed."""
     return shlex.join(["kbq", *sys.argv[1:]])
 
 
 def note(text: str) -> None:
-    """Print a line for the person at the terminal, on standard error."""
     show(Styled(text, dim=True), err=True)
 
 

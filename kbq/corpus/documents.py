@@ -113,7 +113,6 @@ def is_document(path: PurePath) -> bool:
 
 
 def without_compression(path: PurePath) -> PurePath:
-    """Return a path without the suffix of a compressed file."""
     return path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
 
 
@@ -279,7 +278,6 @@ def _content(path: Path) -> bytes:
 
 
 def is_folder(source: str) -> bool:
-    """Return whether a source is a folder."""
     return os.path.isdir(source)  # noqa: PTH112 - where one may not look it is False, and reading the file says why
 
 

@@ -245,7 +245,6 @@ class _Text:
         self.term = ""  # of a list of definitions
 
     def walk(self, element: Any, is_linked: bool = False) -> None:
-        """Take the text of an element."""
         self._say(element.text, is_linked)
         for child in element:
             self._take(child, is_linked)
@@ -295,7 +294,6 @@ class _Text:
         self._parts, self._linked, self._links = [], 0, 0
 
     def _table(self, table: Any) -> None:
-        """Make a piece of each row."""
         self.end()
         rows = table.xpath("./tr | ./thead/tr | ./tbody/tr | ./tfoot/tr")
         is_layout = any(True for _ in table.iterdescendants("table", "h1", "h2", "h3")) or any(

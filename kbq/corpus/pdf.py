@@ -211,7 +211,6 @@ def _joined_row(row: list[Line]) -> Line:
 
 
 def _blocks(lines: Sequence[Line], body: float, known: set[str]) -> Iterator[Block]:
-    """Yield the paragraphs and headings of a page."""
     leading = median([one.base - two.base for one, two in pairwise(lines) if 0 < one.base - two.base < 40] or [body])
     block: list[Line] = []
     for line in lines:

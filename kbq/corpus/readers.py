@@ -211,7 +211,6 @@ def _pages(
 
 
 def _format_of_path(source: str) -> CorpusFormat:
-    """Return the format that a path tells; `auto` if it tells none."""
     if source == "-":
         return "auto"
     path = without_compression(PurePath(source))

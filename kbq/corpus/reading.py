@@ -248,7 +248,6 @@ def _by_pandoc(content: bytes, suffix: str) -> Contents:
 
 
 def _with_facts(document: Contents, facts: dict[str, str]) -> Contents:
-    """Add what the metadata of an Office file state."""
     document.title, document.window_title = facts.get("title", ""), ""
     urls = [facts.get(name, "") for name in ("source", "identifier", "subject", "description")]
     document.metadata |= {

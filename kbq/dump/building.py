@@ -178,7 +178,6 @@ def _refuse_other_corpus(folder: Path, state: BuildState, digest: str) -> None:
 
 
 def _how_to_restart(folder: Path, first_shard: int) -> str:
-    """Return advice on how to restart a build without losing what was published before."""
     return f"delete {folder / STATE if first_shard else 'the folder'} to start over"
 
 

@@ -70,7 +70,6 @@ class Comparison:
         self._added = 0
 
     def to_encode(self, pages: Iterable[Page]) -> Iterator[Page]:
-        """Yield the pages that are new or have changed."""
         for page in pages:
             place = self._pages.place(page.page_id)
             if place is None:

@@ -42,7 +42,6 @@ class Pages:
         return cls(read_manifest(folder).open_shards(folder))
 
     def ids(self) -> Iterator[str]:
-        """The ids of all pages, in the order of the corpus."""
         return (page_id for shard in self._shards for _, page_id in shard.live_ids())
 
     def names(self) -> Iterator[tuple[str, str]]:

@@ -85,7 +85,6 @@ class ShardWriter:
             array.truncate(size)
 
     def append(self, pages: Sequence[Page], digests: Sequence[bytes], encoded: EncodedParagraphs) -> None:
-        """Add pages, the `page_digest` of each, and their encoded paragraphs."""
         paragraphs = [paragraph for page in pages for paragraph in page.paragraphs]
         self.texts["ids"].append([page.page_id for page in pages])
         self.texts["titles"].append([page.title for page in pages])

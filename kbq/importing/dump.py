@@ -130,7 +130,6 @@ class Misfits:
     named: list[str] = field(default_factory=list)
 
     def see(self, page: DocumentPage) -> None:
-        """Count the misfits of a page."""
         count = int(page.misfits.sum())
         if not count:
             return
@@ -188,7 +187,6 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def is_number(name: object) -> bool:
-    """Whether a name is the number of a document."""
     return isinstance(name, str) and name.isascii() and name.isdecimal() and len(name) < 19
 
 

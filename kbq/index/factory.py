@@ -130,7 +130,6 @@ def _build(shard: Shard, entry: IndexEntry, queries: Floats, device: torch.devic
 
 
 def is_built(shards: Sequence[Shard], entry: IndexEntry) -> bool:
-    """Return whether all shards with rows have this index."""
     try:
         return entry.kind == "exact" or _folders(shards, entry) is not None
     except KnowledgeBaseError:

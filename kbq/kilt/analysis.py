@@ -54,7 +54,6 @@ class ScoreTable:
         return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", ""])
 
     def html(self) -> str:
-        """Return the table as a notebook shows it."""
         rows = [[html.element("td", html.text(cell)) for cell in row] for row in self._shown()]
         return html.table(self.columns, rows, self.title)
 

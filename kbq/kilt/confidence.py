@@ -414,7 +414,6 @@ def read_probabilities(predictions: Source, ids: Sequence[str]) -> Doubles:
 
 
 def require_matplotlib() -> None:
-    """Raise EvaluationError if matplotlib is not installed."""
     try:
         importlib.import_module("matplotlib.figure")
     except ImportError as error:
@@ -449,7 +448,6 @@ def _draw_risk_coverage(calibration: Confidence, path: Path) -> None:
 
 @contextmanager
 def _picture(path: Path) -> Iterator[Any]:
-    """Yield axes to draw in, and write the picture at the end."""
     figure: Any = importlib.import_module("matplotlib.figure").Figure(figsize=(6.4, 4.8))  # without pyplot: no window
     axes = figure.subplots()
     yield axes

@@ -77,13 +77,11 @@ class ErrorSurvey:
     notes: tuple[str, ...]  # where the two files do not fit together
 
     def table(self) -> ScoreTable:
-        """Return one row for each kind that occurs."""
         total = max(1, self.counts.total())
         rows = [(kind, self.counts[kind], self.counts[kind] / total) for kind in KINDS if self.counts[kind]]
         return ScoreTable("predictions by kind", {"kind": "text", "n": "count", "share": "percent"}, rows)
 
     def to_dict(self) -> dict[str, object]:
-        """Return counts and cases as JSON."""
         return {"counts": self.counts, "cases": [asdict(case) for case in self.cases]}
 
 
@@ -136,7 +134,6 @@ def find_errors(
 
 
 def explain(gold: Gold, made: Guess | None, answer_metric: str = "accuracy") -> ErrorCase:
-    """Explain a prediction, or a missing one."""
     guess = made or Guess(gold.id, line=0)
     positions = rank_evidence(guess.pages, evidence_sets(gold.outputs)).positions
     has_pages = r_precision(guess.pages, gold.outputs) == 1
@@ -155,7 +152,6 @@ def explain(gold: Gold, made: Guess | None, answer_metric: str = "accuracy") -> 
 
 
 def kind_of(answer: str, gold_answers: frozenset[str], has_pages: bool, answer_metric: str = "accuracy") -> ErrorKind:
-    """Return the kind of error of a predicted answer and its pages."""
     is_right = answer in gold_answers
     if answer_metric == "em":
         is_right = bool(answer) and normalise(answer) in map(normalise, gold_answers)
@@ -228,7 +224,6 @@ def _has_integer_pages(inputs_path: Path) -> bool | None:
 
 
 def is_integer(page: str) -> bool:
-    """Whether a page id is a plain number."""
     return page.isascii() and page.isdigit()
 
 

@@ -343,7 +343,6 @@ def _depths(ks: Iterable[int]) -> tuple[int, ...]:
 
 
 def _others(compare: AnyRecords | Sequence[AnyPath] | None) -> list[Source]:
-    """Return the systems to compare with."""
     if compare is None:
         return []
     if isinstance(compare, list | tuple) and compare and all(isinstance(path, str | PathLike) for path in compare):

@@ -112,7 +112,6 @@ class Finding:
 
 
 def place_name(source: Source, line: int | None = None, record_id: str | None = None) -> str:
-    """Return the known parts of `file:line:id`."""
     return ":".join(str(part) for part in (source, line, record_id) if part)
 
 
@@ -123,7 +122,6 @@ class Problems:
         self.found: list[Finding] = []
 
     def add(self, source: Source, line: int | None, record_id: str | None, what: str, detail: str = "") -> None:
-        """Note an error."""
         self.found.append(Finding("error", place_name(source, line, record_id), what, detail))
 
     def note(self, bad: KbqError) -> None:
@@ -298,17 +296,14 @@ class Gold:
 
     @cached_property
     def answers(self) -> frozenset[str]:
-        """Return the answers of all outputs."""
         return frozenset(output.answer for output in self.outputs if output.answer)
 
     @cached_property
     def titles(self) -> frozenset[str]:
-        """Return the titles of all provenance."""
         return frozenset(place.title for output in self.outputs for place in output.places if place.title)
 
 
 def read_golds(source: Source, problems: Problems) -> Iterator[Gold]:
-    """Yield the gold records in order."""
     return parse_records(source, problems, parse_gold)
 
 
@@ -443,12 +438,10 @@ def page_of(item: JsonObject) -> str:
 
 
 def distinct_pages(items: Sequence[JsonObject]) -> tuple[str, ...]:
-    """Return the distinct pages, in order, of the items that name one."""
     return tuple(dict.fromkeys(page_of(item) for item in items if PAGE in item))
 
 
 def place_of(item: JsonObject, title: str) -> EvidencePlace:
-    """Return the place that a provenance item points to."""
     paragraph = item.get("start_paragraph_id")
     return EvidencePlace(page_of(item), title, paragraph if isinstance(paragraph, int) else None)
 

@@ -342,7 +342,6 @@ class Pairs:
         self.without_input = self.with_empty_evidence = self.with_gold_pages = 0
 
     def __iter__(self) -> Iterator[tuple[Gold, Guess | None]]:
-        """Yield the pairs in gold order."""
         waiting: dict[str, Guess] = {}
         for gold in self._golds:
             while gold.id not in waiting:

@@ -77,7 +77,6 @@ class Validation:
         return [(firsts[kind], count) for kind, count in counts.items()]
 
     def to_dict(self) -> dict[str, object]:
-        """Return all findings as JSON."""
         return {
             "file": str(self.path),
             "records": self.records,
@@ -87,7 +86,6 @@ class Validation:
         }
 
     def add(self, finding: Finding, line: int | None = None, record_id: str | None = None) -> None:
-        """Note a finding about a line or, without one, about the file."""
         self.findings.append(replace(finding, place=place_name(self.path, line, record_id)))
 
 
@@ -133,7 +131,6 @@ def validate(guess_path: Path, inputs_path: Path | None = None, expected: Expect
 
 
 def _answer_of(record: JsonObject) -> str:
-    """Return the answer of a record, or "" if it has none that could be scored."""
     try:
         return parse_answer("", 0, record).answer
     except UnfitError:
@@ -291,7 +288,6 @@ def submit(
 
 
 def _refuse_other_task(predictions: Path, task: Task) -> None:
-    """Raise EvaluationError if `kbq predict` made the predictions for another task."""
     beside = run_file(predictions)
     try:
         predicted = read_object(beside)["task"]
@@ -348,7 +344,6 @@ def _prepare_file(
 
 
 def _write_manifest(entries: Sequence[ManifestEntry], folder: Path) -> None:
-    """Write `submission.json` and the steps of an upload."""
     manifest = {"semantics": SEMANTICS, "files": [asdict(entry) for entry in entries]}
     write_lines(folder / MANIFEST, [json.dumps(manifest, indent=2)])
     listed = []

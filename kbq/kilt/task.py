@@ -229,7 +229,6 @@ class Task:
 
 
 def known_tasks() -> dict[str, Task]:
-    """Return all tasks of `tasks/`, by name."""
     found = [task for path in sorted(own("tasks").glob("*.py")) for task in _tasks_of(path)]
     return {task.name: task for task in found}
 

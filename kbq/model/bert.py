@@ -84,7 +84,6 @@ class BertConfig:
         return self.hidden_size * (tables + self.num_hidden_layers * layer)
 
     def save_pretrained(self, folder: Path) -> None:
-        """Write `config.json`."""
         write_text(folder / CONFIG, json.dumps(self.written, indent=2, sort_keys=True) + "\n")
 
 
@@ -154,11 +153,9 @@ class Bert(nn.Module):
         return states[:count]
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """Return the embeddings of word pieces."""
         return self.embeddings.word_embeddings
 
     def set_input_embeddings(self, table: nn.Embedding) -> None:
-        """Share the embeddings of another network."""
         self.embeddings.word_embeddings = table
 
 
@@ -321,7 +318,6 @@ class Linear(nn.Linear):
         return packed[1:]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to copy or pickle, without the cached weights."""
         return {name: value for name, value in self.__dict__.items() if name != "_packed"}
 
 

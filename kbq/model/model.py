@@ -164,12 +164,10 @@ class Model:
 
     @property
     def dim(self) -> int:
-        """The dimension of vectors."""
         return int(self.queries.start.config.hidden_size)
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
         return self.word_embeddings.device
 
     @property
@@ -280,7 +278,6 @@ class Model:
 
     @classmethod
     def _open_tuned(cls, folder: Path, config: ModelConfig, device: str) -> Self:
-        """Read a tuned query encoder and its base model."""
         try:
             base_folder = model_folder(config.base)
             if not is_official(base_folder) and read_config(base_folder).base:
@@ -359,7 +356,6 @@ def _refuse_misfits(folder: Path, config: ModelConfig, tokenizer: Any, backbone:
 
 
 def _read_casing(folder: Path) -> Forms | None:
-    """Read the capitals of words, if the model folder has them."""
     with explained(folder / CASING), suppress(FileNotFoundError):
         return as_record(read_object(folder / CASING), dict[str, str])
     return None

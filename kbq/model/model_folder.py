@@ -160,7 +160,6 @@ def lasting_name(source: str) -> str:
 
 
 def is_official(folder: Path) -> bool:
-    """Whether a folder holds a checkpoint that the official code wrote."""
     if (folder / CONFIG).exists() or not (folder / OFFICIAL_WEIGHTS).is_file():
         return False
     try:
@@ -272,7 +271,6 @@ def explained(path: Path, advice: str = "") -> Iterator[None]:
 
 
 def remedy(folder: Path) -> str:
-    """Return advice about a damaged model."""
     if folder.resolve().is_relative_to(PACKAGE.resolve()):
         return "install kbq again"
     if record_name(folder) == SEAL:

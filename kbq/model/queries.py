@@ -68,7 +68,6 @@ class QueryEncoder(nn.Module):
         return self._recorded
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state to copy or pickle, without recordings."""
         return {name: value for name, value in self.__dict__.items() if name != "_recorded"}
 
     def last_layers(self, share: float) -> list[nn.Module]:

@@ -88,11 +88,9 @@ class FastTokenizer:
 
     @property
     def all_special_ids(self) -> list[int]:
-        """The ids of the special tokens."""
         return [self.convert_tokens_to_ids(token) for token in self._special]
 
     def get_vocab(self) -> dict[str, int]:
-        """Return the id of every word piece."""
         return self.backend_tokenizer.get_vocab()
 
     def convert_tokens_to_ids(self, token: str) -> Any:
@@ -101,7 +99,6 @@ class FastTokenizer:
         return self.unk_token_id if token_id is None else token_id
 
     def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
-        """Return the word pieces of these ids."""
         return [self.backend_tokenizer.id_to_token(token_id) for token_id in ids]
 
     def tokenize(self, text: str) -> list[str]:

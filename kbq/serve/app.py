@@ -212,7 +212,6 @@ class _App(FastAPI):
     """An application whose description says how to send a key."""
 
     def openapi(self) -> dict[str, Any]:
-        """Describe the API."""
         if self.openapi_schema is None:
             described = super().openapi()
             key = {"type": "http", "scheme": "bearer", "description": "A key, where the service needs one."}
@@ -290,7 +289,6 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 
 async def _http(request: Request, error: Exception) -> Response:
-    """Say in our words why the framework refuses a request."""
     status, headers = getattr(error, "status_code", 500), getattr(error, "headers", None) or {}
     sentences = {
         400: "the request cannot be read: send JSON in UTF-8",
@@ -334,7 +332,6 @@ def serve_stdio(served: ServedKb) -> None:
 
 
 def server_of(app: FastAPI, settings: ServeSettings) -> uvicorn.Server:
-    """Make the server of an application, not running yet."""
     return uvicorn.Server(
         uvicorn.Config(
             app, http="h11", ws="none", log_config=None, access_log=False, server_header=False, backlog=BACKLOG,
@@ -361,7 +358,6 @@ def listen(settings: ServeSettings) -> socket.socket:
 
 
 def address(settings: ServeSettings, listening: socket.socket) -> str:
-    """Return the address to open."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     local = f"http://{'127.0.0.1' if settings.host in EVERYWHERE else host}:{listening.getsockname()[1]}"
     return f"{settings.public_url.rstrip('/') or local}/"

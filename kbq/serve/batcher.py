@@ -89,7 +89,6 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """How many queries wait."""
         return _size(self._small) + _size(self._large)
 
     @property

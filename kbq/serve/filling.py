@@ -134,7 +134,6 @@ class Services:
     metrics: Metrics
 
     def address(self, request: Request) -> str:
-        """Return the address of the service, without a final slash."""
         return self.settings.public_url.rstrip("/") or str(request.base_url).rstrip("/")
 
 

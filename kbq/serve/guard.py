@@ -121,7 +121,6 @@ def read_keys(path: Path) -> tuple[str, ...]:
 
 
 def is_reconciliation(path: str) -> bool:
-    """Whether a path is one of the reconciliation service."""
     return path == RECONCILE or path.startswith(f"{RECONCILE}/")
 
 
@@ -147,7 +146,6 @@ class Guard:
         self._for_all, self._for_some = cors(allow_origins=("*",)), cors(allow_origins=settings.allow_origin)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; pass on everything else, such as the start and the end of the service."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

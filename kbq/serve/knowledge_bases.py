@@ -342,7 +342,6 @@ class ServedKb:
 
     @property
     def titles(self) -> PageTitles:
-        """Its pages, ordered by title."""
         return self._opened.titles
 
     @property
@@ -416,7 +415,6 @@ class ServedKb:
         log.info("a changed knowledge base is open", extra={"kb": self.name, "pages": opened.kb.counts.pages})
 
     def _checked(self) -> _Opened:
-        """Compare every file with its digest, and open the folder."""
         found = verify(self._folder.path)
         if not found:
             raise KbqError(found.problems[0])

@@ -100,7 +100,6 @@ def document(error: KbqError, hidden: Callable[[str], str]) -> dict[str, object]
 
 
 def title_of(status: int) -> str:
-    """Return the name of a status."""
     return PHRASES.get(status) or HTTPStatus(status).phrase
 
 
@@ -178,7 +177,6 @@ class JsonLines(logging.Formatter):
     """Format records of a log as lines of JSON, with the fields of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a record as a line."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

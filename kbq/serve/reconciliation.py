@@ -227,14 +227,12 @@ class _Reconciliation:
         return self._manifest()
 
     def _read(self, field: str) -> dict[str, Any]:
-        """Read the JSON object in a field of the form."""
         try:
             return msgspec.convert(json.loads(str(self._fields[field])), dict[str, Any])
         except (ValueError, RecursionError) as error:  # msgspec's are ValueErrors, too
             raise RefusedError(400, f"{field} cannot be read: {error}: send JSON as the protocol has it") from None
 
     def _manifest(self) -> Response:
-        """Describe the service for clients that register it."""
         name, root, path = self._served.name, self._services.address(self._request), self._request.url.path.rstrip("/")
         key = self._field("api_key") if self._services.settings.keys else ""  # which a preview needs, too
         with_key = f"&api_key={quote(key, safe='')}" if key else ""
@@ -376,7 +374,6 @@ def _described_settings(min_probability: float) -> list[dict[str, Any]]:
 
 
 def _cell(claim: Claim, content: Content) -> dict[str, Any]:
-    """Return a value, its evidence or its probability in the form of the protocol."""
     if content == "sentence":
         return {"str": claim.sentence}
     if content == "place":

@@ -88,7 +88,6 @@ class Fact:
 
     @classmethod
     def of(cls, claim: Claim) -> Self:
-        """Return the value of a claim."""
         fields = claim.to_dict()
         return cls(**{name: fields.get(name) for name in cls.__annotations__})  # type: ignore[arg-type]
 
@@ -228,7 +227,6 @@ class Tools:
         return _written(self._served.page(id))
 
     async def _claims(self, subjects: list[str], relations: list[str], values: Values) -> list[list[list[Claim]]]:
-        """Ask for the claims of every relation of every subject."""
         with _refusals(self._served):
             refuse_long(subjects, relations)
             wanted = [relation_named(relation, values) for relation in relations]

@@ -272,7 +272,6 @@ def move(source: Path, target: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Bring the content of a file to the disk."""
     with path.open("rb" if os.name == "posix" else "r+b") as file:
         os.fsync(file.fileno())
 
@@ -340,13 +339,11 @@ def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def sync_open(file: BinaryIO) -> None:
-    """Bring the content of an open file to the disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file atomically."""
     with replacing(path) as partial:
         partial.write_bytes(content)
 
@@ -357,7 +354,6 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, content: object) -> None:
-    """Replace a JSON file atomically."""
     write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 

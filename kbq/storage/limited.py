@@ -139,7 +139,6 @@ def _started() -> "subprocess.Popen[bytes]":
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """End a child, and the programs that it has started."""
     with suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)

@@ -27,7 +27,6 @@ PIECE = 2**17  # bytes per madvise call: of a larger range, Linux may read only 
 
 @cache
 def cpu_has(*features: str) -> bool:
-    """Return whether Linux says that the CPU has any of these features."""
     try:
         described = set((PROC / "cpuinfo").read_text().split())
     except OSError:
@@ -78,7 +77,6 @@ def stays_in_memory(size: int) -> bool:
 
 @cache
 def _library() -> Any:
-    """Load the C library, and declare the functions that are called here."""
     library = ctypes.CDLL(None, use_errno=True)
     pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     library.mmap.argtypes, library.mmap.restype = (pointer, size, number, number, number, OFFSET), pointer

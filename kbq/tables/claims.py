@@ -161,7 +161,6 @@ def written(claim: Claim, dates: Dates) -> str:
 
 
 def write_claims(path: Path, claims: Iterable[Claim]) -> None:
-    """Replace a file of claims atomically."""
     write_lines(path, (json_line(claim.to_dict()) for claim in claims))
 
 

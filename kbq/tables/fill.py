@@ -133,7 +133,6 @@ class Filling:
         return unasked
 
     def is_empty(self, row: Row, relation: Relation) -> bool:
-        """Whether a row has no value of a relation."""
         return is_empty(row.get(relation.name), self._markers)
 
     def claims(self, kept: AnswerCache, report: FillReport) -> list[Claim]:
@@ -382,7 +381,6 @@ def _table(kb: Searcher, table: str | Path | Iterable[Row] | None, subject: str,
 def _note_relations(
     kb: Searcher, table: Table, relations: Sequence[Relation], asked: Iterable[str | Relation], note: Note
 ) -> None:
-    """Note relations that may be mistyped, and plain names that are known ones."""
     columns = {normalised(column): column for column in table.columns[:COMPARED]}
     for relation in relations[:HINTS]:
         near = get_close_matches(normalised(relation.name), columns, 1, LIKENESS)

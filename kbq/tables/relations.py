@@ -190,12 +190,10 @@ class Slot:
 
     @property
     def cell(self) -> tuple[str, str]:
-        """The names of both."""
         return self.subject, self.relation.name
 
     @property
     def queries(self) -> list[str]:
-        """The queries, one for each wording."""
         return [f"{self.subject} [SEP] {wording}" for wording in self.relation.query]
 
 
@@ -278,7 +276,6 @@ def preset(name: str) -> list[Relation]:
 
 
 def known_property(property: str) -> Relation | None:
-    """Return the known relation with a property of Wikidata."""
     number = p_number(property)
     return next((relation for relation in known_relations() if number and relation.property == number), None)
 

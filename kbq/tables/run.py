@@ -56,7 +56,6 @@ class AnswerCache:
         return query in self._places
 
     def add(self, queries: Iterable[str], answers: Iterable[Sequence[Answer]]) -> None:
-        """Write the answers to some queries to the file."""
         place = self._file.seek(0, 2)
         for query, found in zip(queries, answers, strict=True):
             line = {"query": query, "answers": [[getattr(answer, name) for name in KEPT] for answer in found]}

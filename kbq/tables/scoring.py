@@ -171,7 +171,6 @@ class TableScores:
     relations: SetScores  # mean of the relations: LM-KBC 2023 ranks by its `f1`
 
     def table(self) -> ScoreTable:
-        """Return a row for each relation, then both means."""
         columns: dict[str, Form] = {"relation": "text", "slots": "count", "coverage": "percent"}
         columns |= dict.fromkeys(("precision", "recall", "F1", "micro P", "micro R", "micro F1"), "percent")
         columns |= {"coverage at 90 % precision": "percent"} if self.all.coverage_90 is not None else {}
@@ -180,11 +179,9 @@ class TableScores:
         return ScoreTable(f"sets of values, {self.all.slots:,} subjects with a relation", columns, rows)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the scores as JSON."""
         return asdict(self)
 
     def _repr_html_(self) -> str:
-        """Return the table for a notebook."""
         return self.table().html()
 
 

@@ -288,7 +288,6 @@ def _of_wikibase(sign: str, year: str, month: str, day: str, precision: str, jul
 
 
 def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
-    """Return a date from its parts."""
     year = int(parts["year"] or parts.get("ad") or parts.get("of_era") or 0)
     if not year and not parts["year"]:
         return None
@@ -335,7 +334,6 @@ def _value(edtf: str, precision: int) -> DateValue:
 
 
 def _gregorian_day(year: int, month: int, day: int, is_julian: bool) -> np.datetime64:
-    """Return a day of either calendar in the Gregorian."""
     century = (year - (month < 3)) // 100
     behind = century - century // 4 - 2 if is_julian else 0
     return np.datetime64(f"{_year(year)}-{month:02}", "D") + (day - 1 + behind)

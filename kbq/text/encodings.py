@@ -47,7 +47,6 @@ def decode(content: bytes, declared: str = "", wanted: str = "") -> tuple[str, s
 
 
 def check_encoding(name: str) -> None:
-    """Raise KbqError for an encoding that is unknown."""
     if not _known(name):
         raise KbqError(f"the encoding {name!r} is unknown: write one such as utf-8, windows-1252 or utf-16")
 

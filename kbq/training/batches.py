@@ -86,7 +86,6 @@ class Repairs:
 
 
 def as_paths(files: Files) -> list[Path]:
-    """Return one path or several as a list."""
     return [Path(files)] if isinstance(files, str | Path) else [Path(file) for file in files]
 
 
@@ -315,7 +314,6 @@ def prepare(
 def refuse_unreadable(
     prepared: Sequence[PreparedPassage], dev_passages: Sequence[Passage], query_tokenizer: QueryTokenizer
 ) -> None:
-    """Raise TrainingError if no query is left to train on, or to score on."""
     if not prepared or not readable(dev_passages, query_tokenizer):
         raise TrainingError(
             f"no query of the {'dev' if prepared else 'training'} passages is short enough: at most "
@@ -381,7 +379,6 @@ class PassageRun(Run):
         super().__init__(modules, settings, steps, settings.dropout)
 
     def epoch(self, number: int) -> Iterator[list[int]]:
-        """Yield the batches of an epoch."""
         return batches(self._passages, self.settings.batch_tokens, random.Random(SEEDS * self.settings.seed + number))
 
     def batches(self) -> Iterator[Sequence[int]]:
@@ -389,7 +386,6 @@ class PassageRun(Run):
         return (members for number in count() for members in self.epoch(number))
 
     def query_count(self, members: Sequence[int]) -> int:
-        """Return how many queries these passages have."""
         return sum(len(self._passages[index].queries) for index in members)
 
     def digest(self) -> str:

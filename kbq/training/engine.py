@@ -113,7 +113,6 @@ class Optimizer:
         self.adam = torch.optim.AdamW(groups, lr=learning_rate, weight_decay=0.01, fused=True)
 
     def add(self, loss: Tensor) -> None:
-        """Add the gradients of one loss."""
         self._loss = self._loss + loss.detach()
         loss.backward()  # type: ignore[no-untyped-call]
 
@@ -136,21 +135,17 @@ class Optimizer:
         self.done += 1
 
     def state(self) -> dict[str, Any]:
-        """Return all that a checkpoint must hold."""
         return {"step": self.done, "parameters": self.values(), "optimizer": self.adam.state_dict()}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go back to a checkpoint."""
         self.set_values(state["parameters"])
         self.adam.load_state_dict(state["optimizer"])
         self.done = state["step"]
 
     def values(self) -> list[Tensor]:
-        """Return the parameters as they are now, not a copy."""
         return [parameter.detach() for parameter in self.parameters]
 
     def set_values(self, values: Sequence[Tensor]) -> None:
-        """Set the parameters to these values."""
         with torch.no_grad():
             for parameter, value in zip(self.parameters, values, strict=True):
                 parameter.copy_(value)
@@ -246,23 +241,19 @@ class Run(ABC):
 
     @property
     def dev_score(self) -> float | None:
-        """The latest score of dev data, if these are scored."""
         return None
 
     @property
     def is_finished(self) -> bool:
-        """Whether no round is left."""
         return self.optimizer.done >= self.steps
 
     def between_rounds(self) -> None:  # noqa: B027 - most runs have a single round
         """Called before the first round, and after every round."""
 
     def state(self) -> dict[str, Any]:
-        """Return all that later steps depend on."""
         return self.optimizer.state()
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go back to a state."""
         self.optimizer.load_state(state)
 
     def run(self, checkpoint: Path, report: Callable[[StepReport], None]) -> None:

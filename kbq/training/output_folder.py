@@ -73,7 +73,6 @@ def example_digests(files: Files) -> dict[str, str]:
 def training_facts(
     command: str, init: str | Path, examples: dict[str, str], settings: StepSettings, **more: object
 ) -> dict[str, object]:
-    """Describe how a network was trained, and on which files."""
     return {
         "command": command,
         "init": Path(init).name,
@@ -92,5 +91,4 @@ def write_facts(folder: Path, facts: dict[str, object]) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the libraries that a model depends on."""
     return {"kbq": kbq.__version__} | {library: version(library) for library in ("torch", "transformers")}

@@ -116,7 +116,6 @@ class SentenceExample:
 
     @property
     def sentences(self) -> list[Sentence]:
-        """The sentences of all windows, in order."""
         return [sentence for window in self.windows for sentence in window.sentences]
 
 

@@ -153,7 +153,6 @@ def write_calibration(
     options: SearchOptions,
     facts: Mapping[str, object],
 ) -> CalibrationOutcome:
-    """Fit a calibration, and write it with its scores and these facts."""
     rows = np.array([one.features for one in judged], np.float64).reshape(-1, len(FEATURES))
     right = np.array([one.is_right for one in judged], np.bool_)
     before = own_calibration(kb.model)
@@ -211,7 +210,6 @@ def _unanswering(gold: Gold, hits: Sequence[Answer]) -> Iterable[Answer]:
 
 
 def _refuse_useless(judged: Sequence[JudgedAnswer], source: str) -> None:
-    """Raise TrainingError if there is nothing to learn from."""
     count, of_right = len(judged), sum(one.is_right for one in judged)
     if count < LEAST:
         raise TrainingError(f"{source} gives {count} answers to learn from, {LEAST} are needed: give more triples")
@@ -359,7 +357,6 @@ def labels_of(phrases: Iterable[Answer], answers: Iterable[str], pages: Collecti
 
 
 def trained_judge(judge: PhraseJudge, seen: Sequence[SeenQuery], seed: int) -> PhraseJudge:
-    """Return a copy of a judge that has learned from some queries."""
     judge, rng = copy.deepcopy(judge).requires_grad_(True), random.Random(seed)
     torch.manual_seed(seed)
     layers = [*judge.inner.parameters(), *judge.outer.parameters(), judge.none]
@@ -396,7 +393,6 @@ def phrase_loss(scores: Tensor, labels: Sequence[Label]) -> Tensor:
 
 
 def right(judge: PhraseJudge, seen: Sequence[SeenQuery]) -> int:
-    """Count the queries whose best phrase is right."""
     if not seen:
         return 0
     with torch.no_grad():

@@ -162,7 +162,6 @@ class _Scored(NamedTuple):
 
 
 def _scored_with_words(kb: Searcher, scorer: DevScorer, report: Report) -> _Scored:
-    """Score dev queries before tuning."""
     begun = time.monotonic()
     report("dev queries before tuning", 0, len(scorer))
     score = scorer.values(hybrid(kb.model.config.lexical_factor)).mean() if kb.words else None
@@ -240,7 +239,6 @@ def _percent(shares: Sequence[float]) -> list[float]:
 
 
 def _records(triples: Path, dev: Path | None, examples: int, seed: int, note: Note) -> tuple[list[Gold], list[Gold]]:
-    """Read records to tune on, and records to score on."""
     golds = read_triples(triples)
     dev_golds = [] if dev is None else read_triples(dev)
     if not dev_golds:

@@ -155,7 +155,6 @@ class Labeller:
         return [self._shards[number].ids[page_number] for number, page_number in self._places[page]]
 
     def label(self, phrases: Phrases, gold: Gold) -> Labels:
-        """Label the phrases found for a query."""
         answers = {normalise(answer) for answer in gold.answers} - {""}
         places = {place for page in pages_of(gold) for place in self._places[page]}
         has_answer, on_page = np.zeros(len(phrases), bool), np.zeros(len(phrases), bool)

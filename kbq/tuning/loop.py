@@ -198,12 +198,10 @@ class Finetuner(Run):
             self.optimizer.set_values(self.best)
 
     def _since_best(self) -> list[float]:
-        """Return the dev scores after the best one."""
         return self.scores[best_epoch(self.scores) + 1 :]
 
     @property
     def dev_score(self) -> float:
-        """The latest score of dev data."""
         return self.scores[-1]
 
     @property
@@ -212,7 +210,6 @@ class Finetuner(Run):
         return (len(self.scores) - 1) * self.per_epoch
 
     def batches(self) -> Iterator[Sequence[int]]:
-        """Yield the batches of this epoch."""
         epoch, size = len(self.scores) - 1, self.settings.batch
         if len(self.found) < len(self.scores):
             self.found.append(0)
@@ -260,11 +257,9 @@ class Finetuner(Run):
         return digest.hexdigest()
 
     def state(self) -> dict[str, Any]:
-        """Return all that later steps depend on, with the best parameters so far."""
         return super().state() | {name: getattr(self, name) for name in STATE}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go back to a state."""
         super().load_state(state)
         for name in STATE:
             setattr(self, name, state[name])

@@ -193,7 +193,6 @@ class Postings:
         return passages[kept], numbers[kept]
 
     def __contains__(self, term: str) -> bool:
-        """Return whether any passage contains a term."""
         return len(self.of(term)[0]) > 0
 
     def scores(self, terms: Sequence[str]) -> Floats:
@@ -270,7 +269,6 @@ def index_bm25(folder: Path, report: Report = silent) -> int:
 
 
 def bm25_folder(shard: Path) -> Path:
-    """Return the folder of the index of a shard."""
     return shard / BM25
 
 
@@ -395,7 +393,6 @@ class Statistics:
 
     @cached_property
     def paragraphs(self) -> int:
-        """Their number in all shards."""
         return sum(len(index.live_lengths) for index in self._indexes)
 
     @cached_property

@@ -280,7 +280,6 @@ class SpartaModel:
             write_record(folder / SPARTA, SpartaRecord(config, sealed_files(folder)), RECORDS[SPARTA])
 
     def fingerprint(self) -> str:
-        """Return a digest that identifies the impacts of this model."""
         digest = hashlib.blake2b(
             repr((self.config.window, self.config.marked, self.vocabulary)).encode(), digest_size=8
         )
@@ -409,7 +408,6 @@ def _write_block(path: Path, shard: Shard, paragraphs: range, model: SpartaModel
 
 
 def _is_block(path: Path) -> bool:
-    """Return whether a file exists and is a complete block."""
     try:
         with path.open("rb") as file, np.load(file) as block:
             return {"sentences", "terms", "weights", "paragraphs"} <= set(block.files)
