@@ -21,7 +21,7 @@ from kbq.array_types import Bools, Doubles, Floats
 from kbq.errors import ModelError, QueryError
 from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
-from kbq.reading.reranker import Candidate, Reranking, before_others, elsewhere, meanings, rerank
+from kbq.reading.reranker import Candidate, Reranking, before_others, meanings, rerank
 from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT, WordIndexes
 from kbq.storage.files import reading_problem, writing_to
 from kbq.storage.records import OtherFormatError, digest_of_record, read_record, write_record
@@ -43,7 +43,6 @@ FEATURES = (
     "words",  # logarithm of their number
     "proposed",  # by the reader
     "slot",  # the query is one; else it is a question
-    "elsewhere",  # the subject has a page of its own among those found, and this is another one
 )
 POINTS = 10.0  # of the search: about as much as a logit
 NEAR = 300  # characters on either side of a phrase, where the subject is looked for
@@ -79,8 +78,7 @@ def features(text: str, candidates: Sequence[Candidate]) -> Floats:
     means_of, rows = np.array(means), []
     title_shares = {candidate.answer.title: _share(words, candidate.answer.title) for candidate in candidates}
     subject = normalise(subject)
-    far = elsewhere(text, [candidate.answer for candidate in candidates])
-    for candidate, name, meaning, title, is_far in zip(candidates, names, means, titles, far, strict=True):
+    for candidate, name, meaning, title in zip(candidates, names, means, titles, strict=True):
         answer = candidate.answer
         same = np.array([name in pair for pair in zip(names, means, strict=True)])
         rivals = ~same if name == meaning else ~same | (means_of == meaning)  # a name is before its adjective
@@ -101,7 +99,6 @@ def features(text: str, candidates: Sequence[Candidate]) -> Floats:
                 math.log(max(1, len(_words(name)))),
                 candidate.is_proposed,
                 slot is not None,
-                is_far,
             )
         )
     return np.array(rows, np.float32).reshape(-1, len(FEATURES))
@@ -146,8 +143,6 @@ class Calibration:
     facts: dict[str, object]  # command, data, versions, scores on relations that were left out
 
     def __post_init__(self) -> None:
-        if tuple(self.weights) == FEATURES[:-1]:  # it is of the last version
-            self.weights[FEATURES[-1]] = 0.0
         if tuple(self.weights) != FEATURES:
             raise ValueError(f"it has weights for {', '.join(self.weights)}, not for {', '.join(FEATURES)}")
 

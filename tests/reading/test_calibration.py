@@ -76,11 +76,6 @@ def test_a_damaged_file_is_refused(content: str, message: str, tmp_path: Path) -
         Calibration.read(tmp_path / "c.json")
 
 
-def test_one_of_the_last_version_has_no_weight_for_what_is_new() -> None:
-    old = dict(list(CALIBRATION.weights.items())[:-1])
-    assert dataclasses.replace(CALIBRATION, weights=old).weights == old | {"elsewhere": 0.0}
-
-
 def test_one_of_other_features_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="it has weights for height, not for share"):
         dataclasses.replace(CALIBRATION, weights={"height": 1.0})

@@ -40,16 +40,8 @@ def test_a_phrase_alone_competes_with_none() -> None:
             "words": 0.0,
             "proposed": 0.0,
             "slot": 1.0,
-            "elsewhere": 0.0,
         }
     )
-
-
-def test_another_page_than_the_subjects_is_elsewhere() -> None:
-    looks = [look("Warsaw", 2.0, title="Georgia (country)"), look("Poland", 1.0, title="Georgia Tech")]
-    for subject, far in (("Georgia", [0.0, 1.0]), ("Georgia Tech", [1.0, 0.0]), ("Tbilisi", [0.0, 0.0])):
-        assert [of(f"{subject} [SEP] capital", looks, number)["elsewhere"] for number in (0, 1)] == far
-    assert of("What is Georgia's capital?", looks, 1)["elsewhere"] == 0.0
 
 
 def test_equal_texts_compete_together() -> None:
