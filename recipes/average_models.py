@@ -1,12 +1,12 @@
-"""Weights of several models, or readers, averaged: better than any of them.
+"""Average the weights of several models or readers, which is often better than any of them.
 
     python recipes/average_models.py OUT FOLDER… [--dev EXAMPLES] [--best] [--readers]
 
-Every one must have been trained from another, or all from a common one: weights trained apart do not fit together.
---best averages only the best one, two, three, … by their scores on EXAMPLES, whichever average scores best there.
-Length penalty and filter threshold are those of the first, or calibrated on EXAMPLES. --readers averages the readers of
-models that are the same but for these (recipes/teach_second_look.py), and leaves the rest as it is. Source: arXiv
-2203.05482 (model soups), arXiv 2109.01903 (the average of before and after).
+Each must have been trained from another one, or all from a common one: weights trained apart do not fit together.
+--best tries the averages of the best one, two, three, … on EXAMPLES, and keeps the one that scores best there. Length
+penalty and filter threshold are those of the first, or calibrated on EXAMPLES. --readers averages the readers of models
+that differ in nothing else (recipes/teach_second_look.py). Source: arXiv 2203.05482 (model soups), arXiv 2109.01903
+(the average of before and after).
 """
 
 import argparse
@@ -34,7 +34,7 @@ One = TypeVar("One", Model, Reader)
 def average(networks: Sequence[nn.Module]) -> nn.Module:
     """Return a network with the average of the weights of all."""
     own, *others = (network.state_dict() for network in networks)
-    # What is the same in all, such as frozen word embeddings, must stay the same to the last bit.
+    # Weights that are the same in all, such as frozen word embeddings, must stay the same to the last bit.
     moved = {name: sum(other[name] - value for other in others) / len(networks) for name, value in own.items()}
     made = copy.deepcopy(networks[0])
     made.load_state_dict({name: value + moved[name] for name, value in own.items()})
@@ -45,7 +45,7 @@ def average_models(models: Sequence[Model]) -> Model:
     """Average both encoders, and the int8 step."""
     both = average([nn.ModuleList([one.phrases, one.queries]) for one in models])
     made = copy.copy(models[0])
-    made.phrases, made.queries = both.children()  # which still share their word embeddings
+    made.phrases, made.queries = both.children()  # they still share their word embeddings
     made.scale = sum(one.scale for one in models) / len(models)
     facts = averaged_facts([one.config.training for one in models])
     made.config = dataclasses.replace(made.config, base="", training=facts)
@@ -53,7 +53,7 @@ def average_models(models: Sequence[Model]) -> Model:
 
 
 def averaged_facts(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Describe how an average came about: the facts that all share, and what each has of its own.
+    """Describe how an average came about: the facts that all share, and the facts of each.
 
     >>> averaged_facts([{"seed": 1, "begun": "a"}, {"seed": 2, "begun": "a"}])
     {'begun': 'a', 'averaged': [{'seed': 1}, {'seed': 2}]}
@@ -71,7 +71,7 @@ def average_readers(readers: Sequence[Reader]) -> Reader:
 
 
 def save_with_reader(reader: Reader, folders: Sequence[Path], out: Path) -> None:
-    """Write a copy of the first model with this reader, an average of theirs."""
+    """Write a copy of the first model with this average of all their readers."""
     shutil.copytree(folders[0], out)
     save_reader(reader.network, out)
     facts = averaged_facts([read_config(folder).training for folder in folders])

@@ -1,9 +1,9 @@
-"""A reader for a model to bring: `reader.safetensors` of its folder, without the word embeddings that both have.
+"""Write a reader into the folder of a model, as `reader.safetensors` without the word embeddings that they share.
 
     python recipes/bundle_reader.py MODEL READER
 
-The reader must have begun with the encoder that the model began with, or with the model. Several of one beginning are
-better together: recipes/average_models.py.
+The reader must have been trained from the model, or from the encoder that the model was trained from. The average of
+several such readers is better: recipes/average_models.py.
 """
 
 import argparse
@@ -25,7 +25,7 @@ HALF = 0.501  # of a step between two int8 values, and a little for rounding
 
 
 def question_answering(network: Any) -> QuestionAnswering:
-    """Return a network of transformers as one of kbq, with the same weights. Raises ModelError if it cannot answer."""
+    """Turn a network of transformers into one of kbq, with the same weights. Raises ModelError if it cannot answer."""
     if isinstance(network, QuestionAnswering):
         return network
     if not hasattr(network, "qa_outputs"):
@@ -56,7 +56,7 @@ def save_reader(network: Any, folder: Path) -> None:
 
 
 def _same(weights: Tensor, shared: Tensor) -> bool:
-    """Whether weights are the model's, which may have been rounded to int8 since the training of the reader began."""
+    """Return whether weights are the model's, which may have been rounded to int8 since the reader's training began."""
     step = shared.abs().amax(dim=-1, keepdim=True) / 127 if shared.ndim == 2 else torch.zeros(1)
     return bool(((weights - shared).abs() <= HALF * step).all())
 

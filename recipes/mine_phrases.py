@@ -1,14 +1,14 @@
-"""Phrases that a knowledge base finds for queries whose answers are known: right and wrong ones to tell apart.
+"""Write the phrases, right and wrong, that a knowledge base finds for queries with known answers.
 
     python recipes/mine_phrases.py KB QUERIES.jsonl… OUT.jsonl
 
-QUERIES are KILT lines, or tables of triples; where no answer is given, nothing is right. OUT is what
-recipes/teach_second_look.py reads. The 20 best phrases are kept, in the order of the search: without reranking. The
-`meta` of a KILT line may have the `values` of a cell, each with its forms, and `is_kept`: see `MinedQuery`.
+QUERIES are KILT lines, or tables of triples; if no answer is given, nothing is right. OUT has the 20 best phrases in the
+order of the search, without reranking; recipes/teach_second_look.py reads it. The `meta` of a KILT line may have the
+`values` of a cell, each with its forms, and `is_kept`: see `MinedQuery`.
 
 A line of OUT is `{"query", "answers", "pages", "paragraphs": [{"page_id", "title", "number", "text"}], "phrases":
-[[paragraph, start, end, score]], "values", "is_kept"}`: each phrase is in one of the paragraphs above it, counted from
-0, the best first.
+[[paragraph, start, end, score]], "values", "is_kept"}`. The phrases are sorted, the best first, and name their
+paragraph by its place in `paragraphs`, counted from 0.
 Source: arXiv 2010.10757 (a second model learns from the mistakes of the first).
 """
 
@@ -39,27 +39,27 @@ class MinedQuery:
     """A query, its right answers, and the phrases that a search found, best first."""
 
     text: str
-    answers: tuple[str, ...]  # none: nothing is right
-    pages: tuple[str, ...]  # ids or titles of the pages where an answer is right; none: it is right anywhere
+    answers: tuple[str, ...]  # without one, nothing is right
+    pages: tuple[str, ...]  # ids or titles of the pages where an answer is right; without one, it is right anywhere
     phrases: tuple[Answer, ...]
     values: tuple[tuple[str, ...], ...] = ()  # the answers by what they mean, the usual form of each first
-    is_kept: bool = False  # a reader that judges already should go on saying what it says of it
+    is_kept: bool = False  # a reader that judges already should keep its judgement
 
     def is_on_page(self, phrase: Answer) -> bool:
-        """Whether an answer would be right at the place of this phrase."""
+        """Return whether an answer would be right at the place of this phrase."""
         return not self.pages or phrase.page_id in self.pages or phrase.title in self.pages
 
     def label(self, phrase: Answer) -> Label:
-        """Say how right a phrase is."""
+        """Return how right a phrase is."""
         return labels_of([phrase], self.answers, self.pages)[0]
 
     def with_pages_hidden(self) -> Self:
-        """Return the query without the phrases of its pages, so that none is right; unless there are no others."""
+        """Return the query without the phrases of its pages, so that none is right, if there are others."""
         others = tuple(phrase for phrase in self.phrases if not self.is_on_page(phrase))
         return replace(self, phrases=others or self.phrases)
 
     def with_evidence_removed(self) -> Self:
-        """Return the query as if no sentence held an answer; where nothing would be left, hide its pages."""
+        """Return the query as if no sentence held an answer; if no phrase is left, hide its pages instead."""
         phrases = tuple(without_evidence(self.phrases, self.answers))
         return replace(self, phrases=phrases) if phrases else self.with_pages_hidden()
 

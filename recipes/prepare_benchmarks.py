@@ -1,4 +1,4 @@
-"""Benchmarks like those of the tables: knowledge sources and queries in KILT's format, made from the public files.
+"""Make benchmarks like those of the tables from public files: a knowledge source and queries in KILT's format.
 
     python recipes/prepare_benchmarks.py squad dev-v1.1.json OUT
     python recipes/prepare_benchmarks.py redocred dev_revised.json OUT
@@ -110,7 +110,7 @@ def redocred(path: Path, relations: dict[str, str]) -> Output:
 
 
 def sampled(name: str, of: int, wanted: int) -> bool:
-    """Whether something is among the `wanted` of all `of`, by its name."""
+    """Return whether something is among the `wanted` of all `of`, by a checksum of its name."""
     return zlib.crc32(name.encode()) < 2**32 * wanted / max(of, 1)
 
 

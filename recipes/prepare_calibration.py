@@ -1,4 +1,4 @@
-"""Queries to calibrate the default model on, and others to judge its probabilities by: Re-DocRED and SQuAD dev.
+"""Make queries of Re-DocRED and SQuAD dev to calibrate the default model on, and others to judge its probabilities.
 
     python recipes/prepare_calibration.py DATA FOLDER
 
@@ -65,7 +65,7 @@ def triples(subject: Subject) -> Iterator[Record]:
 
 
 def calibrates(title: str) -> bool:
-    """Whether a page is among those to calibrate on."""
+    """Return whether a page is among those to calibrate on."""
     return zlib.crc32(f"calibration {title}".encode()) % 2 == 0
 
 

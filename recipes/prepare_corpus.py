@@ -1,4 +1,4 @@
-"""Text to ask new questions about: paragraphs of DATA/wiki that nobody has asked about, of pages that no dev set knows.
+"""Select text to ask new questions about: paragraphs of DATA/wiki that no training or dev set asks about.
 
     python recipes/prepare_corpus.py DATA OUT.jsonl
 

@@ -1,4 +1,4 @@
-"""Queries with known answers, to mine phrases for: KILT lines about two corpora, the pages of DATA/wiki and passages.
+"""Make queries with known answers, to mine phrases for: KILT lines about the pages of DATA/wiki, and about passages.
 
     python recipes/prepare_judging.py DATA OUT
 

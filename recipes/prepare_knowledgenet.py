@@ -1,4 +1,4 @@
-"""KnowledgeNet's last fold, which its judge and its calibration have not seen: a corpus, and a table of what it states.
+"""Make a corpus of KnowledgeNet's last fold, which neither judge nor calibration has seen, and a table of its facts.
 
     python recipes/prepare_knowledgenet.py FACTS.jsonl.xz OUT
 

@@ -1,4 +1,4 @@
-"""Slot queries for the default model: Re-DocRED, KnowledgeNet and FewRel become passages with `subject [SEP] relation`.
+"""Make slot queries to train the default model on: passages of Re-DocRED, KnowledgeNet and FewRel with their queries.
 
     python recipes/prepare_slots.py DATA OUT.jsonl
 
@@ -56,7 +56,7 @@ Passages = dict[tuple[str, str, str], list[Question]]  # (title, text, group) â†
 
 
 def held_out(page: str) -> bool:
-    """Whether a Re-DocRED page is kept from training; by its name, so that every script agrees."""
+    """Return whether a Re-DocRED page is kept from training, by its name, so that every script agrees."""
     return zlib.crc32(page.encode()) % 5 == 0
 
 

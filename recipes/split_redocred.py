@@ -1,4 +1,4 @@
-"""Re-DocRED's queries in files: about pages that the default model was trained on, and about pages it never saw.
+"""Split Re-DocRED's queries into those about pages that the default model was trained on, and about others.
 
     python recipes/split_redocred.py redocred-dev-kilt.jsonl.xz FOLDER
 

@@ -1,4 +1,4 @@
-"""A copy of a model whose reader judges the phrases of a search, taught with phrases that were mined.
+"""Teach the reader of a model to judge the phrases of a search, with phrases that were mined.
 
     python recipes/teach_second_look.py MODEL OUT EXAMPLES.jsonl… [--epochs 1] [--seed 0] [--learning-rate 1.5e-4]
         [--half 0] [--larger READER READER] [--phrases 8] [--frozen 0]
@@ -252,7 +252,7 @@ def freeze(reader: Reader, layers: int) -> None:
 
 
 def is_model(source: str | Path) -> bool:
-    """Whether this names a kbq model; any other folder holds a reader by itself."""
+    """Return whether this names a kbq model; any other folder holds a reader by itself."""
     folder = local_folder(source)
     return (folder / CONFIG).is_file() or not folder.is_dir()
 
@@ -437,7 +437,7 @@ def _said(judge: PhraseJudge, query: MinedQuery, windows: Sequence[ReadWindow]) 
 
 
 def is_nothing_right(labels: Sequence[Label]) -> bool:
-    """Whether "none of these is right" is certainly right."""
+    """Return whether "none of these is right" is certainly right."""
     return all(label == "wrong" for label in labels)
 
 

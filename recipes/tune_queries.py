@@ -1,4 +1,4 @@
-"""Query side against all tokens: a model's query encoder meets every token of the training passages at once.
+"""Tune the query encoder of a model against all tokens of the training passages at once.
 
     python recipes/tune_queries.py MODEL OUT slots.jsonl squad-train.json.xz [--squad 2000] [--epochs 1.5]
 

@@ -1,4 +1,4 @@
-"""Cells of tables: subjects of annotated pages with the relations that such things usually have, stated or not.
+"""Find the subjects of annotated pages, and the relations that such things usually have, stated or not.
 
 Re-DocRED is annotated exhaustively: what a page does not have of a usual relation of its subject, it does not state.
 """
