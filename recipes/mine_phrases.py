@@ -2,9 +2,9 @@
 
     python recipes/mine_phrases.py KB QUERIES.jsonl… OUT.jsonl
 
-QUERIES are KILT lines, or tables of triples; if no answer is given, nothing is right. OUT has the 20 best phrases in the
-order of the search, without reranking; recipes/teach_second_look.py reads it. The `meta` of a KILT line may have the
-`values` of a cell, each with its forms, and `is_kept`: see `MinedQuery`.
+QUERIES are KILT lines, or tables of triples; if no answer is given, nothing is right. OUT has the 20 best phrases in
+the order of the search, without reranking; recipes/teach_second_look.py reads it. The `meta` of a KILT line may have
+the `values` of a cell, each with its forms, and `is_kept`: see `MinedQuery`.
 
 A line of OUT is `{"query", "answers", "pages", "paragraphs": [{"page_id", "title", "number", "text"}], "phrases":
 [[paragraph, start, end, score]], "values", "is_kept"}`. The phrases are sorted, the best first, and name their
