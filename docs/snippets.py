@@ -37,6 +37,7 @@ BLOCK = re.compile(
 NUMBER = re.compile(r"-?\d+\.\d+|\d+(?= %)")  # a decimal number, or whole percents
 TOLERANCE, PERCENTS = 0.02, 3
 SECONDS = 300  # for one command
+PROGRAMS = str(Path(sys.executable).parent)  # folders of `kbq` and `python`
 
 
 class SnippetError(AssertionError):
@@ -97,7 +98,7 @@ def commands(code: str) -> Iterator[tuple[str, str]]:
 
 def shell(code: str, folder: Path) -> str:
     """What bash prints; `kbq` and `python` are those of this Python."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    path = os.pathsep.join([PROGRAMS, os.environ.get("PATH", "")])
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", code],
         cwd=folder,

@@ -24,6 +24,7 @@ import pytest
 from writers import watched
 
 from kbq.corpus.pages import Page, Paragraph
+from kbq.storage.limited import LimitedProcess
 
 hypothesis.settings.register_profile("kbq", deadline=None)  # no test depends on how busy the machine is
 hypothesis.settings.load_profile("kbq")
@@ -128,6 +129,22 @@ def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def writers() -> Iterator[None]:
     """Whatever kbq writes in any test goes through one place."""
     with watched():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_process_tries_checkpoints() -> Iterator[None]:
+    """Checkpoints are tried in one limited process instead of one each, as importing torch there takes seconds."""
+    call = LimitedProcess.call
+
+    def call_shared(self: LimitedProcess, function: Callable[..., Any], *args: Any, **limits: Any) -> Any:
+        if not function.__module__.startswith("kbq.model."):
+            return call(self, function, *args, **limits)
+        call(shared, os.chdir, Path.cwd())
+        return call(shared, function, *args, **limits)
+
+    with LimitedProcess() as shared, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(LimitedProcess, "call", call_shared)
         yield
 
 

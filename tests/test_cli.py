@@ -95,9 +95,16 @@ def page_line(page: Page) -> dict[str, object]:
     return {"id": page.page_id, "title": page.title, "paragraphs": texts}
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    "command", ["--version", "--help", "relations @employer", "info {model} --json", "compact --help"]
+    ("command", "unbuffered"),
+    [
+        ("--version", ""),
+        ("--help", "1"),
+        ("relations @employer", ""),
+        ("info {model} --json", ""),
+        ("info {model} --json", "1"),
+        ("compact --help", ""),
+    ],
 )
 def test_an_output_that_takes_no_more_is_said_and_a_reader_that_has_ended_is_not(
     command: str, unbuffered: str, model_folder: Path

@@ -1,11 +1,14 @@
 """Documentation: what the pages show can be run, and prints what they say."""
 
 import importlib.util
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from forking import forking
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
@@ -22,9 +25,22 @@ def snippets() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def with_forks(snippets: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Commands of examples are forks of one process."""
+    folder = tmp_path_factory.mktemp("programs")
+    with forking(folder), pytest.MonkeyPatch.context() as patched:
+        patched.setattr(snippets, "PROGRAMS", f"{folder}{os.pathsep}{snippets.PROGRAMS}")
+        yield
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("with_forks", "few_watched")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_examples_of_a_page_run(page: Path, snippets: ModuleType, tmp_path: Path) -> None:
+def test_the_examples_of_a_page_run(
+    page: Path, snippets: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbq.tuning.finetune.ENOUGH", 1)
     count = snippets.run_page(page, tmp_path)
     assert count == len(list(snippets.snippets(page.read_text("utf-8")))) > 0
 

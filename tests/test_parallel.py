@@ -26,20 +26,21 @@ def here() -> KnowledgeBase:
     return KnowledgeBase.sample(device="cpu")
 
 
-def test_the_number_of_processes_does_not_matter(here: KnowledgeBase) -> None:
-    with KnowledgeBase.sample(device="cpu", workers=2) as kb:
+def test_the_number_of_processes_does_not_matter(
+    here: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(here.folder.parent)
+    with KnowledgeBase.open(here.folder.name, device="cpu", workers=2) as kb:
         assert multiprocessing.active_children() == []  # before anything is asked
+        monkeypatch.chdir(tmp_path)  # processes find the folder from elsewhere
         assert kb.query(TEXTS, k=3) == here.query(TEXTS, k=3)
         assert kb.query(TEXTS, k=2, unit="page", backend="bm25") == here.query(TEXTS, k=2, unit="page", backend="bm25")
         assert kb.query(TEXTS[0]) == here.query(TEXTS[0])
         assert len(multiprocessing.active_children()) == 2
+        pages = [answer.page_id for answer in here.query(TEXTS[1], k=3, unit="page")]
+        with kb.with_pages(pages) as some:
+            assert some.query(TEXTS, k=3) == here.with_pages(pages).query(TEXTS, k=3)
     assert multiprocessing.active_children() == []
-
-
-def test_processes_answer_from_the_chosen_pages(here: KnowledgeBase) -> None:
-    pages = [answer.page_id for answer in here.query(TEXTS[1], k=3, unit="page")]
-    with KnowledgeBase.sample(device="cpu", workers=2) as kb, kb.with_pages(pages) as some:
-        assert some.query(TEXTS, k=3) == here.with_pages(pages).query(TEXTS, k=3)
 
 
 def test_processes_end_with_the_knowledge_base(here: KnowledgeBase) -> None:
@@ -49,13 +50,6 @@ def test_processes_end_with_the_knowledge_base(here: KnowledgeBase) -> None:
     del kb
     gc.collect()
     assert multiprocessing.active_children() == []
-
-
-def test_a_folder_is_found_from_elsewhere(here: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(here.folder.parent)
-    with KnowledgeBase.open(here.folder.name, device="cpu", workers=2) as kb:
-        monkeypatch.chdir(tmp_path)
-        assert kb.query(TEXTS, k=3) == here.query(TEXTS, k=3)
 
 
 def test_an_encoder_that_is_being_tuned_is_asked_in_this_process(kb_folder: Path) -> None:
@@ -105,12 +99,14 @@ def test_other_numbers_are_refused(workers: Any, ray: str | None) -> None:
         KnowledgeBase.sample(device="cpu", workers=workers, ray=ray)
 
 
-def test_a_file_is_predicted_by_several(run: Callable[..., tuple[object, str, str]], tmp_path: Path) -> None:
+def test_a_file_is_predicted_by_several(
+    run: Callable[..., tuple[object, str, str]], kb_folder: Path, tmp_path: Path
+) -> None:
     given = tmp_path / "in.jsonl"
     given.write_text("".join(f'{{"id": "{number}", "input": "{text}"}}\n' for number, text in enumerate(TEXTS)))
     outs = [tmp_path / f"{workers}.jsonl" for workers in (1, 2)]
     for workers, out in enumerate(outs, start=1):
-        words = "predict", given, "--task", "slot_filling", "--workers", workers, "--device", "cpu", "--out", out
-        status, _, errors = run(*words)
+        words = "predict", given, "--task", "slot_filling", "--kb", kb_folder, "--device", "cpu", "--out", out
+        status, _, errors = run(*words, "--workers", workers)
         assert status == 0, errors
     assert outs[0].read_bytes() == outs[1].read_bytes()

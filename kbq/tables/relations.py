@@ -34,6 +34,7 @@ from kbq.tables.options import Values
 from kbq.text.letters import SEPARATOR, clean_text, normalised, relation_key
 
 WIKIDATA = "http://www.wikidata.org"
+SECONDS = 10.0  # of computing, to parse a file
 _SITE = (
     r"(?:https?://www\.wikidata\.org/(?:wiki/(?:Property:)?|entity/|prop/(?:[a-z]+(?:-normalized)?/)?)"
     r"|(?:wdtn?|wd|ps[nv]?|p|pq[nv]?|pr[nv]?|wdno|Property):)?"  # Source: prefixes of query.wikidata.org
@@ -306,7 +307,7 @@ def read_relations(path: Path) -> list[Relation]:
     text = re.sub("\r\n?", "\n", read_text(str(path), LONGEST))
     try:
         with LimitedProcess() as process:
-            tables = process.call(tomllib.loads, text, seconds=10)
+            tables = process.call(tomllib.loads, text, seconds=SECONDS)
     except RecursionError:
         raise KbqError(f"{path}: its lists are nested too deeply: {WANTED}") from None
     except LimitExceeded as exceeded:

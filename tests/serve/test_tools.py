@@ -113,13 +113,12 @@ def test_slots_over_http(era: Era, service: Running) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("era", ERAS)
-def test_slots_over_standard_input_and_output_while_the_sample_is_built(era: Era, tmp_path: Path) -> None:
+def test_slots_over_standard_input_and_output_while_the_sample_is_built(tmp_path: Path) -> None:
     environment = os.environ | {"KBQ_CACHE": str(tmp_path)}  # a first use: nothing but the protocol may be printed
     command = StdioServerParameters(command=sys.executable, args=["-m", "kbq", "mcp"], env=environment)
 
     async def run() -> None:
-        async with Client(command, mode=era) as client:
+        async with Client(command) as client:
             await three_slots(client)
 
     asyncio.run(run())
@@ -134,7 +133,7 @@ def test_a_page_that_is_added_meanwhile_is_found(kb_folder: Path, tmp_path: Path
     )
 
     async def run() -> str:
-        async with Client(command) as client:
+        async with Client(command, mode="legacy") as client:
             assert "has no page 'new'" in await refusal(client, "fetch", id="new")
             KnowledgeBase.open(folder, device="cpu").update([Page("new", "New", ["The river."])])
             for _ in range(10_000):
