@@ -13,7 +13,6 @@ import dataclasses
 import importlib
 import json
 import random
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from shutil import which
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from command_line import Run, running
 from writers import watched
 
 from kbq.corpus.pages import Page, Paragraph
@@ -148,15 +148,13 @@ def one_process_tries_checkpoints() -> Iterator[None]:
         yield
 
 
-class Killed(BaseException):
-    """Stands for `kill -9`."""
-
-
 @pytest.fixture
 def goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Checks that a training to `tmp_path / "out"` that is killed in a step ends with the same bytes as a whole one."""
 
     def check(train: Callable[..., object], arguments: dict[str, Any], killed_in: int, files: Sequence[str]) -> None:
+        from killed import Killed
+
         def stop(step: Any) -> None:
             if step.step == killed_in:
                 raise Killed
@@ -387,6 +385,14 @@ def kb(kb_folder: Path) -> "KnowledgeBase":
 
 
 @pytest.fixture(scope="session")
+def sample() -> "KnowledgeBase":
+    """The sample, opened."""
+    from kbq.kb import KnowledgeBase
+
+    return KnowledgeBase.sample(device="cpu")
+
+
+@pytest.fixture(scope="session")
 def with_every_index(checkpoint: Path) -> Callable[[Path, list[Page], Path], Path]:
     """Builds a knowledge base of eight or so shards with every kind of index and of words."""
 
@@ -556,24 +562,10 @@ def examples_file(write_json_lines: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture
-def run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Callable[..., tuple[object, str, str]]:
-    """Runs the command line in an empty folder; gives exit status, output and errors."""
-    from kbq.__main__ import main
-
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Runs the command line in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-    def run_once(*words: object) -> tuple[object, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kbq", *map(str, words)])
-        status: object = 0
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code or 0
-        return (status, *capsys.readouterr())
-
-    return run_once
+    return running(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="module")

@@ -14,19 +14,9 @@ from kbq.text.letters import tidy
 
 ANSWER = Answer("Warsaw", 2.0, "1", "Poland", 0, 0, 6, "Warsaw is the capital.", (0, 6))
 FLAT = [
-    "text",
-    "score",
-    "probability",
-    "page_id",
-    "title",
-    "paragraph",
-    "start",
-    "end",
-    "unit_start",
-    "unit_end",
-    "context_start",
-    "context",
-]
+    "text", "score", "probability", "page_id", "title", "paragraph", "start", "end", "unit_start", "unit_end",
+    "context_start", "context",
+]  # fmt: skip
 
 
 def test_metadata_are_said_where_the_page_has_some() -> None:

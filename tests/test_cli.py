@@ -2,7 +2,6 @@
 
 import dataclasses
 import gzip
-import io
 import itertools
 import json
 import os
@@ -11,19 +10,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
 from bundle_reader import save_reader
+from command_line import Outcome, Run
 from typer.testing import CliRunner
 
 import kbq
 from cli import app
 from kbq import sample_kb
-from kbq.__main__ import main
 from kbq.answers import DEPTH, RETRIEVAL_WEIGHT
 from kbq.asking import Searcher
 from kbq.corpus.pages import Page
@@ -40,48 +38,6 @@ from kbq.storage.records import FileSeal, seal_of
 
 ANSWER_KEYS = {"text", "score", "page_id", "title", "paragraph", "start", "end", "unit_start", "unit_end"}
 ANSWER_KEYS |= {"context_start", "context", "probability"}
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    status: object
-    out: str
-    err: str
-
-    @property
-    def documents(self) -> list[dict[str, object]]:
-        """Standard output, read as JSON lines."""
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Run = Callable[..., Outcome]
-
-
-class Terminal(io.TextIOWrapper):
-    """Where a person types."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command line in this process; `stdin` is what it may read, `typed` what a person types."""
-
-    def run_once(*arguments: object, stdin: bytes = b"", typed: bytes = b"") -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["kbq", *map(str, arguments)])
-        kind = Terminal if typed else io.TextIOWrapper
-        monkeypatch.setattr(sys, "stdin", kind(io.BufferedReader(io.BytesIO(typed or stdin))))
-        capsys.readouterr()
-        status: object = 0
-        try:
-            main()
-        except SystemExit as end:
-            status = end.code or 0
-        captured = capsys.readouterr()
-        return Outcome(status, captured.out, captured.err)
-
-    return run_once
 
 
 @pytest.fixture

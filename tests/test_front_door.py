@@ -72,14 +72,6 @@ def test_words_alone_answer_with_paragraphs_as_the_command_does(kb_folder: Path,
     assert sum(parts.values()) == pytest.approx(best.score)
 
 
-def test_indexes_are_built_and_opened(kb_folder: Path, model: Model, tmp_path: Path) -> None:
-    folder = shutil.copytree(kb_folder, tmp_path / "kb")
-    indexed = KnowledgeBase.open(str(folder), device="cpu").index_bm25()
-    assert indexed.searcher.words.bm25
-    assert indexed.info()["bm25"] is True
-    assert indexed.info()["indexes"][0]["kind"] == "exact"  # type: ignore[index]
-
-
 def test_a_page_is_read_as_it_was_indexed(kb: KnowledgeBase) -> None:
     names = list(kb.pages())
     page = kb.page(names[0].page_id)

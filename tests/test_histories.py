@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+from killed import Killed
 
 from kbq.answers import Answer
 from kbq.corpus.pages import Page
@@ -26,11 +27,6 @@ from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search.building_indexes import verify
 from kbq.storage.records import write_record
-
-
-class Killed(BaseException):
-    """Stands for `kill -9`."""
-
 
 IDS = [f"P{number}" for number in range(7)]
 TEXTS = ["Marie Curie was born in Warsaw.", "the river of Paris", "was the city born", "place of the birth", ""]

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Run
 
-from kbq.__main__ import main
 from kbq.corpus.pages import Page, has_value
 from kbq.kb import KnowledgeBase
 
@@ -45,23 +45,11 @@ def kb(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--where", "file=="], ""),
     ],
 )
-def test_pages_are_listed_by_their_metadata(
-    kb: Path, options: list[str], printed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(monkeypatch, "kbq", "pages", str(kb), *options) == 0
-    assert capsys.readouterr().out == printed
+def test_pages_are_listed_by_their_metadata(kb: Path, options: list[str], printed: str, run: Run) -> None:
+    assert run("pages", kb, *options)[:2] == (0, printed)
 
 
-def test_an_unknown_field_is_named_with_those_there_are(
-    kb: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(monkeypatch, "kbq", "pages", str(kb), "--where", "nix=1") == 2
+def test_an_unknown_field_is_named_with_those_there_are(kb: Path, run: Run) -> None:
+    told = run("pages", kb, "--where", "nix=1")
     said = "no page has metadata 'nix': the fields are language, year, file, tags, old"
-    assert said in " ".join(capsys.readouterr().err.split())
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
-    monkeypatch.setattr("sys.argv", list(words))
-    with pytest.raises(SystemExit) as end:
-        main()
-    return end.value.code or 0
+    assert (told.status, said in " ".join(told.err.split())) == (2, True)

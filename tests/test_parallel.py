@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from command_line import Run
 
 from kbq import asking
 from kbq.answers import SearchOptions
@@ -21,31 +22,28 @@ from kbq.tuning.finetune import _with_own_query_encoder
 TEXTS = ["Marie Curie [SEP] place of birth", "Ada Lovelace [SEP] father", "where is the Eiffel Tower?"] * 3
 
 
-@pytest.fixture(scope="module")
-def here() -> KnowledgeBase:
-    return KnowledgeBase.sample(device="cpu")
-
-
 def test_the_number_of_processes_does_not_matter(
-    here: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sample: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(here.folder.parent)
-    with KnowledgeBase.open(here.folder.name, device="cpu", workers=2) as kb:
+    monkeypatch.chdir(sample.folder.parent)
+    with KnowledgeBase.open(sample.folder.name, device="cpu", workers=2) as kb:
         assert multiprocessing.active_children() == []  # before anything is asked
         monkeypatch.chdir(tmp_path)  # processes find the folder from elsewhere
-        assert kb.query(TEXTS, k=3) == here.query(TEXTS, k=3)
-        assert kb.query(TEXTS, k=2, unit="page", backend="bm25") == here.query(TEXTS, k=2, unit="page", backend="bm25")
-        assert kb.query(TEXTS[0]) == here.query(TEXTS[0])
+        assert kb.query(TEXTS, k=3) == sample.query(TEXTS, k=3)
+        assert kb.query(TEXTS, k=2, unit="page", backend="bm25") == sample.query(
+            TEXTS, k=2, unit="page", backend="bm25"
+        )
+        assert kb.query(TEXTS[0]) == sample.query(TEXTS[0])
         assert len(multiprocessing.active_children()) == 2
-        pages = [answer.page_id for answer in here.query(TEXTS[1], k=3, unit="page")]
+        pages = [answer.page_id for answer in sample.query(TEXTS[1], k=3, unit="page")]
         with kb.with_pages(pages) as some:
-            assert some.query(TEXTS, k=3) == here.with_pages(pages).query(TEXTS, k=3)
+            assert some.query(TEXTS, k=3) == sample.with_pages(pages).query(TEXTS, k=3)
     assert multiprocessing.active_children() == []
 
 
-def test_processes_end_with_the_knowledge_base(here: KnowledgeBase) -> None:
+def test_processes_end_with_the_knowledge_base(sample: KnowledgeBase) -> None:
     kb = KnowledgeBase.sample(device="cpu", workers=2)
-    assert kb.query(TEXTS[0]) == here.query(TEXTS[0])
+    assert kb.query(TEXTS[0]) == sample.query(TEXTS[0])
     assert len(multiprocessing.active_children()) == 1
     del kb
     gc.collect()
@@ -62,11 +60,11 @@ def test_an_encoder_that_is_being_tuned_is_asked_in_this_process(kb_folder: Path
         assert multiprocessing.active_children() == []
 
 
-def test_a_model_in_no_folder_is_refused(here: KnowledgeBase) -> None:
+def test_a_model_in_no_folder_is_refused(sample: KnowledgeBase) -> None:
     model = Model.open("default", "cpu")
     model.source = ""
     with pytest.raises(KnowledgeBaseError, match="a model that is in no folder: save it first"):
-        KnowledgeBase.open(here.folder, model, workers=2)
+        KnowledgeBase.open(sample.folder, model, workers=2)
 
 
 def dies_once(packed: bytes, device: str) -> Callable[[Any], Any]:
@@ -82,7 +80,7 @@ def dies_once(packed: bytes, device: str) -> Callable[[Any], Any]:
 
 
 def test_a_process_that_is_killed_is_said_and_others_answer_the_next_query(
-    here: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sample: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parent)
     monkeypatch.setenv("KBQ_TEST_MARK", str(tmp_path / "mark"))
@@ -90,7 +88,7 @@ def test_a_process_that_is_killed_is_said_and_others_answer_the_next_query(
     with KnowledgeBase.sample(device="cpu", workers=2) as kb:
         with pytest.raises(KnowledgeBaseError, match=r"^a worker died, perhaps .*: use fewer workers$"):
             kb.query(TEXTS, k=3)
-        assert kb.query(TEXTS, k=3) == here.query(TEXTS, k=3)
+        assert kb.query(TEXTS, k=3) == sample.query(TEXTS, k=3)
 
 
 @pytest.mark.parametrize(("workers", "ray"), [(0, None), (2.5, None), (2, "local")])
@@ -99,9 +97,7 @@ def test_other_numbers_are_refused(workers: Any, ray: str | None) -> None:
         KnowledgeBase.sample(device="cpu", workers=workers, ray=ray)
 
 
-def test_a_file_is_predicted_by_several(
-    run: Callable[..., tuple[object, str, str]], kb_folder: Path, tmp_path: Path
-) -> None:
+def test_a_file_is_predicted_by_several(run: Run, kb_folder: Path, tmp_path: Path) -> None:
     given = tmp_path / "in.jsonl"
     given.write_text("".join(f'{{"id": "{number}", "input": "{text}"}}\n' for number, text in enumerate(TEXTS)))
     outs = [tmp_path / f"{workers}.jsonl" for workers in (1, 2)]

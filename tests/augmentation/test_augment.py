@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from killed import Killed
 
 from kbq.augmentation import augment as augmenting
 from kbq.augmentation.augment import AugmentationOutcome, augment
@@ -16,11 +17,6 @@ from kbq.model.model import Model
 from kbq.training.batches import Repairs, read_examples
 
 from .conftest import QUESTION, sentence
-
-
-class Killed(BaseException):
-    """Stands for `kill -9`."""
-
 
 Asked = dict[str, Any]  # arguments of `augment`
 

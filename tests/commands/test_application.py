@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import typer.main
+from command_line import Run
 
 from cli import app
-from kbq.__main__ import main
 from kbq.commands.options import EXTRA, GONE, summary
 
 GROUPS = ((), ("train",), ("index",), ("import",), ("cluster",))
@@ -32,14 +32,10 @@ def test_a_summary_has_whole_clauses(text: str, room: int, shown: str) -> None:
 
 
 @pytest.mark.parametrize("name", GONE)
-def test_a_gone_option_names_its_replacement(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["kbq", *name.split()])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.partition(" (Possible")[0].strip().endswith(f": {GONE[name]}")
+def test_a_gone_option_names_its_replacement(name: str, run: Run) -> None:
+    told = run(*name.split())
+    assert told.status == 2
+    assert told.err.partition(" (Possible")[0].strip().endswith(f": {GONE[name]}")
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -78,14 +74,9 @@ def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
         ("index vector kb", "No such command 'vector'. Did you mean 'vectors'?"),
     ],
 )
-def test_an_argument_too_many_is_told_its_option(
-    typed: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.argv", ["kbq", *typed.split()])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2
-    assert said in " ".join(capsys.readouterr().err.split())
+def test_an_argument_too_many_is_told_its_option(typed: str, said: str, run: Run) -> None:
+    told = run(*typed.split())
+    assert (told.status, said in " ".join(told.err.split())) == (2, True)
 
 
 def test_advice_names_commands_and_options_that_exist() -> None:
@@ -98,12 +89,7 @@ def test_advice_names_commands_and_options_that_exist() -> None:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_group_by_itself_prints_its_help_line_by_line(
-    group: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.argv", ["kbq", *group])
-    with pytest.raises(SystemExit):
-        main()
-    told = "".join(capsys.readouterr())
+def test_a_group_by_itself_prints_its_help_line_by_line(group: tuple[str, ...], run: Run) -> None:
+    told = "".join(run(*group)[1:])
     assert "\\n" not in told
     assert "Options:" in told.splitlines()

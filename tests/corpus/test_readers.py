@@ -587,12 +587,3 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert pages == 5000
     assert peak < 1_500_000
-
-
-def test_real_knowledge_source() -> None:
-    folder = Path(__file__).parents[2].parent / "shared/data"
-    if not folder.is_dir():
-        pytest.skip("the real data are not beside this checkout")
-    pages = list(read_corpus(str(folder / "custom-index/articles.json")))
-    assert [page.page_id for page in pages][:1] == ["America's Got Talent (season 4)"]
-    assert (len(pages), sum(len(page.paragraphs) for page in pages)) == (4, 112)

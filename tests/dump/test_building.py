@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from killed import Killed
 
 import kbq.search.changing
 from kbq.corpus.pages import Page, Paragraph
@@ -31,10 +32,6 @@ from kbq.storage.files import remove_file
 from .conftest import make_small, snapshot
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
-
-
-class Killed(BaseException):
-    """Stands for `kill -9`: no part of kbq may catch it."""
 
 
 @pytest.fixture(scope="module")

@@ -16,22 +16,8 @@ import pytest
 
 DIM, PIECES, TITLE, WINDOW, STEP = 16, 64, 10, 48, 30  # sizes of the miniature
 WORDS = [
-    "the",
-    "river",
-    "was",
-    "born",
-    "in",
-    "of",
-    "Paris",
-    "Warsaw",
-    "Marie",
-    "Curie",
-    "city",
-    "place",
-    "1867",
-    ".",
-    "-",
-]
+    "the", "river", "was", "born", "in", "of", "Paris", "Warsaw", "Marie", "Curie", "city", "place", "1867", ".", "-",
+]  # fmt: skip
 MARKS = [",", "?", '"', "'"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = "abcdefghiklmnoprstuvwyP"

@@ -1,13 +1,12 @@
 """The commands: `kbq import`, and those that ask what was imported, as they are typed."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Run
 
-Run = Callable[..., tuple[object, str, str]]
 WHOLE = "start/4_flat_OPQ4"
 
 

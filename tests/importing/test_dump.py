@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from killed import Killed
 
 from kbq.dump import building
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, ModelError
@@ -76,10 +77,6 @@ def test_a_limit_is_kept_by_fine_tuning_too(kb: KnowledgeBase, official: Any) ->
 
     for phrases in retrieve(kb.searcher, official.starts, official.ends, 50):
         assert (phrases.ends - phrases.starts).max() <= 9
-
-
-class Killed(BaseException):
-    """Stands for `kill -9`."""
 
 
 @pytest.mark.parametrize("killed_at", [1, 2, 4])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from killed import Killed
 
 from kbq.corpus.pages import Page
 from kbq.dump import building
@@ -149,10 +150,6 @@ def test_query_side_fine_tuning_has_the_vectors_that_are_searched(official: Any,
     scores = starts @ official.starts[0] + ends @ official.ends[0]
     assert np.abs(scores - phrases.scores).max() < 1e-3
     assert offset != 0
-
-
-class Killed(BaseException):
-    """Stands for `kill -9`."""
 
 
 @pytest.mark.parametrize("killed_in", ["shards", "codes"])

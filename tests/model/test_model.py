@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -444,41 +445,17 @@ def test_config_survives_the_file(new_model: Callable[..., Model], tmp_path: Pat
     )
 
 
+SIZES: dict[str, Any] = {"vocab_size": 220, "num_hidden_layers": 1, "num_attention_heads": 2}
+SIZES |= {"hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 96}
+NUMBERS: dict[str, Any] = {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3}
+NUMBERS |= {"bos_token_id": 2, "eos_token_id": 3}
 BACKBONES = {
-    "roberta": transformers.RobertaConfig(
-        vocab_size=220,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=96,
-        pad_token_id=0,
-        type_vocab_size=1,
-    ),
+    "roberta": transformers.RobertaConfig(**SIZES, pad_token_id=0, type_vocab_size=1),
     "distilbert": transformers.DistilBertConfig(
         vocab_size=220, dim=16, n_layers=1, n_heads=2, hidden_dim=32, max_position_embeddings=96
     ),
-    "electra": transformers.ElectraConfig(
-        vocab_size=220,
-        embedding_size=8,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=96,
-    ),
-    "modernbert": transformers.ModernBertConfig(
-        vocab_size=220,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        pad_token_id=0,
-        cls_token_id=2,
-        sep_token_id=3,
-        bos_token_id=2,
-        eos_token_id=3,
-    ),
+    "electra": transformers.ElectraConfig(**SIZES, embedding_size=8),
+    "modernbert": transformers.ModernBertConfig(**SIZES | NUMBERS),
 }
 
 
@@ -650,10 +627,6 @@ def test_a_damaged_network_is_refused_wherever_it_is_read(
             ModelError, match=rf"{name}/model.safetensors is damaged \(its content has changed\): restore"
         ):
             open_(str(kinds[name]))
-
-
-def test_a_checkpoint_from_elsewhere_is_no_model_of_kbq(checkpoint: Path) -> None:
-    assert record_name(checkpoint) is None
 
 
 def test_an_index_is_sealed_but_is_no_model(tmp_path: Path) -> None:

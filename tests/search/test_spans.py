@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paragraphs import EncodedParagraph
 
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.index.base import Candidates, in_steps, ranges
+from kbq.index.base import Candidates, in_steps
 from kbq.index.exact import ExactIndex
 from kbq.search.spans import Spans, find_spans, paragraph_spans, range_argmax, reach
 
@@ -221,11 +221,6 @@ def test_range_argmax(values: list[int], data: st.DataObject) -> None:
     found = range_argmax(np.array(values, np.float32), np.array(begins, np.int64), np.array(sizes, np.int64))
     expected = [begin + int(np.argmax(values[begin : begin + size])) for begin, size in zip(begins, sizes, strict=True)]
     assert found.tolist() == expected
-
-
-def test_ranges() -> None:
-    assert ranges(np.array([5, 0, 3, 9]), np.array([7, 1, 3, 8])).tolist() == [5, 6, 0]
-    assert ranges(np.empty(0, np.int64), np.empty(0, np.int64)).tolist() == []
 
 
 def test_reach(encoded: Make, make_shard: Callable[..., Shard]) -> None:

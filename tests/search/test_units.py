@@ -3,17 +3,16 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import cast, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
 from paragraphs import EncodedParagraph
 
-from kbq.answers import Answer, Backend, Unit
+from kbq.answers import Answer, Unit
 from kbq.corpus.pages import Page
 from kbq.dump import building
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search import search as search_module
@@ -92,12 +91,6 @@ def test_k_distinct_units_when_k_exist(unit: Unit, k: int, kb: KnowledgeBase, qu
             assert (hit.page_id, hit.paragraph, *hit.unit) == place
             assert hit.text == hit.context[hit.start : hit.end]
             assert hit.unit[0] <= hit.start < hit.end <= hit.unit[1]
-
-
-@pytest.mark.parametrize(("unit", "count"), [("paragraph", 18), ("page", 9)])
-def test_units_are_counted_out(unit: Unit, count: int, kb: KnowledgeBase, queries: np.ndarray) -> None:
-    for hits in searched(kb, queries, 1000, unit):
-        assert len(hits) == count
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -208,27 +201,6 @@ def test_sentence_around(text: str, phrase: str, sentence: str) -> None:
     start = text.index(phrase)
     first, stop = Sentences(text).around(start, start + len(phrase))
     assert text[first:stop] == sentence
-
-
-def test_k_below_one_is_refused(kb: KnowledgeBase) -> None:
-    with pytest.raises(QueryError, match="k is 0, must be at least 1"):
-        kb.query(["the river"], k=0)
-
-
-@pytest.mark.parametrize("backend", ["dense", "bm25"])
-def test_an_unknown_unit_or_backend_is_refused(backend: Backend, kb: KnowledgeBase) -> None:
-    with pytest.raises(QueryError, match="unit 'chapter' is unknown: choose from phrase, sentence, paragraph, page"):
-        kb.query(["the river"], unit=cast(Unit, "chapter"), backend=backend)
-    with pytest.raises(QueryError, match="backend 'BM25' is unknown: choose from auto, dense, bm25, sparta, hybrid"):
-        kb.query(["the river"], backend=cast(Backend, "BM25"))
-
-
-def test_queries_are_cleaned_as_texts_are(kb: KnowledgeBase) -> None:
-    assert kb.query(["the river\ud800\x00"]) == kb.query(["the river\ufffd "])
-
-
-def test_no_query_has_no_answers(kb: KnowledgeBase) -> None:
-    assert kb.query([]) == []
 
 
 def test_many_queries_are_answered_in_order(kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:

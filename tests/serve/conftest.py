@@ -76,12 +76,6 @@ def serve() -> Iterator[Serve]:
 
 
 @pytest.fixture(scope="session")
-def sample() -> KnowledgeBase:
-    """The sample."""
-    return KnowledgeBase.sample(device="cpu")
-
-
-@pytest.fixture(scope="session")
 def service(sample: KnowledgeBase) -> Iterator[Running]:
     """A service with the sample."""
     with running({"sample": sample.folder}) as one:

@@ -2,17 +2,16 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 import torch
+from command_line import Run
 from prometheus_client.parser import text_string_to_metric_families
 
 import kbq
-from kbq.__main__ import main
 from kbq.corpus.pages import Page
 from kbq.kb import KnowledgeBase
 from kbq.model.bert import Linear
@@ -36,20 +35,9 @@ SLOT, MISTYPED = "Marie Curie [SEP] place of birth", "Marie Curye [SEP] record l
     ids=["default", "likely", "words", "first look", "reader"],
 )
 def test_documents_are_those_of_the_command(
-    service: Running, options: dict[str, Any], words: list[str], monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.setattr(sys, "argv", ["kbq", "query", SLOT, MISTYPED, "--json", *words])
-    with pytest.raises(SystemExit):
-        main()
-    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert service.query(SLOT, MISTYPED, **options) == printed
-
-
-def test_a_query_is_answered(service: Running) -> None:
-    (found,) = service.query(SLOT, k=1)
-    assert found["answers"][0]["text"] == "Warsaw"
-    assert found["answers"][0]["probability"] == pytest.approx(0.9534, abs=0.01)
+    service: Running, options: dict[str, Any], words: list[str], run: Run
+) -> None:
+    assert service.query(SLOT, MISTYPED, **options) == run("query", SLOT, MISTYPED, "--json", *words).documents
 
 
 def test_a_filled_table_is_that_of_the_library(service: Running, sample: KnowledgeBase) -> None:

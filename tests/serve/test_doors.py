@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Run
 
-from kbq.__main__ import main
 from kbq.corpus.pages import Page
 from kbq.corpus.readers import read_corpus
 from kbq.kb import KnowledgeBase
@@ -58,13 +58,9 @@ def test_the_rules_of_a_row_decide(filled: Values) -> None:
     assert filled[:2] == ["", "Vienna"]
 
 
-def test_the_command(small: Running, filled: Values, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command(small: Running, filled: Values, tmp_path: Path, run: Run) -> None:
     (tmp_path / "t.csv").write_text("\n".join(["subject", *SUBJECTS]), "utf-8")
-    words = ["kbq", "fill", tmp_path / "t.csv", "--kb", folder_of(small), "--relations", *RELATIONS]
-    monkeypatch.setattr("sys.argv", [*map(str, words), "--out", str(tmp_path / "out.csv")])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert not end.value.code
+    assert run("fill", "t.csv", "--kb", folder_of(small), "--relations", *RELATIONS, "--out", "out.csv").status == 0
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         assert [row[relation] for row in csv.DictReader(file) for relation in RELATIONS] == filled
 

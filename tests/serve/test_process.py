@@ -14,8 +14,7 @@ from typing import Any
 
 import httpx2
 import pytest
-
-from kbq.__main__ import main
+from command_line import Run
 
 Refused = Callable[..., tuple[object, str]]
 ROOT = Path(__file__).parents[2]
@@ -42,16 +41,14 @@ def address_of(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
+def refused(run: Run) -> Refused:
     """The status and the last line of a command that does not serve."""
 
-    def run(*words: str) -> tuple[object, str]:
-        monkeypatch.setattr(sys, "argv", ["kbq", "serve", *words])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return end.value.code, capsys.readouterr().err.strip().splitlines()[-1]
+    def serve(*words: str) -> tuple[object, str]:
+        told = run("serve", *words)
+        return told.status, told.err.strip().splitlines()[-1]
 
-    return run
+    return serve
 
 
 @pytest.mark.slow

@@ -2,26 +2,20 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import Run
 
-from kbq.kb import KnowledgeBase
-
-Run = Callable[..., tuple[object, str, str]]
 TABLE = "name,place of birth\nMarie Curie,\nZork Blah,\n"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def sample() -> None:
-    """Build it, so that no command tells of it."""
-    KnowledgeBase.sample(device="cpu")
+pytestmark = pytest.mark.usefixtures("sample")  # built, so that no command tells of it
 
 
 @pytest.fixture
 def run(run: Run, tmp_path: Path) -> Run:
-    """Runs the command line in a folder with a table; gives exit status, output and errors."""
+    """Runs the command line in a folder with a table."""
     (tmp_path / "t.csv").write_text(TABLE, "utf-8")
     return run
 

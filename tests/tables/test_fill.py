@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from killed import Killed
 
 import kbq
 from kbq.errors import KbqError
@@ -22,15 +23,6 @@ pytestmark = pytest.mark.usefixtures("modest")
 PEOPLE = (
     "name,note,place of birth,date of birth\nMarie Curie,a,,\nGalileo Galilei,b,here,\nZork Blah,,,\nMarie Curie,d,,x\n"
 )
-
-
-class Killed(BaseException):
-    """Stands for `kill -9`."""
-
-
-@pytest.fixture(scope="session")
-def sample() -> KnowledgeBase:
-    return KnowledgeBase.sample(device="cpu")
 
 
 @pytest.fixture

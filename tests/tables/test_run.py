@@ -13,11 +13,6 @@ from kbq.tables.run import AnswerCache
 QUERIES = ["Marie Curie [SEP] place of birth", "Isaac Newton [SEP] employer", "\ud800 [SEP] born"]
 
 
-@pytest.fixture(scope="module")
-def sample() -> KnowledgeBase:
-    return KnowledgeBase.sample(device="cpu")
-
-
 def test_answers_come_back_as_they_were_found(sample: KnowledgeBase, tmp_path: Path) -> None:
     found = sample.searcher.search(QUERIES[:2], SearchOptions(N_RERANKED, "phrase"))
     with (tmp_path / "a.jsonl").open("a+b") as file:

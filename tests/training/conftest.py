@@ -1,4 +1,4 @@
-"""Fixtures: a tiny reader of this test run's own; runs that are killed."""
+"""Fixtures: a tiny reader of this test run's own."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,26 +9,8 @@ import pytest
 from kbq.model.model import Model
 from kbq.reading.reader import Reader
 from kbq.training.batches import Passage, PreparedPassage, TrainingQuery, prepare
-from kbq.training.engine import Run, StepReport
 
 LONG = "Marie Curie was born in Warsaw, in the city of Paris by the river. " * 16
-
-
-class Killed(BaseException):
-    """Stands for `kill -9`."""
-
-
-def steps_of(run: Run, checkpoint: Path, stop: int = 10**6) -> list[StepReport]:
-    """What a run reports; it is killed in step `stop`."""
-    reports: list[StepReport] = []
-
-    def report(step: StepReport) -> None:
-        reports.append(step)
-        if step.step == stop:
-            raise Killed
-
-    run.run(checkpoint, report)
-    return reports
 
 
 @pytest.fixture

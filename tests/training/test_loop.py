@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from killed import Killed, steps_of
 
 from kbq.errors import TrainingError
 from kbq.model.model import Model
@@ -18,8 +19,6 @@ from kbq.training.batches import PreparedPassage, collate, prepare, read_example
 from kbq.training.encoders import EncoderRun, ReaderOutputs, filter_loss
 from kbq.training.engine import StepReport
 from kbq.training.settings import TrainingSettings
-
-from .conftest import Killed, steps_of
 
 SETTINGS = TrainingSettings(epochs=3, batch_tokens=100, learning_rate=1e-2, pre_batches=2)
 
@@ -291,15 +290,6 @@ def test_a_full_disk_is_said(
         train(new_model(), passages, tmp_path / "c.pt")
 
 
-@pytest.mark.parametrize("content", [b"", b"no checkpoint"])
-def test_a_damaged_checkpoint_is_refused(
-    content: bytes, new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
-) -> None:
-    (tmp_path / "c.pt").write_bytes(content)
-    with pytest.raises(TrainingError, match=r"c\.pt"):
-        train(new_model(), passages, tmp_path / "c.pt")
-
-
 @pytest.mark.parametrize(("pre_batches", "queued"), [(0, 0), (1, 1), (2, 2)])
 def test_the_queue_holds_the_answers_of_the_last_batches(
     pre_batches: int, queued: int, new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
@@ -347,16 +337,3 @@ def test_the_same_answer_elsewhere_is_spared_among_all_tokens(
         asked = [replace(passage, answers=(number,)) for passage, number in zip(one, numbers, strict=True)]
         losses.append(EncoderRun(new_model(), asked, SETTINGS).losses([0, 1])[0]["tokens"].detach())
     assert float(losses[0]) < float(losses[1])  # fewer negatives
-
-
-def test_the_learning_rate_rises_and_falls(
-    new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
-) -> None:
-    trainer = EncoderRun(new_model(), passages, replace(SETTINGS, warmup=0.5))
-    rates: list[float] = []
-    trainer.run(tmp_path / "c.pt", lambda step: rates.append(trainer.optimizer.adam.param_groups[0]["lr"]))
-    assert max(rates) == pytest.approx(1e-2)
-    top = rates.index(max(rates))
-    assert rates[: top + 1] == sorted(rates[: top + 1])
-    assert rates[top:] == sorted(rates[top:], reverse=True)
-    assert 0 < rates[-1] < 3e-3

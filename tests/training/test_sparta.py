@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from killed import Killed, steps_of
 
 from kbq.errors import TrainingError
 from kbq.model.tokenizer import WindowShape
@@ -23,8 +24,6 @@ from kbq.training.sparta import (
     train_sparta,
 )
 from kbq.words.sparta import SentenceWindow, SpartaConfig, SpartaModel, strongest_impacts
-
-from .conftest import Killed, steps_of
 
 SETTINGS = RunSettings(epochs=6, batch_tokens=60, learning_rate=3e-3)
 

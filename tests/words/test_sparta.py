@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from killed import Killed
 from paragraphs import EncodedParagraph, write_shard
 
 from kbq.answers import Backend, SearchOptions
@@ -30,10 +31,6 @@ from kbq.words.sparta import (
 )
 
 TEXTS = ["The city. A river of Paris.", "", "Marie was born in Warsaw. Curie. The the."]
-
-
-class Killed(BaseException):
-    """Stands for `kill -9`."""
 
 
 @pytest.fixture
