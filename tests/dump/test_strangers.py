@@ -20,27 +20,12 @@ from .conftest import snapshot
 
 NEW = [Page("new", "New", ["The river is long."])]
 PLACES = [  # that this version of kbq, or an earlier one, would write to, or make
-    "manifest.json",
-    "manifest.json.tmp",
-    "manifest.json.0123456789ab.tmp",
-    "building.json",
-    "building.json.tmp",
-    "building.json.0123456789ab.tmp",
-    "queries-0123.json.tmp",
-    "placed.json",
-    "shard-00001",
-    "shard-00001.tmp",
-    "shard-00000/vectors.npy",
-    "shard-00000/seal.json",
-    "shard-00000/deleted-list.tmp",
-    "shard-00000/bm25",
-    "shard-00000/bm25.tmp",
-    "shard-00000/bm25.old",
-    "shard-00000/disk",
-    "shard-00000/disk/cells.faiss.tmp",
-    "sparta-01234567",
-    "notes",
-]
+    "manifest.json", "manifest.json.tmp", "manifest.json.0123456789ab.tmp", "building.json", "building.json.tmp",
+    "building.json.0123456789ab.tmp", "queries-0123.json.tmp", "placed.json", "shard-00001", "shard-00001.tmp",
+    "shard-00000/vectors.npy", "shard-00000/seal.json", "shard-00000/deleted-list.tmp", "shard-00000/bm25",
+    "shard-00000/bm25.tmp", "shard-00000/bm25.old", "shard-00000/disk", "shard-00000/disk/cells.faiss.tmp",
+    "sparta-01234567", "notes",
+]  # fmt: skip
 CHANGES: dict[str, Callable[[Path, Model], object]] = {
     "query": lambda folder, model: KnowledgeBase.open(folder, model),
     "delete": lambda folder, model: delete(folder, ["P1"]),

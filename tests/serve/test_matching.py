@@ -19,19 +19,9 @@ from kbq.model.model import Model
 from kbq.serve.knowledge_bases import MISTYPED, SIMILAR, TitleWords, edits
 
 TITLES = [
-    "Marie Curie",
-    "Pierre Curie",
-    "Emma",
-    "EMMA",
-    "War and Peace",
-    "Łódź",
-    "1984",
-    "Peace",
-    "!!!",
-    "Marie Curie",
-    "C#",
+    "Marie Curie", "Pierre Curie", "Emma", "EMMA", "War and Peace", "Łódź", "1984", "Peace", "!!!", "Marie Curie", "C#",
     "A*",
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -94,18 +94,11 @@ def test_a_page_as_a_value_meets_a_subject_of_its_title(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "P569",
-        "wdt:P569",
-        "wd:P569",
-        "p:P569",
-        "ps:P569",
-        "Property:P569",
-        "http://www.wikidata.org/prop/statement/P569",
-        "http://www.wikidata.org/prop/direct/P569",
-        "http://www.wikidata.org/entity/P569",
-        "https://www.wikidata.org/wiki/Property:P569",
+        "P569", "wdt:P569", "wd:P569", "p:P569", "ps:P569", "Property:P569",
+        "http://www.wikidata.org/prop/statement/P569", "http://www.wikidata.org/prop/direct/P569",
+        "http://www.wikidata.org/entity/P569", "https://www.wikidata.org/wiki/Property:P569",
     ],
-)
+)  # fmt: skip
 def test_every_name_of_a_property_of_wikidata(tmp_path: Path, name: str) -> None:
     write_lines(tmp_path / "f.nt", ntriples([BIRTH], [Relation("date of birth", ("born",), property=name)], {}))
     assert f" <{WDT}P569> " in (tmp_path / "f.nt").read_text("utf-8")
@@ -114,18 +107,10 @@ def test_every_name_of_a_property_of_wikidata(tmp_path: Path, name: str) -> None
 @pytest.mark.parametrize(
     "name",
     [
-        "birthdate",
-        " ",
-        "P0",
-        "http://x y",
-        "http://x/<a>",
-        "http://x/\ud800",
-        "p569",
-        "http://x/#a#b",
-        "schema:x",
+        "birthdate", " ", "P0", "http://x y", "http://x/<a>", "http://x/\ud800", "p569", "http://x/#a#b", "schema:x",
         "ex:P569",
     ],
-)
+)  # fmt: skip
 def test_a_property_that_is_no_iri_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(KbqError, match=r"the property of relation 'date of birth' is .*: write a P-number of Wikidata"):
         write_lines(tmp_path / "f.nt", ntriples([BIRTH], [Relation("date of birth", ("born",), property=name)], {}))

@@ -203,14 +203,6 @@ def test_bad_files_get_one_sentence(text: str, message: str, problem: str, read:
     assert problem in " ".join([str(refusal.value), *refusal.value.problems])
 
 
-@pytest.mark.parametrize("content", [None, b"\x1f\x8b broken"])
-def test_files_that_cannot_be_read_are_named(content: bytes | None, tmp_path: Path) -> None:
-    if content is not None:
-        (tmp_path / "triples").write_bytes(content)
-    with pytest.raises(TrainingError, match="triples"):
-        read_triples(tmp_path / "triples")
-
-
 def test_a_table_that_is_not_utf_8_is_read_by_a_guess(tmp_path: Path) -> None:
     text = "subject,relation,object\nCafé de la Régence,located in,Paris\n"
     (tmp_path / "triples").write_bytes(text.encode("latin-1"))

@@ -75,27 +75,6 @@ def test_several_shards_weigh_like_one(pages: list[Page], model: Model, tmp_path
         assert together == pytest.approx(one.searcher.words.bm25[0].scores(words), abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("Marie Kurie [SEP] birth", ["Kurie"]),
-        ("Marie Curie [SEP] plase of births", ["plase"]),  # "birth" stands there
-        ("Vienna [SEP] rivers", ["Vienna"]),
-        ("Marie Curie [SEP] place", []),  # the encoder reads it whole
-        ("place [sep] city", ["place"]),  # but it is no page's name
-        ("is it the place of Viennaa in 1867?", ["Viennaa"]),
-        ("in Viennaa the [START_ENT] Rhone [END_ENT] rises", ["Rhone"]),
-        ("巴黎在哪里", []),
-    ],
-)
-def test_words_that_stand_nowhere(text: str, words: list[str], model: Model, tmp_path: Path) -> None:
-    texts = ("Marie Curie was born in Paris.", "The birth of a river.")
-    pages = [Page(text, "Warsaw", (Paragraph(0, text),)) for text in texts]
-    kb = KnowledgeBase.build(pages[:1], tmp_path / "kb", model)
-    kb = KnowledgeBase.build(pages[1:], tmp_path / "kb", model, append=True)  # words of every shard are looked at
-    assert kb.searcher.unknown_words(text) == words
-
-
 @pytest.mark.parametrize("texts", [[], ["?!"]])
 def test_a_knowledge_base_without_words(texts: list[str], model: Model, tmp_path: Path) -> None:
     page = Page("1", "?", tuple(Paragraph(number, text) for number, text in enumerate(texts)))

@@ -30,6 +30,10 @@ def kb(model: Model, tmp_path_factory: pytest.TempPathFactory) -> KnowledgeBase:
         ("Cúrie [SEP] born", []),
         ("Qqzx Qqzx [SEP] Qqzx", ["Qqzx"]),
         ("Marie Curie [SEP] river", []),  # no page has it, the encoder does
+        ("Curei [sep] city", ["Curei"]),
+        ("is it the place of Viennaa in 1867?", ["Viennaa"]),
+        ("in Viennaa the [START_ENT] Rhone [END_ENT] rises", ["Rhone"]),
+        ("巴黎在哪里", []),
     ],
 )
 def test_what_no_page_has_is_named(text: str, unknown: list[str], kb: KnowledgeBase) -> None:
