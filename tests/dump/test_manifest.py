@@ -22,8 +22,8 @@ Damage = Callable[[Path], object]
 SHARD = Path("shard-00000")
 FILES = (
     "vectors.npy", "positions.npy", "starts.npy", "ends.npy", "edges.npy", "paragraph_rows.npy",
-    "paragraph_numbers.npy", "paragraph_pages.npy", "paragraph_tokens.npy", "page_digests.npy", "metadata.npy", "logits.npy", "texts.bin",
-    "texts.npy", "ids.bin", "ids.npy", "titles.bin", "titles.npy",
+    "paragraph_numbers.npy", "paragraph_pages.npy", "paragraph_tokens.npy", "page_digests.npy", "metadata.npy",
+    "logits.npy", "texts.bin", "texts.npy", "ids.bin", "ids.npy", "titles.bin", "titles.npy",
 )  # fmt: skip
 
 
