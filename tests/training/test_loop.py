@@ -198,21 +198,6 @@ def test_epochs_may_differ_in_their_number_of_batches(
 
 
 @pytest.mark.parametrize(
-    ("side", "message"),
-    [("phrases", "the loss is nan at step 0: delete the checkpoint"), ("queries", "the loss is nan at step 0")],
-)
-def test_a_loss_that_is_no_number_stops_the_run(
-    side: str, message: str, new_model: Callable[..., Model], passages: list[PreparedPassage], tmp_path: Path
-) -> None:
-    model = new_model()
-    with torch.no_grad():
-        [*getattr(model, side).parameters()][1].fill_(float("nan"))
-    with pytest.raises(TrainingError, match=message):
-        train(model, passages, tmp_path / "c.pt")
-    assert not (tmp_path / "c.pt").exists()
-
-
-@pytest.mark.parametrize(
     "change",
     [
         lambda passages, settings: (passages, replace(settings, learning_rate=1.0)),
