@@ -411,12 +411,12 @@ def test_a_users_own_task_from_predictions_to_a_submission(
 
 
 def test_predictions_for_another_task_are_no_submission(run: Run, guess: Path, tmp_path: Path) -> None:
-    guess.with_name(guess.name + ".done.json").write_text('{"task": "trex"}')
+    guess.with_name(guess.name + ".run.json").write_text('{"task": "trex"}')
     refused = run("submit", guess, "--task", "nq", "--out", tmp_path / "own")
     assert (refused.status, refused.out) == (1, "")
     assert "was predicted for the task trex (see " in refused.err
     assert not (tmp_path / "own").exists()
-    guess.with_name(guess.name + ".done.json").write_text('{"task": "my_trex"}')  # a task file of one's own
+    guess.with_name(guess.name + ".run.json").write_text('{"task": "my_trex"}')  # a task file of one's own
     assert run("submit", guess, "--task", "nq", "--out", tmp_path / "own").status == 0
 
 
