@@ -27,9 +27,10 @@ def forking(folder: Path) -> Iterator[None]:
     address, program = folder / "socket", folder / "kbq"
     program.write_text(PROGRAM.format(python=sys.executable, address=str(address)))
     program.chmod(0o755)
-    with subprocess.Popen([sys.executable, __file__, str(address)], stdout=subprocess.PIPE) as process:
+    asked = [sys.executable, __file__, str(address)]
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:  # pipes, as forks have
         assert process.stdout
-        process.stdout.readline()  # it is ready
+        assert process.stdout.readline() == b"ready\n"
         try:
             yield
         finally:
