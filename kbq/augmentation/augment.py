@@ -327,10 +327,7 @@ def _stated(page: Page, golds: Iterable[Gold]) -> list[list[Question]]:
 
 
 def _found(kb: "KnowledgeBase", golds: Sequence[Gold], depth: int, backend: Backend) -> Iterator[Paragraph]:
-    """Yield the `depth` best paragraphs of each query, with the query if they answer it.
-
-    Raises QueryError if a query cannot be read, or the knowledge base lacks what the backend needs.
-    """
+    """Yield the `depth` best paragraphs of each query, with the query if they answer it."""
     queries = [(gold, gold.input) for gold in golds if gold.input]
     for first in range(0, len(queries), BATCH):
         part = queries[first : first + BATCH]

@@ -69,11 +69,7 @@ class ClusterReport:
 
 
 def check(address: str, kb: Path | None = None, index: IndexKind | None = None) -> ClusterReport:
-    """Describe all nodes of a cluster and, if a knowledge base is given, open it on the nodes that compute alike.
-
-    Raises ClusterError if there is no cluster at this address, KnowledgeBaseError if the folder holds no knowledge base
-    with this index.
-    """
+    """Describe all nodes of a cluster and, if a knowledge base is given, open it on the nodes that compute alike."""
     manifest = None if kb is None else read_manifest(kb)
     cluster = connect(address, alike=False)
     try:

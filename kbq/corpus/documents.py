@@ -126,7 +126,7 @@ def document_pages(
 ) -> Iterator[tuple[str, Callable[[], Page]]]:
     """Yield the place of each page, for messages, and a function that gives it or raises CorpusError.
 
-    Documents come in the order of their paths. Raises CorpusError if there is none.
+    Documents come in the order of their paths.
     """
     for place, document in read_documents(source, on_bad_line, note, options):
         if document.id != without_surrogates(document.id):
@@ -139,10 +139,7 @@ def document_pages(
 def read_documents(
     source: str, on_bad_line: BadLine, note: Note, options: DocumentOptions, most: int | None = None
 ) -> Iterator[tuple[str, Document]]:
-    """Yield the documents with their places for messages, at most so many of each kind if `most` is given.
-
-    Raises CorpusError if there is none.
-    """
+    """Yield the documents with their places for messages, at most so many of each kind if `most` is given."""
     said, kinds = _Said(), Counter[str]()
     if not options.strict and (is_folder(source) or is_archive(source)):
         on_bad_line = said.bad.append

@@ -164,10 +164,7 @@ def preview(
     note: Note = unheard,
     documents: DocumentOptions | None = None,
 ) -> Iterator[Preview]:
-    """Yield the beginnings of some documents of each kind or, of another corpus, of its first pages.
-
-    Raises CorpusError as `read_corpus` does.
-    """
+    """Yield the beginnings of some documents of each kind or, of another corpus, of its first pages."""
     source = str(as_path(source, "a corpus"))
     if format == "text" or (format == "auto" and _format_of_path(source) == "text"):
         refuse_other_kinds(source)

@@ -97,10 +97,7 @@ class Comparison:
 
 
 def delete(folder: Path, ids: Sequence[str], missing_ok: bool = False) -> tuple[Manifest, Changes]:
-    """Delete pages by their ids, each once, so that no answer comes from them. Their bytes stay until `compact`.
-
-    Raises KnowledgeBaseError for unknown ids, unless `missing_ok`, or if the folder cannot be written.
-    """
+    """Delete pages by their ids, each once, so that no answer comes from them. Their bytes stay until `compact`."""
     with changing(folder) as before:
         shards = before.open_shards(folder)
         gone, missing = Pages(shards).chosen(ids)

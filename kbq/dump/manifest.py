@@ -357,10 +357,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
 
 @contextmanager
 def changing(folder: Path) -> Iterator[Manifest]:
-    """Lock a published knowledge base, and yield its manifest.
-
-    Raises KnowledgeBaseError if there is none or it cannot be written, KbqError if another process is writing to it.
-    """
+    """Lock a published knowledge base, and yield its manifest."""
     read_manifest(folder)  # first, so that only a knowledge base is locked
     with writing_to(folder, KnowledgeBaseError, goes_on=True), writing_alone(folder):
         manifest = read_manifest(folder)

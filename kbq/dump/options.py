@@ -77,10 +77,7 @@ class BuildWords(CorpusWords, total=False):
 
 
 def build_options(words: Mapping[str, Any], known: type) -> tuple[BuildOptions, dict[str, Any]]:
-    """Split the keywords of a method, whose names `known` declares, into options and others; paths may be texts.
-
-    Raises KnowledgeBaseError for unknown options and invalid values.
-    """
+    """Split the keywords of a method, whose names `known` declares, into options and others; paths may be texts."""
     refuse_unknown_options(words, known.__annotations__, KnowledgeBaseError)
     names = {field.name for field in fields(BuildOptions)}
     given, others = ({name: words[name] for name in words if (name in names) == is_one} for is_one in (True, False))

@@ -186,10 +186,7 @@ def encode_blocks(
     pages_of: Callable[[Block], Sequence[Page]],
     start_encoders: StartEncoders | None = None,
 ) -> Iterator[tuple[Block, EncodedParagraphs]]:
-    """Yield each block, in order, with the encoded paragraphs of its pages; by default, encode in this process.
-
-    Raises KnowledgeBaseError if a worker died.
-    """
+    """Yield each block, in order, with the encoded paragraphs of its pages; by default, encode in this process."""
     if start_encoders is None:
         encode, ahead = PageEncoder(model), AHEAD if model.device.type == "cuda" else 0
         for block, finish in _ahead(blocks, lambda block: encode.start(pages_of(block)), ahead):

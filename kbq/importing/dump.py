@@ -264,10 +264,7 @@ def _document(group: Any, path: Path, dim: int) -> OfficialDocument:
 
 
 def encoded(pages: Sequence[DocumentPage]) -> EncodedParagraphs:
-    """Return the paragraphs of pages with their vectors and, where they are known, the logits of the filter.
-
-    Raises CorpusError if a file is damaged.
-    """
+    """Return the paragraphs of pages with their vectors and, where they are known, the logits of the filter."""
     parts: list[EncodedParagraphs] = []
     for path, of_file in groupby(pages, key=lambda page: page.document.source):
         filters = path.parents[1] / "filter" / path.name

@@ -86,10 +86,7 @@ class FaissFile:
 
 
 def read_layout(path: Path) -> FaissFile:
-    """Find the parts of an official index.
-
-    Raises OSError if it cannot be read, ValueError if it is of another type, or too short for what it says.
-    """
+    """Find the parts of an official index."""
     size = path.stat().st_size
     with path.open("rb") as file:
         return _Reader(file, size).index()
@@ -356,10 +353,7 @@ def _encoded(pages: Sequence[DocumentPage]) -> EncodedParagraphs:
 
 
 def _with_codes(folder: Path, manifest: Manifest, path: Path, index: FaissFile, runs: Rows, report: Report) -> Manifest:
-    """Link the codes, write where they are, and return the manifest with their index.
-
-    Raises CorpusError if the ids in the lists are not those that `idx2id` names.
-    """
+    """Link the codes, write where they are, and return the manifest with their index."""
     codes = folder / IMPORTED
     new_folder(codes)
     name_again(path, codes / LINK)

@@ -81,8 +81,6 @@ def build_cells(
             means, are stored in product codes of four bits (fast scan, arXiv 1704.07355). Shape: (dim, kept).
         together: how many rotated values share a code.
         device: where rows are compared with means.
-
-    Raises KnowledgeBaseError if faiss is not installed, or cannot write the file.
     """
     faiss = load_faiss()
     count = clusters_for(len(rows))

@@ -152,8 +152,7 @@ def open_index(
 ) -> Index:
     """Open the index of all shards, or of some neighbouring groups of the `whole` knowledge base.
 
-    Exact search that `may_leave_gpu` uses the CPU if the GPUs lack memory. Raises KnowledgeBaseError if an index is
-    missing, damaged or of other rows, or does not fit in memory.
+    Exact search that `may_leave_gpu` uses the CPU if the GPUs lack memory.
     """
     if entry.kind == "exact":
         try:
@@ -191,10 +190,7 @@ def _open_cells(
 
 
 def _folders(shards: Sequence[Shard], entry: IndexEntry) -> dict[int, Path]:
-    """Return the checked folders of an index for all shards that have rows, by shard number.
-
-    Raises KnowledgeBaseError if one is missing, damaged, or of another shard.
-    """
+    """Return the checked folders of an index for all shards that have rows, by shard number."""
     return {number: _folder(shard, entry) for number, shard in enumerate(shards) if len(shard)}
 
 

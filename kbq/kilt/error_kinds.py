@@ -191,10 +191,7 @@ def expect(
     is_strict: bool = False,
     is_known_page: Callable[[str], bool] | None = None,
 ) -> Expectations:
-    """Return the checks for a task and its input file, from whose gold pages it is told whether ids are integers.
-
-    Raises EvaluationError if the inputs cannot be read, or only once.
-    """
+    """Return the checks for a task and its input file, from whose gold pages it is told whether ids are integers."""
     check_paths([inputs_path])
     integers = True if is_strict else None if inputs_path is None else _has_integer_pages(inputs_path)
     if task is None:

@@ -58,10 +58,7 @@ AnyPath = str | PathLike[str]
 
 
 def write_run(predictions: Source, out_path: Path) -> int:
-    """Write the distinct pages of every prediction as a TREC run, and return the number of lines.
-
-    Raises EvaluationError if a file cannot be read or written, or a prediction does not have one ranking.
-    """
+    """Write the distinct pages of every prediction as a TREC run, and return the number of lines."""
     problems = Problems()
     rankings = list(parse_records(predictions, problems, _ranked))
     problems.raise_if_any(f"exporting {predictions}")
@@ -101,10 +98,7 @@ def descending(found: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def write_qrels(gold: Source, out_path: Path) -> int:
-    """Write the distinct gold pages of every record as TREC qrels, and return the number of lines.
-
-    Raises EvaluationError if a file cannot be read or written.
-    """
+    """Write the distinct gold pages of every record as TREC qrels, and return the number of lines."""
     problems = Problems()
     golds = list(parse_records(gold, problems, _relevant))
     problems.raise_if_any(f"exporting {gold}")

@@ -109,10 +109,7 @@ def score_passages(questions: Sequence[Question], ks: Sequence[int] = (1, 5, 20,
 
 
 def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
-    """Read questions in gold order with the passages of their predictions.
-
-    Raises EvaluationError if a file cannot be read, or a prediction is missing or cannot be scored.
-    """
+    """Read questions in gold order with the passages of their predictions."""
     problems = Problems()
 
     def ranking(record_id: str, line: int, record: JsonObject) -> tuple[str, Sequence[JsonObject]]:

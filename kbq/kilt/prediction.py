@@ -77,10 +77,7 @@ class Predictor:
         return predictions
 
     def predict_file(self, records: Records, out: Path, report: Callable[[int, int], None]) -> PredictionOutcome:
-        """Predict every record into a file.
-
-        Raises KbqError if inputs are not KILT records, with all problems, or if `out` is of another run, or in use.
-        """
+        """Predict every record into a file."""
         queries, size, without_pages = self.read(records), self.kb.batch_size, 0
         description = self._description(records, queries)
         # The same records may have another name: `queries` says whether they are the same.

@@ -247,10 +247,7 @@ def check_paths(
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
-    """Write UTF-8 lines, each ended by a line feed, and return how many; an old file is replaced at the end.
-
-    Raises EvaluationError if the file cannot be written.
-    """
+    """Write UTF-8 lines, each ended by a line feed, and return how many; an old file is replaced at the end."""
     count = 0
     with writing_to(path, EvaluationError, "check the folder and its rights"):
         make_folders(path.parent)

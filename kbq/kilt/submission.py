@@ -173,8 +173,6 @@ def clean(guess_path: Path, out_path: Path, inputs_path: Path | None = None) -> 
 
     Text becomes NFC, page ids become strings, and items are sorted by score if all have one. Texts of items, `meta` of
     answers, unknown keys, byte order marks, blank lines and predictions for other inputs are left out.
-
-    Raises EvaluationError if lines cannot be cleaned, or a file cannot be read or written.
     """
     problems = Problems()
 

@@ -179,10 +179,7 @@ def _with_special_tokens(tokenizer: Any, source: str | Path) -> Any:
 
 
 def pretrained_backbone(source: str | Path) -> Any:
-    """Read the encoder of a checkpoint (a hub name or a folder); of a kbq model, its phrase or sentence encoder.
-
-    Raises ModelError if there is no such checkpoint, or it is incomplete.
-    """
+    """Read the encoder of a checkpoint (a hub name or a folder); of a kbq model, its phrase or sentence encoder."""
     with reading(source):
         with readable_checkpoint(source) as checkpoint:
             pretrained, facts = hugging_face().AutoModel.from_pretrained(
@@ -208,10 +205,7 @@ def refuse_random(source: str | Path, missing: Collection[str]) -> None:
 
 
 def empty_backbone(folder: Path) -> Any:
-    """Make the encoder that a model folder describes, with uninitialised or random weights, to be loaded afterwards.
-
-    Raises ModelError if the configuration is missing or damaged.
-    """
+    """Make the encoder that a model folder describes, with uninitialised or random weights, to be loaded afterwards."""
     refuse_other_size(folder)
     written = read_object(folder / BERT_CONFIG)
     if is_bert(written):

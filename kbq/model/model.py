@@ -154,10 +154,7 @@ class Model:
 
     @cached_property
     def phrases(self) -> PhraseEncoder:
-        """The phrase encoder, read when it is first needed: queries do without.
-
-        Raises ModelError if its weights do not fit, or have changed since the model was opened.
-        """
+        """The phrase encoder, read when it is first needed: queries do without."""
         phrases = self._read_phrases()
         del self._read_phrases  # and the weights that it may hold
         return phrases
@@ -297,10 +294,7 @@ class Model:
         return base
 
     def save_query_encoder(self, folder: Path, facts: Mapping[str, object]) -> None:
-        """Write the query encoder alone, with facts of its tuning, in float32: int8 would lose the small changes.
-
-        Raises ModelError if the folder cannot be written.
-        """
+        """Write the query encoder alone, with facts of its tuning, in float32: int8 would lose the small changes."""
         queries = self._packed_queries("float32")
         self.config = dataclasses.replace(
             self.config,

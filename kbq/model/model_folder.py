@@ -241,10 +241,7 @@ def model_files(folder: Path) -> dict[Path, FileSeal]:
 
 
 def model_damage(folder: Path, report: Callable[[int], None]) -> Iterator[Damage]:
-    """Yield all damage in the folder of a model; `report` is called with the bytes of each file that has been read.
-
-    Raises ModelError if it is of another format version.
-    """
+    """Yield all damage in the folder of a model; `report` is called with the bytes of each file that has been read."""
     try:
         files = model_files(folder)
     except (OSError, ValueError) as error:

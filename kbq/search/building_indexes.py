@@ -138,10 +138,7 @@ def build_indexes(
 def add_index(
     folder: Path, model: Model, spec: IndexSpec, report: Report = silent, build: Build = build_missing
 ) -> Manifest:
-    """Add an index to a knowledge base and make it the default.
-
-    Raises as `build_indexes`, and ModelError if the knowledge base was built with another model.
-    """
+    """Add an index to a knowledge base and make it the default."""
     with changing(folder) as before:
         before.refuse_codes(folder)
         refuse_other_model(folder, before, model)

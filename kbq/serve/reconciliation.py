@@ -114,10 +114,7 @@ def name_of(query: object) -> Name:
 
 
 async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[PageCandidate]]:
-    """Find the candidates of each name, best first.
-
-    Raises KbqError if a property cannot be asked for, or there are too many.
-    """
+    """Find the candidates of each name, best first."""
     refuse_more("properties of candidates", CHECKED * sum(len(name.properties) for name in names), MOST_ASKED)
     values = (len(one.v) for name in names for one in name.properties if isinstance(one.v, list))
     refuse_more("values of one property", max(values, default=0), MOST_ANSWERS)

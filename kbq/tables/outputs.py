@@ -78,8 +78,6 @@ def ntriples(claims: Iterable[Claim], relations: Iterable[Relation], ids: Mappin
     Args:
         relations: named by their property, a P-number of Wikidata or an IRI, or else by URNs.
         ids: Q-numbers of Wikidata by subject, page id or title; things without one are named by URNs.
-
-    Raises KbqError if a property is not an IRI.
     """
     properties = {relation.name: relation.property for relation in relations if relation.property}
     return dict.fromkeys(fact(claim, properties, ids) + " ." for claim in claims if claim.accepted)

@@ -45,7 +45,7 @@ class AnswerCache:
     def __init__(self, shards: Sequence[Shard], file: IO[bytes] | None = None, name: str = "answers") -> None:
         """Read a file (by default one in memory) that answers will be added to, and cut off an unfinished last line.
 
-        `name`: of the file, for messages. Raises KbqError if a line is damaged.
+        `name`: of the file, for messages.
         """
         self._file: IO[bytes] = BytesIO() if file is None else file
         self._name, self._pages = name, Pages(shards)

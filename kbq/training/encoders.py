@@ -138,7 +138,7 @@ def read_by(
 ) -> ReaderOutputs:
     """Let a reader, a hub name or folder, read all passages; the cache keeps its logits for other trainings.
 
-    `tokenizer`: of the network that learns from it. Raises ModelError if the reader does not exist, or has another.
+    `tokenizer`: of the network that learns from it.
     """
     reader = Reader.open(name, device)
     reader.check_tokenizer(tokenizer)
@@ -150,8 +150,7 @@ def reader_outputs(
 ) -> ReaderOutputs:
     """Let a reader read all passages into a file of `folder`, resuming where an earlier call was killed.
 
-    `report`: called with the number of passages read, and of all passages. Raises TrainingError if the file cannot be
-    written, KbqError if another process writes it.
+    `report`: called with the number of passages read, and of all passages.
     """
     digest = passages_digest(passages, f"{reader.fingerprint()} {reader.length} {reader.query_tokenizer.max_tokens}")
     path = folder / f"{digest}.f16"

@@ -258,9 +258,6 @@ def index_bm25(folder: Path, report: Report = silent) -> int:
     """Add a BM25 index to the shards of a published knowledge base that have none, or one of an older form.
 
     Returns the bytes of all of them.
-
-    Raises:
-        KnowledgeBaseError: there is none, or the folder cannot be written.
     """
     with changing(folder) as before:
         manifest = add_bm25(folder, before, report)
@@ -458,11 +455,7 @@ class BM25Index(Postings):
 
 
 def open_bm25(shards: Sequence[Shard]) -> list[BM25Index]:
-    """Open the indexes of all shards.
-
-    Raises:
-        KnowledgeBaseError: a file is missing or damaged.
-    """
+    """Open the indexes of all shards."""
     indexes = [BM25Index(shard) for shard in shards]
     statistics = Statistics(indexes)
     return [index.within(statistics) for index in indexes]

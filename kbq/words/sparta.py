@@ -464,8 +464,7 @@ def index_sparta(
 ) -> int:
     """Add or replace the impacts of a SPARTA model in a finished knowledge base; return their size in bytes.
 
-    `terms` is the number of impacts kept for each sentence, the strongest. Raises KnowledgeBaseError if the knowledge
-    base does not exist or cannot be written, and ModelError if the model does not exist.
+    `terms` is the number of impacts kept for each sentence, the strongest.
     """
     with changing(folder) as before:
         opened = SpartaModel.open(as_path(model, "a SPARTA model"), device)
