@@ -86,10 +86,7 @@ def written_mentions(text: str) -> list[Span]:
 
 
 def entity_finder(pipeline: str) -> FindMentions:
-    """Return the function that finds mentions: a spaCy pipeline by its name, or `written`.
-
-    Raises TrainingError if spaCy, or the pipeline, is not installed.
-    """
+    """Return the function that finds mentions: a spaCy pipeline by its name, or `written`."""
     if pipeline == "written":
         return written_mentions
     missing = f"the entities of {pipeline} need spaCy: pip install spacy"

@@ -261,10 +261,7 @@ def first_bytes(path: Path) -> bytes:
 
 
 def _content(path: Path) -> bytes:
-    """Read a file; decompress it unless its kind is a zip itself, or PDF.
-
-    Raises CorpusError if it cannot be read, or is too large.
-    """
+    """Read a file; decompress it unless its kind is a zip itself, or PDF."""
     if path.suffix.lower() not in (*ZIPPED, ".pdf"):
         return read_bytes(str(path), CorpusError)
     try:

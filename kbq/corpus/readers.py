@@ -428,10 +428,7 @@ class BadLines:
             raise self._refusal(all_read=False)
 
     def all_or_none(self, pages: Iterable[Page]) -> Iterator[Page]:
-        """Yield the pages up to the first bad line; from there on, only read the corpus, so that all are named.
-
-        Raises CorpusError if there are bad lines, and they are not skipped.
-        """
+        """Yield the pages up to the first bad line; from there on, only read the corpus, so that all are named."""
         read_on = 0
         try:
             for page in pages:

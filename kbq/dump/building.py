@@ -82,8 +82,7 @@ def build_shards(
 ) -> tuple[list[ShardEntry], str]:
     """Write the missing shards, block by block, and return all shards of the build and a digest of the corpus.
 
-    `encode` returns the paragraphs of pages that have been encoded elsewhere. Raises KnowledgeBaseError if a worker
-    died, or for an unfinished build that is damaged or of another model or corpus.
+    `encode` returns the paragraphs of pages that have been encoded elsewhere.
     """
     make_folders(folder)
     state, dim = _read_state(folder, model, first_shard), model.dim if with_vectors else None

@@ -187,10 +187,7 @@ class Manifest:
         return [folder / shard.name for shard in self.shards]
 
     def open_shards(self, folder: Path, parts: Iterable[str] = ()) -> list[Shard]:
-        """Open all shards, in order, after a check of their files and of those of other `parts`.
-
-        Raises KnowledgeBaseError if a file is missing or damaged.
-        """
+        """Open all shards, in order, after a check of their files and of those of other `parts`."""
         files = self.files(folder, [*(shard.name for shard in self.shards), *parts])
         damage = first_damage(files)
         if damage is not None:

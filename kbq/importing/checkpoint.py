@@ -297,10 +297,7 @@ def import_checkpoint(
 
 
 def _take_queries(model: Model, checkpoint: OfficialCheckpoint) -> None:
-    """Encode queries with an official checkpoint that was tuned from the one that the model was made of.
-
-    Raises ModelError if the model is not of such a checkpoint, or of one with other sizes or word embeddings.
-    """
+    """Encode queries with an official checkpoint that was tuned from the one that the model was made of."""
     folder, source, own = checkpoint.folder, model.source, model.queries.start.config
     if model.config.base or not model.config.official_queries:
         kind = "is a query encoder itself" if model.config.base else "was not made of a checkpoint of DensePhrases"

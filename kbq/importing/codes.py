@@ -208,10 +208,7 @@ def codes_instead_of_vectors(folder: Path) -> str:
 
 
 def open_official(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
-    """Open the codes of all shards of a knowledge base.
-
-    Raises KnowledgeBaseError if faiss is not installed, or the means of the lists do not fit in memory.
-    """
+    """Open the codes of all shards of a knowledge base."""
     codes = next(shard.codes for shard in shards if isinstance(shard, CodedShard))
     need, free = codes.means.nbytes, available_memory()
     if need > free:

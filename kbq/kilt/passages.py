@@ -77,10 +77,7 @@ class PassageScores:
 def evaluate_passages(
     predictions: Path, gold: Path, ks: Sequence[int] = (1, 5, 20, 100), export: Path | None = None
 ) -> PassageScores:
-    """Score the texts of predicted provenance, and write them for readers to `export`.
-
-    Raises EvaluationError if the files cannot be read or written, or no prediction has a text.
-    """
+    """Score the texts of predicted provenance, and write them for readers to `export`."""
     check_paths([predictions, gold], [export], is_read_twice=False)
     questions = read_questions(gold, predictions)
     if not questions:

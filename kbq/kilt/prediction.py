@@ -204,10 +204,7 @@ def provenance(page: Answer) -> dict[str, Any]:
 
 
 def _finished_lines(out: Path, file: BinaryIO, ids: Sequence[str]) -> int:
-    """Count the predictions in `out`, and cut off an unfinished last line, left by a killed run.
-
-    Raises KbqError if a line is not the prediction of the record in its place.
-    """
+    """Count the predictions in `out`, and cut off an unfinished last line, left by a killed run."""
     count = 0
     for line in whole_lines(file):
         if count == len(ids):

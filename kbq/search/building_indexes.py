@@ -99,8 +99,7 @@ def build_indexes(
 ) -> Manifest:
     """Build an index, extend all others to new shards, and return the new manifest, which the caller writes.
 
-    `build` indexes the shards that lack an index, here or elsewhere. Raises KnowledgeBaseError if faiss is not
-    installed, the folder cannot be written, or exact search has a filter, and QueryError if a query cannot be read.
+    `build` indexes the shards that lack an index, here or elsewhere.
     """
     new_kind = chosen_kind(manifest, spec.kind)
     if new_kind == "exact" and spec.filter is not None:

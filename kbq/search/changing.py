@@ -128,7 +128,7 @@ def publish_encoded(
     """Publish a new knowledge base of pages that the model has encoded elsewhere; a killed run resumes.
 
     `encode` returns the paragraphs of a block of pages. `index` adds an index that was built elsewhere to the manifest,
-    instead of vectors. Raises KnowledgeBaseError if the folder is in use, not writable, or holds something else.
+    instead of vectors.
     """
     if is_knowledge_base(folder):
         raise KnowledgeBaseError(f"{folder} already holds a knowledge base: choose another folder")
@@ -226,8 +226,7 @@ def _updated(
 def compact(folder: Path, open_model: Callable[[], Model], threshold: float = 0.0, report: Report = silent) -> Manifest:
     """Write shards again without their deleted pages; see `KnowledgeBase.compact`.
 
-    `open_model` is called only if there are indexes that need it. Raises KnowledgeBaseError if an update is unfinished,
-    or the folder cannot be written.
+    `open_model` is called only if there are indexes that need it.
     """
     if not (isinstance(threshold, int | float) and 0 <= threshold <= 1):
         raise KnowledgeBaseError(f"threshold is {threshold!r}, must be from 0 to 1", is_usage=True)

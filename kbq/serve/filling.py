@@ -82,8 +82,7 @@ class TableFiller:
         """Yield a line for each empty cell with its final claims, and in the end one with the table.
 
         Rows with the same subject share a cell, whose line has their numbers. The whole table is filled from `kb`, even
-        if its folder changes meanwhile. `ids`: Q-numbers of names. Raises KbqError if nothing can be asked,
-        OverloadedError if too many tables are being filled.
+        if its folder changes meanwhile. `ids`: Q-numbers of names.
         """
         if self._tables >= TABLES:
             raise OverloadedError(10)

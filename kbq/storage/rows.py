@@ -101,10 +101,7 @@ def path_and_sheet(source: str) -> tuple[Path, str]:
 
 
 def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write a workbook with one sheet, in which all text stays text, so that nothing is computed.
-
-    Raises KbqError if openpyxl is missing.
-    """
+    """Write a workbook with one sheet, in which all text stays text, so that nothing is computed."""
     try:
         from openpyxl import Workbook
         from openpyxl.cell import WriteOnlyCell

@@ -93,10 +93,7 @@ class Filling:
         return (Slot(name, self._relations[number]) for name, found in self._asked_for.items() for number in found)
 
     def _find_slots(self, tokenizers: Sequence[ReadsQueries]) -> list[str]:
-        """Find the cells that the options ask for; return the problems of rows that cannot be asked for.
-
-        Raises KbqError if the table has no such column of subjects, or no cell to ask for.
-        """
+        """Find the cells that the options ask for; return the problems of rows that cannot be asked for."""
         subject, relations, options = self._options.subject, self._relations, self._options
         self._table.refuse_without(subject)
         if any(relation.name == subject for relation in relations):

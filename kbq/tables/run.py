@@ -130,8 +130,6 @@ class FillRun:
         """Yield the kept answers; meanwhile no other process adds to them or writes a table.
 
         `takes_over`: a new table begins with the answers of another one in its folder, if the same facts decide them.
-        Raises KbqError if another process is at work, or a file was not made by this run, cannot be written, or is
-        damaged.
         """
         for path in (self.claims, self.out):
             if path.exists() and path.stat().st_size and not self._facts.exists() and not self._force:

@@ -124,8 +124,6 @@ def split(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
 
     No subject is in both parts, and no page (of a query with several, the first by name): a query encoder learns by
     heart which page it saw in tuning. Records that share the subject of a dev record, but not its page, are left out.
-
-    Raises TrainingError if nothing would be left to tune on.
     """
     pages: dict[str, list[Gold]] = defaultdict(list)
     for gold in golds:

@@ -152,11 +152,7 @@ class Postings:
             raise damaged(folder, folder.parent.parent, numbers, error) from None
 
     def expect(self, count: int) -> None:
-        """Set the number of passages. A small index is checked: its entries must be of these, its weights finite.
-
-        Raises:
-            KnowledgeBaseError: there are some.
-        """
+        """Set the number of passages. A small index is checked: its entries must be of these, its weights finite."""
         self.count = count
         passages, numbers = self._passages, self._numbers
         if not len(passages) or passages.nbytes > LOOKED_AT:
