@@ -52,6 +52,7 @@ from kbq.kilt.scores import (
     score_kinds,
 )
 from kbq.kilt.task import Task
+from kbq.storage.files import given
 from kbq.text import visible
 
 AnyPath = str | PathLike[str]
@@ -253,7 +254,8 @@ def evaluate(
     >>> evaluation["KILT-accuracy"], evaluation["Rprec"]
     (0.5, 1.0)
     """
-    rules, chosen = Rules(missing, _depths(ks)), None if task is None else Task.load(task)
+    rules = Rules(missing, tuple(given(ks, EvaluationError, "ks is", "numbers such as (1, 5, 20)")))
+    chosen = None if task is None else Task.load(task)
     if files.plots is not None:
         require_matplotlib()
     gold_path = Path(gold) if isinstance(gold, str | PathLike) else None  # qrels become records
@@ -328,12 +330,6 @@ def shown_names(scores: Scores, task: Task | None) -> tuple[str, ...]:
     if scores.kind == "retrieval":
         return tuple(name for name in scores.names if "_in_" not in name or scores.mean(name) > 0)
     return scores.names if task is None else tuple(dict.fromkeys((*task.columns, *PAGE_NAMES)))
-
-
-def _depths(ks: Iterable[int]) -> tuple[int, ...]:
-    if isinstance(ks, str) or not isinstance(ks, Iterable):
-        raise EvaluationError(f"ks is {ks!r}, must be numbers such as (1, 5, 20)", is_usage=True)
-    return tuple(ks)
 
 
 def _others(compare: AnyRecords | Sequence[AnyPath] | None) -> list[Source]:

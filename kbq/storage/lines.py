@@ -32,7 +32,6 @@ Part = TypeVar("Part", str, bytes)
 Line: TypeAlias = tuple[int, str]  # its number, from 1, and its text without the line end
 BadLine: TypeAlias = Callable[[KbqError], None]  # called with the problem; if it returns, the line is skipped
 
-XZ_MEMORY = 2**28  # bytes: `xz -9` needs 65 MB, but a file may ask for 4 GB
 ZSTD_WINDOW = 28  # log2 of the bytes that a file may look back: --long and --ultra -22 have 27
 SMALL, MOST_TIMES = 2**22, 100  # a file may unpack to so many bytes, or times its size: texts reach a tenth
 
@@ -242,7 +241,7 @@ def _decompressed(stream: io.BufferedReader, name: str, error: type[KbqError]) -
     if head.startswith(b"\x1f\x8b"):
         return cast(IO[bytes], gzip.GzipFile(fileobj=stream))
     if head.startswith(b"\xfd7zXZ\x00"):
-        return io.BufferedReader(_Xz(stream), io.DEFAULT_BUFFER_SIZE)
+        return lzma.LZMAFile(stream)
     if re.match(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", head):
         return bz2.BZ2File(stream)
     # A file may begin with frames to skip, such as an index of its parts (0x184D2A5?).
@@ -256,33 +255,6 @@ def _decompressed(stream: io.BufferedReader, name: str, error: type[KbqError]) -
     if head.startswith(b"PK\x03\x04"):
         return _only_member(stream, name, error)
     return stream
-
-
-class _Xz(io.RawIOBase):
-    """Unpacks an xz file in bounded memory, which `lzma.LZMAFile` cannot promise."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer; 0 at the end. Raises EOFError or LZMAError."""
-        while True:
-            if self._decoder.eof:  # another part may follow
-                rest = (self._decoder.unused_data or self._stream.read(io.DEFAULT_BUFFER_SIZE)).lstrip(b"\0")
-                if not rest:
-                    return 0
-                self._decoder, given = lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY), rest
-            else:
-                given = self._stream.read(io.DEFAULT_BUFFER_SIZE) if self._decoder.needs_input else b""
-                if self._decoder.needs_input and not given:
-                    raise EOFError("it ends in the middle")
-            if plain := self._decoder.decompress(given, len(buffer)):
-                buffer[: len(plain)] = plain
-                return len(plain)
 
 
 def _only_member(stream: io.BufferedReader, name: str, error: type[KbqError]) -> IO[bytes]:
