@@ -111,7 +111,6 @@ def index_facts(folder: Path, manifest: Manifest, entry: IndexEntry) -> IndexFac
 
 
 def _tuning(config: ModelConfig) -> dict[str, object]:
-    """Say to which model a query encoder belongs, and what it was tuned on."""
     facts = cast(dict[str, Any], config.training["finetuning"])
     prints = {name: getattr(config, name) for name in ("base", "phrase_fingerprint", "query_fingerprint")}
     if "imported" in facts:  # it was tuned elsewhere

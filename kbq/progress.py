@@ -119,7 +119,6 @@ class Bar:
             self._line(shown)
 
     def pages(self, counts: "Counts") -> None:
-        """Show pages, tokens and tokens per second."""
         total = self._expected if self._expected and counts.pages <= self._expected else None
         pages = f"{counts.pages:,} of about {total:,} pages" if total else f"{counts.pages:,} pages"
         speed = self._per_second(counts.tokens)
@@ -138,11 +137,9 @@ class Bar:
         self.show(f"{paragraphs:,} paragraphs, {questions:,} questions")
 
     def reading(self, read: int, passages: int) -> None:
-        """Show how much a reader has read before the training begins."""
         self.show(f"the reader has read {read:,} of {passages:,} passages", read, passages)
 
     def step(self, step: "StepReport") -> None:
-        """Show steps, moving averages, the dev score and tokens per second."""
         self._trained += step.size
         for name, mean in step.means.items():
             self._averages[name] = 0.97 * self._averages.get(name, mean) + 0.03 * mean

@@ -81,7 +81,9 @@ def connect(address: str, alike: bool = True) -> Cluster:
         _CONNECTED[address] = ray.get_runtime_context().gcs_address
     elif address != LOCAL:
         _refuse_other(address)
-    cluster = Cluster(address, living_nodes(), begins_here)
+    alive = [one for one in ray.nodes() if one["Alive"]]  # type: ignore[no-untyped-call]
+    nodes = [Node(one["NodeID"], one["NodeManagerAddress"], int(one["Resources"].get("CPU", 0))) for one in alive]
+    cluster = Cluster(address, sorted(nodes, key=lambda node: (node.address, node.id)), begins_here)
     try:
         if alike:
             refuse_unlike(cluster.nodes)
@@ -147,12 +149,6 @@ def _refuse_other(address: str) -> None:
             f"this process is connected to the Ray cluster at {connected}: use that, or call ray.shutdown() before "
             f"{address}"
         )
-
-
-def living_nodes() -> list[Node]:
-    alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    nodes = [Node(one["NodeID"], one["NodeManagerAddress"], int(one["Resources"].get("CPU", 0))) for one in alive]
-    return sorted(nodes, key=lambda node: (node.address, node.id))
 
 
 def own_software() -> Software:

@@ -280,7 +280,6 @@ def _fact(value: object) -> str:
 
 
 def index_line(facts: "IndexFacts") -> str:
-    """Say how large an index is, and how much it finds."""
     if facts.kind == "exact":
         return "exact, compares every vector: nothing is missed"
     probes = f"{facts.probes:,} probe{'s' * (facts.probes > 1)}"

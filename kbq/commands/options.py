@@ -180,7 +180,6 @@ class Commands(TyperGroup):
     """A group of commands that shows them by topic."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands, those of one topic together."""
         topics: dict[str, list[tuple[str, str]]] = {}
         for name, command in self.commands.items():
             topic = getattr(command, "rich_help_panel", None)
@@ -310,6 +309,5 @@ def typed_lines() -> Iterator[str]:
 
 
 def note_untuned(relations: Sequence[str]) -> None:
-    """Name relations that the query encoder was not tuned on."""
     if relations:
         note(f"the query encoder was not tuned on {len(relations)} of the relations: {terminal.some(relations)}")

@@ -103,7 +103,6 @@ def shortened(text: str, width: int = AROUND) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """Return the first names of a list that may be long."""
     return f"{', '.join(names[:NAMED])}{' …' if len(names) > NAMED else ''}"
 
 

@@ -59,7 +59,6 @@ class Pages:
         return (shard.metadata_of(page) for shard in self._shards for page, _ in shard.live_ids())
 
     def place(self, page_id: str) -> PagePlace | None:
-        """Return where a page is, or None if it is unknown."""
         places = self._table.places(page_id)  # nearly always one at most
         return next((place for place in places if self._shards[place.shard].ids[place.page] == page_id), None)
 

@@ -305,7 +305,6 @@ class Shard:
         return left
 
     def live_ids(self) -> Iterator[tuple[int, str]]:
-        """Yield the number and the id of each page that is not deleted."""
         left = self.live_pages().tolist()
         return ((number, page_id) for number, page_id in enumerate(self.ids) if left[number])
 

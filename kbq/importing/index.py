@@ -85,13 +85,6 @@ class FaissFile:
     lists: Rows
 
 
-def read_layout(path: Path) -> FaissFile:
-    """Find the parts of an official index."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        return _Reader(file, size).index()
-
-
 class _Reader:
     """Reads numbers and skips arrays, as long as they fit in the file."""
 
@@ -321,8 +314,8 @@ def import_index(
     load("h5py"), load("numcodecs"), load_faiss()
     refuse_strange_files(source, "a dump", CorpusError, leads_within(source))
     path = source / name / LINK
-    with reading_from(path, CorpusError, f"{AGAIN}, or name another index with --name"):
-        index = read_layout(path)
+    with reading_from(path, CorpusError, f"{AGAIN}, or name another index with --name"), path.open("rb") as file:
+        index = _Reader(file, path.stat().st_size).index()
     opened = opened_model(model, device)
     if index.layout.dim != opened.dim:
         raise CorpusError(

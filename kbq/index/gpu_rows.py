@@ -223,7 +223,6 @@ def best_of_pieces(rows: Tensor, edges: Tensor, paragraphs: Tensor, asked: Query
 
 @cache
 def kernels_work(device: torch.device, dim: int) -> bool:
-    """Return whether Triton and its kernels work on this GPU."""
     rows = (torch.arange(PADDING * dim, device=device) % 251 - 125).to(torch.int8).view(PADDING, dim)
     edges = torch.full((PADDING,), OPENS | CLOSES, dtype=torch.uint8, device=device)
     one = np.eye(1, dim, dtype=np.float32)

@@ -421,7 +421,6 @@ def require_matplotlib() -> None:
 
 
 def _draw_reliability(calibration: Confidence, path: Path) -> None:
-    """Draw the share right of each bin over its confidence, with bars for 95 % of calibrated models."""
     bins = calibration.reliability.bins if calibration.reliability else ()
     confidences = np.array([one.confidence for one in bins])
     ends = np.array([(one.low, one.high) for one in bins]).reshape(-1, 2)
@@ -433,7 +432,6 @@ def _draw_reliability(calibration: Confidence, path: Path) -> None:
 
 
 def _draw_risk_coverage(calibration: Confidence, path: Path) -> None:
-    """Draw the share of wrong answers over the share of queries answered, beside the best order of these answers."""
     curve = calibration.curve
     coverage = np.arange(1, calibration.answers + 1) / calibration.queries
     right = calibration.answered * (calibration.right or 0)

@@ -299,7 +299,6 @@ def _refuse_other_task(predictions: Path, task: Task) -> None:
 
 
 def _earlier(folder: Path, replaced: Collection[str]) -> list[ManifestEntry]:
-    """Return the unchanged files of earlier submissions for other data sets."""
     try:
         written = read_object(folder / MANIFEST)["files"]
         entries = [ManifestEntry(**entry | {"metrics": tuple(entry["metrics"])}) for entry in written]

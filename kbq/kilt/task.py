@@ -178,7 +178,8 @@ class Task:
         name = str(name)
         path, _, wanted = name.rpartition(":") if name.rpartition(":")[0].endswith(".py") else (name, "", "")
         if not path.endswith(".py"):
-            tasks = known_tasks() | _families()
+            files = {path.stem: _tasks_of(path) for path in sorted(own("tasks").glob("*.py"))}
+            tasks = known_tasks() | {stem: replace(found[0], name=stem, lines={}) for stem, found in files.items()}
             if name not in tasks:
                 near = get_close_matches(name.lower(), tasks, 1)
                 advice = f"is {near[0]} meant? Else " if near else ""
@@ -231,11 +232,6 @@ class Task:
 def known_tasks() -> dict[str, Task]:
     found = [task for path in sorted(own("tasks").glob("*.py")) for task in _tasks_of(path)]
     return {task.name: task for task in found}
-
-
-def _families() -> dict[str, Task]:
-    files = sorted(own("tasks").glob("*.py"))
-    return {path.stem: replace(_tasks_of(path)[0], name=path.stem, lines={}) for path in files}
 
 
 def _tasks_of(path: Path) -> tuple[Task, ...]:

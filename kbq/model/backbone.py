@@ -161,7 +161,6 @@ def load_tokenizer(source: str | Path) -> Any:
 
 
 def saved_tokenizer(folder: Path) -> Any:
-    """Read the tokenizer that kbq saved in a folder; see `load_tokenizer`."""
     if not (folder / FILE).is_file():  # transformers would make one with an empty vocabulary
         raise ModelError(f"the tokenizer of {folder} is missing: the folder has no {FILE}")
     refuse_large(str(folder / FILE), (folder / FILE).stat().st_size, ModelError, LARGEST)

@@ -425,7 +425,6 @@ def refuse_other_weights(weights: Iterable[str], prefixes: tuple[str, ...], fold
 
 
 def fingerprint(weights: NamedTensors) -> str:
-    """Return a digest that identifies these weights."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(name.encode())

@@ -134,7 +134,6 @@ def _content(token: Any) -> str | None:
 
 
 def is_cased(tokenizer: Any) -> bool:
-    """Whether a tokenizer distinguishes upper and lower case."""
     return bool(tokenizer.tokenize("Paris USA") != tokenizer.tokenize("paris usa"))
 
 

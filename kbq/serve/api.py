@@ -152,7 +152,6 @@ class Served(BaseModel):
 
 
 def described(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """Describe the answer of a route for OpenAPI."""
     return {200: {"model": model}}
 
 

@@ -175,7 +175,6 @@ class Guard:
             self._tell(exchange)
 
     def _refuse(self, exchange: _Exchange) -> None:
-        """Raise RefusedError if there are too many requests, or this one is not from a client that may ask."""
         headers, path, method = exchange.headers, exchange.scope["path"], exchange.scope["method"]
         if "content-length" in headers and "transfer-encoding" in headers:  # RFC 9112, 6.1
             raise RefusedError(400, "the request says in two ways how long it is")

@@ -79,7 +79,6 @@ def web_address(metadata: Mapping[str, object]) -> str:
 
 
 def rendered(template: str, view: Mapping[str, Any]) -> str:
-    """Return a page, or a part of one, as HTML."""
     return without_surrogates(_templates.get_template(template).render(view))
 
 

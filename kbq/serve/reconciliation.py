@@ -154,7 +154,6 @@ def is_match(found: Sequence[PageCandidate]) -> bool:
 
 
 def _is_said(value: Any, claims: Sequence[Claim], titles: Titles) -> bool:
-    """Whether one of these claims has the value, or one of several."""
     values = value if isinstance(value, list) else [value]
     return any(claim.accepted and _is_value(one, claim, titles) for one in values for claim in claims)
 
@@ -331,7 +330,6 @@ class _Reconciliation:
         return _json({"result": _properties(dict.fromkeys([*found, *([prefix] if prefix else [])]))})
 
     async def suggested_types(self) -> Response:
-        """Suggest the one type."""
         return _json({"result": [TYPE]})
 
     async def proposed(self) -> Response:

@@ -342,7 +342,6 @@ def empty_markers(texts: Iterable[str] = EMPTY) -> frozenset[str]:
 
 
 def _suffix(source: str) -> str:
-    """Return the suffix of a file in lower case, without that of compression."""
     path = PurePath(source)
     return (path.with_suffix("") if path.suffix.lower() in COMPRESSED else path).suffix.lower()
 

@@ -249,7 +249,6 @@ class Filling:
         return "not found", None
 
     def _is_on_page(self, value: str, page_id: str) -> bool:
-        """Whether a paragraph of a page has the words of a value in a row."""
         words, page = f" {normalised(value)} ", self._pages.page(page_id)  # None: the value was typed
         return page is not None and any(words in f" {normalised(one.text)} " for one in page.paragraphs)
 

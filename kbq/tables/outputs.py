@@ -84,7 +84,6 @@ def ntriples(claims: Iterable[Claim], relations: Iterable[Relation], ids: Mappin
 
 
 def fact(claim: Claim, properties: Mapping[str, str], ids: Mapping[str, str]) -> str:
-    """Return the triple of a claim, without the full stop."""
     subject = _thing(claim.subject, subject_number(claim, ids))
     return f"{subject} {_property(claim.relation, properties)} {_object(claim, ids)}"
 

@@ -75,7 +75,6 @@ def element(name: str, *content: str, style: str = "", title: str = "") -> str:
 
 
 def text(words: object) -> str:
-    """Return a text, as HTML."""
     from html import escape  # on demand: the help does without
 
     return escape(str(words).encode("utf-8", "replace").decode())

@@ -394,7 +394,6 @@ class PassageRun(Run):
 
 
 def weights_digest(modules: Sequence[nn.Module]) -> str:
-    """Return a digest of the weights of networks as they are now."""
     weights = (parameter.detach().cpu() for module in modules for parameter in module.parameters())
     return fingerprint({str(number): weight for number, weight in enumerate(weights)})
 

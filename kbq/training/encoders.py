@@ -253,11 +253,9 @@ class EncoderRun(PassageRun):
         return averaged | {"filter": filter_loss(logits, labels, owned.reshape(logits.shape[:2]))}, batch.size
 
     def state(self) -> dict[str, Any]:
-        """Return all that later steps depend on, the queue included."""
         return super().state() | {"queue": list(self.queue)}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go back to a state, the queue included."""
         super().load_state(state)
         self.queue.extend(state["queue"])
 

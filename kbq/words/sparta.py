@@ -292,7 +292,6 @@ class SpartaModel:
         return sentence_windows(self.tokenizer, title, text, self.config.window, self.config.marked)
 
     def query_terms(self, text: str) -> list[int]:
-        """Return the word pieces of a query; see `word_pieces`."""
         return word_pieces(self.tokenizer, text)
 
 
@@ -364,13 +363,6 @@ def add_sparta(
 def sparta_folder(folder: Path, manifest: Manifest) -> Path:
     """Return the folder of the impacts of a shard, or of the tokenizer of a knowledge base."""
     return folder / f"sparta-{manifest.sparta}"
-
-
-def remove_other_impacts(folder: Path, manifest: Manifest) -> None:
-    """Remove earlier impacts, and those left by killed runs."""
-    for parent in (folder, *manifest.shard_folders(folder)):
-        for other in set(parent.glob("sparta-*")) - {sparta_folder(parent, manifest)}:
-            discard_folder(other)
 
 
 def write_sentence_impacts(folder: Path, shard: Shard, model: SpartaModel, k: int, stage: Stage) -> None:
@@ -470,7 +462,9 @@ def index_sparta(
         opened = SpartaModel.open(as_path(model, "a SPARTA model"), device)
         manifest = add_sparta(folder, before, opened, terms, report)
         write_manifest(folder, manifest)
-        remove_other_impacts(folder, manifest)
+        for parent in (folder, *manifest.shard_folders(folder)):  # also of killed runs
+            for other in set(parent.glob("sparta-*")) - {sparta_folder(parent, manifest)}:
+                discard_folder(other)
     return sum(folder_bytes(sparta_folder(shard, manifest)) for shard in manifest.shard_folders(folder))
 
 
