@@ -61,9 +61,6 @@ class LexicalScores:
         self._shards, self._indexes, self._weight = shards, indexes, weight
         self._terms, self._text_of = terms, shared_texts(shards)
 
-    def of_shards(self, shards: slice) -> "LexicalScores":
-        return LexicalScores(self._shards[shards], self._indexes[shards], self._terms, self._weight)
-
     @property
     def queries(self) -> WordQueries:
         """The queries without the shards, of which there must be some."""

@@ -128,15 +128,6 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def digest_of(path: Path) -> str:
-    """Return the digest of a file, or of the names and contents of all files below a folder."""
-    if not path.is_dir():
-        return file_digest(path)
-    files = sorted(file for file in path.rglob("*") if file.is_file())
-    listed = "\n".join(f"{file.relative_to(path)} {file_digest(file)}" for file in files)
-    return hashlib.sha256(listed.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-
 def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
