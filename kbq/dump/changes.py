@@ -20,22 +20,7 @@ from kbq.dump.page_directory import Pages
 from kbq.dump.shard_writer import Progress, ShardWriter, page_digest
 from kbq.dump.shards import Shard, ShardEntry, deleted_file, shard_name
 from kbq.errors import KnowledgeBaseError
-from kbq.storage.files import (
-    Report,
-    Stage,
-    discard_folder,
-    given,
-    link_folder,
-    make_folder,
-    make_folders,
-    move,
-    remove_file,
-    remove_folder,
-    silent,
-    write_bytes,
-    writing_alone,
-    writing_to,
-)
+from kbq.storage import files
 from kbq.storage.lines import read_lines
 from kbq.storage.records import digest_of_bytes
 from kbq.text.letters import clean_text
@@ -120,7 +105,7 @@ def page_ids(pages: str | Path | Iterable[str]) -> list[str]:
     elif isinstance(pages, Path):
         ids = [line for _, line in read_lines(str(pages), KnowledgeBaseError)]
     else:
-        ids = list(given(pages, KnowledgeBaseError, "pages are", "a file, or a list of ids"))
+        ids = list(files.given(pages, KnowledgeBaseError, "pages are", "a file, or a list of ids"))
     for page_id in ids:
         if not isinstance(page_id, str):
             raise KnowledgeBaseError(f"a page id is {page_id!r:.60}: give a text")
@@ -148,7 +133,7 @@ def without(manifest: Manifest, shards: Sequence[Shard], gone: Sequence[Bools]) 
             content = io.BytesIO()
             np.lib.format.write_array(content, np.flatnonzero(~left).astype(np.uint32), version=(1, 0))
             digest = digest_of_bytes(content.getvalue())  # in the list's name, so that an earlier one stays
-            write_bytes(deleted_file(shard.folder, digest), content.getvalue())
+            files.write_bytes(deleted_file(shard.folder, digest), content.getvalue())
             entries[number] = replace(entries[number], deleted=digest, live=shard.counts_of(left))
     return replace(manifest, shards=tuple(entries))
 
@@ -157,10 +142,10 @@ def remove_unnamed_shards(folder: Path, manifest: Manifest) -> None:
     """Remove shards and lists of deleted pages that neither the manifest nor an unfinished build needs."""
     named = {deleted_file(folder / entry.name, entry.deleted) for entry in manifest.shards}
     for unnamed in set(folder.glob("shard-*/deleted-*")) - named:
-        remove_file(unnamed)
+        files.remove_file(unnamed)
     if not (folder / STATE).exists():
         for unnamed in set(folder.glob("shard-*")) - set(manifest.shard_folders(folder)):
-            remove_folder(unnamed)
+            files.remove_folder(unnamed)
 
 
 def groups_to_compact(manifest: Manifest, threshold: float) -> list[list[ShardEntry]]:
@@ -237,7 +222,7 @@ def _copy_pages(shard: Shard, pages: Bools, writer: ShardWriter, report: Callabl
     writer.counts += shard.counts_of(pages)
 
 
-def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manifest:
+def merge(out: Path, folders: Sequence[Path], report: files.Report = files.silent) -> Manifest:
     """Publish a knowledge base with the shards of all `folders`, in order, without changing the folders.
 
     It uses exact search. Indexes of vectors are linked, too, except those made for particular queries, so that
@@ -254,7 +239,7 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
     _refuse_other_models(folders, manifests)
     opened = [m.open_shards(folder) for folder, m in zip(folders, manifests, strict=True)]
     shards = [shard for of_kb in opened for shard in of_kb]
-    _refuse_pages_in_two(shards, Stage(report, "pages compared, shards", len(shards)))
+    _refuse_pages_in_two(shards, files.Stage(report, "pages compared, shards", len(shards)))
     entries = [entry for manifest in manifests for entry in manifest.shards]
     merged = replace(
         manifests[0],
@@ -267,23 +252,23 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
         seals={},  # they name the places of indexes
     )
     partial = out.with_name(f"{out.name}.partial")
-    with writing_to(out, KnowledgeBaseError, "free disk space or choose another folder"):
+    with files.writing_to(out, KnowledgeBaseError, "free disk space or choose another folder"):
         if out.exists() and any(out.iterdir()):
             raise KnowledgeBaseError(f"{out} is not empty: delete it or choose another folder")
-        make_folders(out.parent)
-        make_folder(partial)
-        with writing_alone(partial, out):
+        files.make_folders(out.parent)
+        files.make_folder(partial)
+        with files.writing_alone(partial, out):
             try:
                 for left in partial.iterdir():  # of a killed merge
-                    remove_file(left) if left.is_symlink() or left.is_file() else remove_folder(left)
-                stage = Stage(report, "linked, shards", len(shards))
+                    files.remove_file(left) if left.is_symlink() or left.is_file() else files.remove_folder(left)
+                stage = files.Stage(report, "linked, shards", len(shards))
                 for number, shard in enumerate(shards):
-                    link_folder(shard.folder, partial / shard_name(number), _stays_behind)
+                    files.link_folder(shard.folder, partial / shard_name(number), _stays_behind)
                     stage.add(1)
                 published = publish(partial, merged)
-                move(partial, out)
+                files.move(partial, out)
             except OSError:
-                discard_folder(partial)
+                files.discard_folder(partial)
                 raise
     return published
 
@@ -307,7 +292,7 @@ def _refuse_other_models(folders: Sequence[Path], manifests: Sequence[Manifest])
             )
 
 
-def _refuse_pages_in_two(shards: Sequence[Shard], stage: Stage) -> None:
+def _refuse_pages_in_two(shards: Sequence[Shard], stage: files.Stage) -> None:
     page_ids = PageIds()
     for number, shard in enumerate(shards):
         for _, page_id in shard.live_ids():

@@ -47,20 +47,7 @@ from kbq.importing.metadata import METADATA, metadata_documents
 from kbq.index.cells import load_faiss
 from kbq.model.model import Model
 from kbq.search.changing import publish_encoded
-from kbq.storage.files import (
-    Note,
-    Report,
-    Stage,
-    as_path,
-    leads_within,
-    name_again,
-    new_folder,
-    reading_from,
-    refuse_strange_files,
-    silent,
-    sync,
-    unheard,
-)
+from kbq.storage import files
 from kbq.storage.records import seal_folder, write_record
 
 INNER_PRODUCT, HASH_TABLE = 0, 2
@@ -297,9 +284,9 @@ def import_index(
     *,
     bm25: bool = True,
     device: str = "auto",
-    report: Callable[[Counts], None] = unheard,
-    report_stage: Report = silent,
-    note: Note = unheard,
+    report: Callable[[Counts], None] = files.unheard,
+    report_stage: files.Report = files.silent,
+    note: files.Note = files.unheard,
 ) -> Imported:
     """Make a knowledge base of an index without its phrase dump, with a link to its codes; a killed run resumes.
 
@@ -310,11 +297,11 @@ def import_index(
     Raises: as `import_dump`, and
         KnowledgeBaseError: faiss is not installed.
     """
-    source, out = as_path(dump, "a dump"), as_path(folder, "the folder of a knowledge base")
+    source, out = files.as_path(dump, "a dump"), files.as_path(folder, "the folder of a knowledge base")
     load("h5py"), load("numcodecs"), load_faiss()
-    refuse_strange_files(source, "a dump", CorpusError, leads_within(source))
+    files.refuse_strange_files(source, "a dump", CorpusError, files.leads_within(source))
     path = source / name / LINK
-    with reading_from(path, CorpusError, f"{AGAIN}, or name another index with --name"), path.open("rb") as file:
+    with files.reading_from(path, CorpusError, f"{AGAIN}, or name another index with --name"), path.open("rb") as file:
         index = _Reader(file, path.stat().st_size).index()
     opened = opened_model(model, device)
     if index.layout.dim != opened.dim:
@@ -345,27 +332,31 @@ def _encoded(pages: Sequence[DocumentPage]) -> EncodedParagraphs:
     )
 
 
-def _with_codes(folder: Path, manifest: Manifest, path: Path, index: FaissFile, runs: Rows, report: Report) -> Manifest:
+def _with_codes(
+    folder: Path, manifest: Manifest, path: Path, index: FaissFile, runs: Rows, report: files.Report
+) -> Manifest:
     """Link the codes, write where they are, and return the manifest with their index."""
     codes = folder / IMPORTED
-    new_folder(codes)
-    name_again(path, codes / LINK)
+    files.new_folder(codes)
+    files.name_again(path, codes / LINK)
     write_record(codes / LAYOUT, index.layout, FORMAT)
     save_array(codes / LISTS, index.lists)
     save_array(codes / RUNS, runs)
     seal_folder(codes)
-    _write_places(folder, manifest, path, index, runs, Stage(report, "codes found", index.layout.vectors))
+    _write_places(folder, manifest, path, index, runs, files.Stage(report, "codes found", index.layout.vectors))
     entry = IndexEntry("official", probes=min(PROBES, index.layout.lists), target=0.0, recall=0.0)
     return replace(manifest, index=entry)
 
 
-def _write_places(folder: Path, manifest: Manifest, path: Path, index: FaissFile, runs: Rows, stage: Stage) -> None:
+def _write_places(
+    folder: Path, manifest: Manifest, path: Path, index: FaissFile, runs: Rows, stage: files.Stage
+) -> None:
     """Write, for each shard, where the code of each row is."""
     begins = np.cumsum([0, *(shard.size.rows for shard in manifest.shards)])
     places: list[Rows] = []
     for shard in manifest.shards:
         if shard.size.rows:
-            new_folder(folder / shard.name / IMPORTED)
+            files.new_folder(folder / shard.name / IMPORTED)
             places.append(new_array(folder / shard.name / IMPORTED / PLACES, np.int64, shard.size.rows))
             places[-1][:] = -1  # not known yet
         else:
@@ -388,7 +379,7 @@ def _write_places(folder: Path, manifest: Manifest, path: Path, index: FaissFile
             if int(written.min()) < 0:
                 raise CorpusError(f"{path} has an id twice, and lacks others that {path.with_name(IDS)} names: {AGAIN}")
             written.flush()  # type: ignore[attr-defined]
-            sync(folder / shard.name / IMPORTED / PLACES)
+            files.sync(folder / shard.name / IMPORTED / PLACES)
             seal_folder(folder / shard.name / IMPORTED, of=shard.seal)
 
 
