@@ -21,17 +21,8 @@ import numpy as np
 
 from kbq.array_types import Bools, Doubles, Rows
 from kbq.errors import EvaluationError
+from kbq.kilt import records
 from kbq.kilt.analysis import CONFIDENCE, LOW_END, Analysis, Cell, Form, ScoreTable, block_sizes
-from kbq.kilt.records import (
-    JsonObject,
-    Problems,
-    Source,
-    UnfitError,
-    only_output,
-    parse_answer,
-    parse_records,
-    probability_of,
-)
 from kbq.kilt.scores import Scores
 from kbq.storage.files import make_folders, replacing, writing_to
 
@@ -329,7 +320,7 @@ class Confidence:
 
 
 def calibrated(
-    predictions: Source, scores: Scores | None, answer_metric: str, by: str, plots: str | PathLike[str] | None
+    predictions: records.Source, scores: Scores | None, answer_metric: str, by: str, plots: str | PathLike[str] | None
 ) -> Analysis:
     """Score the probabilities of predictions by answers, by answers with their pages and, with `by`, by group.
 
@@ -382,25 +373,25 @@ def confidence_in(probabilities: Doubles, right: Bools, right_by: str) -> Confid
     )
 
 
-def read_probabilities(predictions: Source, ids: Sequence[str]) -> Doubles:
+def read_probabilities(predictions: records.Source, ids: Sequence[str]) -> Doubles:
     """Return the probability of the answer to each query, or NaN without an answer. Shape: (ids,).
 
     Raises an EvaluationError that carries all problems if an answer has no probability between 0 and 1.
     """
     wanted = set(ids)
-    problems = Problems()
+    problems = records.Problems()
 
-    def read(record_id: str, line: int, record: JsonObject) -> tuple[str, float]:
+    def read(record_id: str, line: int, record: records.JsonObject) -> tuple[str, float]:
         if record_id not in wanted:
             return record_id, math.nan
-        probability = probability_of(only_output(record, "answer"))
-        if not parse_answer(record_id, line, record).answer:
+        probability = records.probability_of(records.only_output(record, "answer"))
+        if not records.parse_answer(record_id, line, record).answer:
             return record_id, math.nan
         if probability is None:
-            raise UnfitError(MISSING)
+            raise records.UnfitError(MISSING)
         return record_id, probability
 
-    found = dict(parse_records(predictions, problems, read))
+    found = dict(records.parse_records(predictions, problems, read))
     if np.isnan(list(found.values())).all() and {problem.kind for problem in problems.found} == {MISSING}:
         raise EvaluationError(
             f"no answer in {predictions} has a probability (output[0].meta.probability): kbq predict with a calibrated "

@@ -18,25 +18,9 @@ from urllib.parse import quote
 import numpy as np
 
 from kbq.errors import EvaluationError
+from kbq.kilt import records
 from kbq.kilt.analysis import Analysis, Interval, ScoreTable, bootstrap_interval, broken_down, compared, score_table
 from kbq.kilt.confidence import calibrated, require_matplotlib
-from kbq.kilt.records import (
-    PAGE,
-    AnyRecords,
-    JsonObject,
-    Problems,
-    Source,
-    as_output,
-    check_paths,
-    gold_of,
-    only_output,
-    page_of,
-    parse_records,
-    provenance_items,
-    score_of,
-    source_of,
-    write_lines,
-)
 from kbq.kilt.scores import (
     NO_GROUP,
     OFFICIAL,
@@ -58,12 +42,12 @@ from kbq.text import visible
 AnyPath = str | PathLike[str]
 
 
-def write_run(predictions: Source, out_path: Path) -> int:
+def write_run(predictions: records.Source, out_path: Path) -> int:
     """Write the distinct pages of every prediction as a TREC run, and return the number of lines."""
-    problems = Problems()
-    rankings = list(parse_records(predictions, problems, _ranked))
+    problems = records.Problems()
+    rankings = list(records.parse_records(predictions, problems, _ranked))
     problems.raise_if_any(f"exporting {predictions}")
-    return write_lines(
+    return records.write_lines(
         out_path,
         (
             f"{column(query)} Q0 {column(page)} {rank} {score:.9g} kbq"
@@ -73,11 +57,11 @@ def write_run(predictions: Source, out_path: Path) -> int:
     )
 
 
-def _ranked(record_id: str, line: int, record: JsonObject) -> tuple[str, dict[str, float]]:
+def _ranked(record_id: str, line: int, record: records.JsonObject) -> tuple[str, dict[str, float]]:
     found: dict[str, float | None] = {}
-    for item in provenance_items(only_output(record, "provenance")):
-        if PAGE in item:
-            found.setdefault(page_of(item), score_of(item))
+    for item in records.provenance_items(records.only_output(record, "provenance")):
+        if records.PAGE in item:
+            found.setdefault(records.page_of(item), records.score_of(item))
     return record_id, descending(found)
 
 
@@ -98,22 +82,22 @@ def descending(found: Mapping[str, float | None]) -> dict[str, float]:
     return dict(zip(found, map(float, scores), strict=True))
 
 
-def write_qrels(gold: Source, out_path: Path) -> int:
+def write_qrels(gold: records.Source, out_path: Path) -> int:
     """Write the distinct gold pages of every record as TREC qrels, and return the number of lines."""
-    problems = Problems()
-    golds = list(parse_records(gold, problems, _relevant))
+    problems = records.Problems()
+    golds = list(records.parse_records(gold, problems, _relevant))
     problems.raise_if_any(f"exporting {gold}")
-    return write_lines(
+    return records.write_lines(
         out_path,
         (f"{column(query)} 0 {column(page)} {grade}" for query, pages in golds for page, grade in pages.items()),
     )
 
 
-def _relevant(record_id: str, line: int, record: JsonObject) -> tuple[str, dict[str, object]]:
+def _relevant(record_id: str, line: int, record: records.JsonObject) -> tuple[str, dict[str, object]]:
     outputs = record.get("output")
-    objects = [as_output(output, ("provenance",)) for output in outputs] if isinstance(outputs, list) else []
-    items = [item for output in objects for item in provenance_items(output) if PAGE in item]
-    return record_id, {page_of(item): item.get("relevance", 1) for item in items}
+    objects = [records.as_output(output, ("provenance",)) for output in outputs] if isinstance(outputs, list) else []
+    items = [item for output in objects for item in records.provenance_items(output) if records.PAGE in item]
+    return record_id, {records.page_of(item): item.get("relevance", 1) for item in items}
 
 
 def column(text: str) -> str:
@@ -201,13 +185,13 @@ NO_FILES = EvaluationFiles()
 
 
 def evaluate(
-    predictions: AnyRecords,
-    gold: AnyRecords,
+    predictions: records.AnyRecords,
+    gold: records.AnyRecords,
     task: Task | str | None = None,
     *,
     by: str = "",
     ci: bool = False,
-    compare: AnyRecords | Sequence[AnyPath] | None = None,
+    compare: records.AnyRecords | Sequence[AnyPath] | None = None,
     calibration: bool = False,
     ks: Iterable[int] = OFFICIAL.ks,
     missing: Missing = "error",
@@ -251,10 +235,10 @@ def evaluate(
     if files.plots is not None:
         require_matplotlib()
     gold_path = Path(gold) if isinstance(gold, str | PathLike) else None  # qrels become records
-    predictions, gold = source_of(predictions, "predictions"), gold_of(gold)
+    predictions, gold = records.source_of(predictions, "predictions"), records.gold_of(gold)
     others, group_of = _others(compare), grouping(by or "relation")
     outputs = [None if path is None else Path(path) for path in (files.per_item, files.trec_run, files.trec_qrels)]
-    check_paths([predictions, gold_path, *others], outputs)
+    records.check_paths([predictions, gold_path, *others], outputs)
     scores, refusals = score_kinds(predictions, gold, rules, group_of)
     if not scores:
         raise PartlyScoredError(Evaluation(rules, scores, refusals, {}, (), ()))
@@ -281,9 +265,11 @@ def evaluate(
     return _evaluation(chosen, rules, scores, refusals, intervals, analyses)
 
 
-def _write(files: EvaluationFiles, predictions: Source, gold: Source, scores: Mapping[Kind, Scores]) -> None:
+def _write(
+    files: EvaluationFiles, predictions: records.Source, gold: records.Source, scores: Mapping[Kind, Scores]
+) -> None:
     if files.per_item is not None:
-        write_lines(Path(files.per_item), map(json.dumps, item_records(scores)))
+        records.write_lines(Path(files.per_item), map(json.dumps, item_records(scores)))
     if files.trec_run is not None:
         write_run(predictions, Path(files.trec_run))
     if files.trec_qrels is not None:
@@ -324,9 +310,9 @@ def shown_names(scores: Scores, task: Task | None) -> tuple[str, ...]:
     return scores.names if task is None else tuple(dict.fromkeys((*task.columns, *PAGE_NAMES)))
 
 
-def _others(compare: AnyRecords | Sequence[AnyPath] | None) -> list[Source]:
+def _others(compare: records.AnyRecords | Sequence[AnyPath] | None) -> list[records.Source]:
     if compare is None:
         return []
     if isinstance(compare, list | tuple) and compare and all(isinstance(path, str | PathLike) for path in compare):
-        return [source_of(path, "compare") for path in dict.fromkeys(map(str, compare))]
-    return [source_of(compare, "compare")]  # type: ignore[arg-type]
+        return [records.source_of(path, "compare") for path in dict.fromkeys(map(str, compare))]
+    return [records.source_of(compare, "compare")]  # type: ignore[arg-type]

@@ -14,19 +14,8 @@ from itertools import chain
 from pathlib import Path
 
 from kbq.errors import EvaluationError
+from kbq.kilt import records
 from kbq.kilt.analysis import Cell, ScoreTable
-from kbq.kilt.records import (
-    JsonObject,
-    Problems,
-    check_paths,
-    only_output,
-    page_of,
-    parse_records,
-    provenance_items,
-    read_golds,
-    score_of,
-    write_lines,
-)
 from kbq.storage.records import json_line
 from kbq.text.letters import normal_form
 
@@ -78,7 +67,7 @@ def evaluate_passages(
     predictions: Path, gold: Path, ks: Sequence[int] = (1, 5, 20, 100), export: Path | None = None
 ) -> PassageScores:
     """Score the texts of predicted provenance, and write them for readers to `export`."""
-    check_paths([predictions, gold], [export], is_read_twice=False)
+    records.check_paths([predictions, gold], [export], is_read_twice=False)
     questions = read_questions(gold, predictions)
     if not questions:
         raise EvaluationError(f"{gold} holds no record: is it the file you mean?")
@@ -107,14 +96,14 @@ def score_passages(questions: Sequence[Question], ks: Sequence[int] = (1, 5, 20,
 
 def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
     """Read questions in gold order with the passages of their predictions."""
-    problems = Problems()
+    problems = records.Problems()
 
-    def ranking(record_id: str, line: int, record: JsonObject) -> tuple[str, Sequence[JsonObject]]:
-        return record_id, provenance_items(only_output(record, "provenance"))
+    def ranking(record_id: str, line: int, record: records.JsonObject) -> tuple[str, Sequence[records.JsonObject]]:
+        return record_id, records.provenance_items(records.only_output(record, "provenance"))
 
-    rankings = dict(parse_records(guess_path, problems, ranking))
+    rankings = dict(records.parse_records(guess_path, problems, ranking))
     questions = []
-    for gold in read_golds(gold_path, problems):
+    for gold in records.read_golds(gold_path, problems):
         if gold.id in rankings:
             answers = tuple(sorted(gold.answers))
             passages = (_passage(item, rank, answers) for rank, item in enumerate(rankings[gold.id], 1))
@@ -125,11 +114,11 @@ def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
     return questions
 
 
-def _passage(item: JsonObject, rank: int, answers: Iterable[str]) -> RetrievedPassage:
+def _passage(item: records.JsonObject, rank: int, answers: Iterable[str]) -> RetrievedPassage:
     title, text = (value if isinstance(value := item.get(key), str) else "" for key in ("title", "text"))
-    score = score_of(item)
+    score = records.score_of(item)
     return RetrievedPassage(
-        page_of(item), title, text, 1 / rank if score is None else score, contains_answer(text, answers)
+        records.page_of(item), title, text, 1 / rank if score is None else score, contains_answer(text, answers)
     )
 
 
@@ -137,7 +126,7 @@ def export_for_readers(questions: Iterable[Question], path: Path) -> int:
     """Write the JSON array that DPR and Fusion-in-Decoder read, and return the number of questions."""
     entries = (json_line(asdict(question)) for question in questions)
     lines = ("," * bool(number) + entry for number, entry in enumerate(entries))
-    return write_lines(path, chain("[", lines, "]")) - 2
+    return records.write_lines(path, chain("[", lines, "]")) - 2
 
 
 def word_string(text: str) -> str:

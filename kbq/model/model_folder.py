@@ -32,26 +32,14 @@ from kbq.answers import WeightType
 from kbq.errors import ModelError
 from kbq.model.bert import CONFIG as BERT_CONFIG
 from kbq.model.tokenizer import WindowShape
+from kbq.storage import records
 from kbq.storage.files import PACKAGE, is_in_hub_cache, reading_from, reading_problem, refuse_strange_files, replacing
 from kbq.storage.limited import MEMORY, LimitedProcess, LimitExceeded
-from kbq.storage.records import (
-    SEAL,
-    SEAL_FORMAT,
-    Damage,
-    FileSeal,
-    OtherFormatError,
-    all_damage,
-    first_damage,
-    read_object,
-    read_record,
-    seal_of,
-    write_record,
-)
 from kbq.text.letters import relation_key, slot_of
 
 Record = TypeVar("Record")
 CONFIG, SPARTA = "kbq.json", "sparta.json"
-RECORDS = {CONFIG: 3, SPARTA: 2, SEAL: SEAL_FORMAT}  # format versions
+RECORDS = {CONFIG: 3, SPARTA: 2, records.SEAL: records.SEAL_FORMAT}  # format versions
 PARTS = (".json", ".safetensors", ".txt", ".model")  # the endings of a model's files; a README is not one of them
 FACTS = "training.json"  # how a model without a kbq.json was trained
 OFFICIAL_WEIGHTS = "pytorch_model.bin"
@@ -109,13 +97,13 @@ class ModelRecord:
     """The content of `kbq.json`: the configuration of a model, and the other files of its folder by name."""
 
     config: ModelConfig
-    files: dict[str, FileSeal]
+    files: dict[str, records.FileSeal]
 
 
 def write_config(folder: Path, config: ModelConfig) -> None:
     """Write the configuration of a model folder, last of all its files, as they are sealed by it. Raises OSError."""
     config = dataclasses.replace(config, training=plain_facts(config.training))
-    write_record(folder / CONFIG, ModelRecord(config, sealed_files(folder)), RECORDS[CONFIG])
+    records.write_record(folder / CONFIG, ModelRecord(config, sealed_files(folder)), RECORDS[CONFIG])
 
 
 def plain_facts(facts: dict[str, object]) -> dict[str, object]:
@@ -163,7 +151,7 @@ def is_official(folder: Path) -> bool:
     if (folder / CONFIG).exists() or not (folder / OFFICIAL_WEIGHTS).is_file():
         return False
     try:
-        return read_object(folder / BERT_CONFIG).get("architectures") == ["Encoder"]
+        return records.read_object(folder / BERT_CONFIG).get("architectures") == ["Encoder"]
     except (OSError, ValueError):
         return False
 
@@ -175,19 +163,19 @@ def is_official(folder: Path) -> bool:
 class _Listed:
     """The field that all records have."""
 
-    files: dict[str, FileSeal]
+    files: dict[str, records.FileSeal]
 
 
 def record_name(folder: Path) -> str | None:
     """Return the name of the record of a model, a tuned query encoder or another network of kbq; else None."""
     name = next((name for name in RECORDS if (folder / name).is_file()), None)  # indexes are sealed, too
     is_network = (folder / BERT_CONFIG).is_file() or any(folder.glob("*.safetensors"))
-    return name if name != SEAL or is_network else None
+    return name if name != records.SEAL or is_network else None
 
 
-def sealed_files(folder: Path) -> dict[str, FileSeal]:
+def sealed_files(folder: Path) -> dict[str, records.FileSeal]:
     """Seal the files of a model as they are now, for its record. Raises OSError."""
-    return {path.name: seal_of(path) for path in _parts(folder)}
+    return {path.name: records.seal_of(path) for path in _parts(folder)}
 
 
 def read_model_record(folder: Path, name: str, kind: type[Record]) -> Record:
@@ -204,8 +192,8 @@ def _record(folder: Path, name: str, kind: type[Record]) -> Record:
     """Read a record. Raises OSError or ValueError, or ModelError for another format version or links."""
     refuse_links(folder)
     try:
-        return read_record(folder / name, kind, RECORDS[name])
-    except OtherFormatError as error:
+        return records.read_record(folder / name, kind, RECORDS[name])
+    except records.OtherFormatError as error:
         raise ModelError(
             f"model folder {folder} has format version {error.found}, this kbq reads {RECORDS[name]}: "
             "use the kbq version that wrote it"
@@ -225,33 +213,33 @@ def refuse_damage(folder: Path) -> None:
         refuse_changes(folder, read_model_record(folder, name, _Listed).files)
 
 
-def refuse_changes(folder: Path, files: Mapping[str, FileSeal]) -> None:
+def refuse_changes(folder: Path, files: Mapping[str, records.FileSeal]) -> None:
     """Raise ModelError if a file of a model is missing, is not listed, or has another digest than its record lists."""
     placed = {folder / name: seal for name, seal in files.items()}
-    damage = _strange(folder, placed) or first_damage(placed, at_most=sys.maxsize)
+    damage = _strange(folder, placed) or records.first_damage(placed, at_most=sys.maxsize)
     if damage is not None:
         what_to_do = remedy(folder) if damage.path in placed else "take it out of the folder, or make the model again"
         raise ModelError(reading_problem(damage.path, damage.problem, what_to_do))
 
 
-def model_files(folder: Path) -> dict[Path, FileSeal]:
+def model_files(folder: Path) -> dict[Path, records.FileSeal]:
     """Return the files of a model as its record lists them. Raises OSError, ValueError or ModelError, as `_record`."""
     listed = _record(folder, record_name(folder) or CONFIG, _Listed)
     return {folder / name: seal for name, seal in listed.files.items()}
 
 
-def model_damage(folder: Path, report: Callable[[int], None]) -> Iterator[Damage]:
+def model_damage(folder: Path, report: Callable[[int], None]) -> Iterator[records.Damage]:
     """Yield all damage in the folder of a model; `report` is called with the bytes of each file that has been read."""
     try:
         files = model_files(folder)
     except (OSError, ValueError) as error:
-        yield Damage(folder / (record_name(folder) or CONFIG), error)
+        yield records.Damage(folder / (record_name(folder) or CONFIG), error)
         return
     strange = _strange(folder, files)
     if strange is not None:
         yield strange
         files.pop(strange.path, None)
-    yield from all_damage(files, report)
+    yield from records.all_damage(files, report)
 
 
 @contextmanager
@@ -270,8 +258,8 @@ def explained(path: Path, advice: str = "") -> Iterator[None]:
 def remedy(folder: Path) -> str:
     if folder.resolve().is_relative_to(PACKAGE.resolve()):
         return "install kbq again"
-    if record_name(folder) == SEAL:
-        return f"restore it, make the network again, or delete {folder / SEAL} if you changed it yourself"
+    if record_name(folder) == records.SEAL:
+        return f"restore it, make the network again, or delete {folder / records.SEAL} if you changed it yourself"
     return "restore it, or make the model again"
 
 
@@ -281,16 +269,16 @@ def _parts(folder: Path) -> list[Path]:
     return [folder / name for name in names if name not in RECORDS and name[:2] != "._" and (folder / name).is_file()]
 
 
-def _strange(folder: Path, files: Mapping[Path, FileSeal]) -> Damage | None:
+def _strange(folder: Path, files: Mapping[Path, records.FileSeal]) -> records.Damage | None:
     """Find a listed file that lies elsewhere or is no file, or a file that would be read but is not listed."""
     for path in files:
         if path.parent != folder:
-            return Damage(folder, ValueError(f"it lists {path}, which is elsewhere"))
+            return records.Damage(folder, ValueError(f"it lists {path}, which is elsewhere"))
         if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-            return Damage(path, ValueError("it is not a file"))
+            return records.Damage(path, ValueError("it is not a file"))
     for path in _parts(folder):
         if path not in files:
-            return Damage(path, ValueError("it has come into the folder since the model was written"))
+            return records.Damage(path, ValueError("it has come into the folder since the model was written"))
     return None
 
 

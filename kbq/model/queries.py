@@ -16,19 +16,8 @@ from torch import Tensor, nn
 from kbq.answers import ReadsQueries
 from kbq.array_types import Floats
 from kbq.errors import QueryError
+from kbq.model import bert
 from kbq.model.backbone import hidden_states
-from kbq.model.bert import (
-    CPU,
-    Linear,
-    Recorded,
-    alike,
-    batch_shape,
-    first_states,
-    in_shape,
-    is_batch_invariant,
-    pack_few_rows,
-    product_of,
-)
 from kbq.model.devices import batch_tokens, buckets, dtype_for, readable_length
 from kbq.model.tokenizer import Forms, encodings, truecased
 from kbq.text.letters import MARKERS, SEPARATOR, clean_text
@@ -44,7 +33,7 @@ class QueryEncoder(nn.Module):
     cost of a query.
     """
 
-    _recorded: Recorded | None = None
+    _recorded: bert.Recorded | None = None
 
     def __init__(self, backbone: Any, shared: bool) -> None:
         super().__init__()
@@ -53,7 +42,7 @@ class QueryEncoder(nn.Module):
         dim = int(backbone.config.hidden_size)
         self.start_head = _identity(dim) if shared else nn.Identity()
         self.end_head = _identity(dim) if shared else nn.Identity()
-        pack_few_rows(self)
+        bert.pack_few_rows(self)
 
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Shapes: inputs (queries, tokens); start vectors and end vectors (queries, dim)."""
@@ -61,10 +50,10 @@ class QueryEncoder(nn.Module):
         last = first if self.end is self.start else hidden_states(self.end, ids, mask, None)[:, 0]
         return self.start_head(first).float(), self.end_head(last).float()
 
-    def recorded(self, device: torch.device) -> Recorded:
+    def recorded(self, device: torch.device) -> bert.Recorded:
         """`forward` for many batches of one shape."""
         if self._recorded is None or self._recorded.device != device:
-            self._recorded = Recorded(self, self.start, self, device)
+            self._recorded = bert.Recorded(self, self.start, self, device)
         return self._recorded
 
     def __getstate__(self) -> dict[str, Any]:
@@ -81,15 +70,15 @@ class QueryEncoder(nn.Module):
 
     def each_alone(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
         """`forward` on a CPU, each query as if it were alone. Shape of both: (queries, dim)."""
-        firsts = first_states(self.start, ids)
-        lasts = firsts if self.end is self.start else first_states(self.end, ids)
-        dtype = dtype_for(self.start, CPU)
-        start, end = product_of(self.start_head, dtype), product_of(self.end_head, dtype)
+        firsts = bert.first_states(self.start, ids)
+        lasts = firsts if self.end is self.start else bert.first_states(self.end, ids)
+        dtype = dtype_for(self.start, bert.CPU)
+        start, end = bert.product_of(self.start_head, dtype), bert.product_of(self.end_head, dtype)
         return torch.cat([start(row) for row in firsts]).float(), torch.cat([end(row) for row in lasts]).float()
 
 
-def _identity(dim: int) -> Linear:
-    head = Linear(dim, dim)
+def _identity(dim: int) -> bert.Linear:
+    head = bert.Linear(dim, dim)
     nn.init.eye_(head.weight)
     nn.init.zeros_(head.bias)
     return head
@@ -226,14 +215,14 @@ def encode_queries(encoder: QueryEncoder, ids: list[list[int]], pad_id: int) -> 
     device = next(encoder.parameters()).device
     dim, lengths = int(encoder.start.config.hidden_size), [len(row) for row in ids]
     starts, ends = np.empty((len(ids), dim), np.float32), np.empty((len(ids), dim), np.float32)
-    if is_batch_invariant(encoder.start, device):
+    if bert.is_batch_invariant(encoder.start, device):
         for members in buckets(lengths, batch_tokens(device)):
             start, end = encoder.each_alone([ids[i] for i in members])
             starts[members], ends[members] = start.numpy(), end.numpy()
         return starts, ends
-    together, multiple = batch_shape(device)
-    for members, length in alike(lengths, together, multiple):
+    together, multiple = bert.batch_shape(device)
+    for members, length in bert.alike(lengths, together, multiple):
         shape = together, readable_length(encoder.start, length)
-        start, end = encoder.recorded(device)(*in_shape([ids[i] for i in members], shape, pad_id, device))
+        start, end = encoder.recorded(device)(*bert.in_shape([ids[i] for i in members], shape, pad_id, device))
         starts[members], ends[members] = (side[: len(members)].cpu().numpy() for side in (start, end))
     return starts, ends

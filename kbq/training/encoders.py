@@ -32,19 +32,7 @@ from kbq.model.model_folder import CONFIG, ModelConfig, local_folder
 from kbq.model.tokenizer import is_cased, usual_forms
 from kbq.reading.reader import Reader
 from kbq.storage.files import cache_folder, make_folders, open_to_grow, sync_open, writing_alone, writing_to
-from kbq.training.batches import (
-    Batch,
-    Files,
-    PassageRun,
-    PreparedPassage,
-    Repairs,
-    collate,
-    passages_digest,
-    prepare,
-    read_examples,
-    refuse_unreadable,
-    set_aside,
-)
+from kbq.training import batches
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import example_digests, output_folder, training_facts
 from kbq.training.quantisation import FilterPoint, ReadingScores, evaluate_reading, quantisation_of
@@ -134,7 +122,11 @@ class ReaderOutputs:
 
 
 def read_by(
-    name: str, tokenizer: Any, passages: Sequence[PreparedPassage], device: str, report: Callable[[int, int], None]
+    name: str,
+    tokenizer: Any,
+    passages: Sequence[batches.PreparedPassage],
+    device: str,
+    report: Callable[[int, int], None],
 ) -> ReaderOutputs:
     """Let a reader, a hub name or folder, read all passages; the cache keeps its logits for other trainings.
 
@@ -146,13 +138,15 @@ def read_by(
 
 
 def reader_outputs(
-    reader: Reader, passages: Sequence[PreparedPassage], folder: Path, report: Callable[[int, int], None]
+    reader: Reader, passages: Sequence[batches.PreparedPassage], folder: Path, report: Callable[[int, int], None]
 ) -> ReaderOutputs:
     """Let a reader read all passages into a file of `folder`, resuming where an earlier call was killed.
 
     `report`: called with the number of passages read, and of all passages.
     """
-    digest = passages_digest(passages, f"{reader.fingerprint()} {reader.length} {reader.query_tokenizer.max_tokens}")
+    digest = batches.passages_digest(
+        passages, f"{reader.fingerprint()} {reader.length} {reader.query_tokenizer.max_tokens}"
+    )
     path = folder / f"{digest}.f16"
     shapes = [(2, len(one.queries), sum(window.count for window in one.windows)) for one in passages]
     ends = 2 * np.cumsum([math.prod(shape) for shape in shapes])  # in bytes
@@ -172,7 +166,7 @@ def reader_outputs(
     return ReaderOutputs([part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)], digest)
 
 
-def _read(reader: Reader, passages: Sequence[PreparedPassage]) -> Iterator[Halves]:
+def _read(reader: Reader, passages: Sequence[batches.PreparedPassage]) -> Iterator[Halves]:
     """Yield the logits for each passage. Shape: (2, queries, tokens)."""
     questions = [(query, passage.text) for passage in passages for query in passage.queries]
     logits = iter(reader.score([reader.windows(query, text) for query, text in questions]))
@@ -180,7 +174,7 @@ def _read(reader: Reader, passages: Sequence[PreparedPassage]) -> Iterator[Halve
         yield np.stack([next(logits) for _ in passage.queries], axis=1).astype(np.float16)
 
 
-def teacher_logits(batch: Batch, outputs: Sequence[Halves]) -> Tensor:
+def teacher_logits(batch: batches.Batch, outputs: Sequence[Halves]) -> Tensor:
     """Put logits of a batch's passages at the places of their tokens, -inf elsewhere. Shape: (2, queries, tokens)."""
     queries, tokens = batch.gold_starts.shape
     counts = [logits.shape[1] for logits in outputs]
@@ -193,13 +187,13 @@ def teacher_logits(batch: Batch, outputs: Sequence[Halves]) -> Tensor:
     return teacher.view(2, queries, tokens)
 
 
-class EncoderRun(PassageRun):
+class EncoderRun(batches.PassageRun):
     """Trains phrase and query encoders."""
 
     settings: TrainingSettings
 
     def __init__(
-        self, model: Model, passages: Sequence[PreparedPassage], settings: TrainingSettings,
+        self, model: Model, passages: Sequence[batches.PreparedPassage], settings: TrainingSettings,
         teacher: ReaderOutputs | None = None,
     ) -> None:  # fmt: skip
         """`teacher`: the outputs of a reader for the passages."""
@@ -217,7 +211,7 @@ class EncoderRun(PassageRun):
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
         """Return L_single, L_distill if there is a reader, L_neg, L_neg over all tokens, and L_filter."""
-        batch = collate(self.model, [self.passages[index] for index in members])
+        batch = batches.collate(self.model, [self.passages[index] for index in members])
         teacher = (
             None if self.teacher is None else teacher_logits(batch, [self.teacher.logits[index] for index in members])
         )
@@ -277,7 +271,7 @@ class TrainingOutcome:
 
     passages: int
     queries: int
-    repairs: Repairs
+    repairs: batches.Repairs
     too_long: int  # queries left out
     surplus: int  # queries left out: beyond the `max_queries` of their passage
     steps: int
@@ -286,7 +280,7 @@ class TrainingOutcome:
 
 
 def train_encoders(
-    examples: Files,
+    examples: batches.Files,
     out: str | Path,
     init: str | Path,
     *,
@@ -324,14 +318,14 @@ def train_encoders(
         model = _initial_model(str(init), config or ModelConfig())
         for module in (model.phrases, model.queries):
             module.to(choose_device(device))
-        passages, repairs = read_examples(examples)
-        passages, dev_passages = set_aside(passages, dev, settings.seed)
+        passages, repairs = batches.read_examples(examples)
+        passages, dev_passages = batches.set_aside(passages, dev, settings.seed)
         if truecase:
             if not is_cased(model.tokenizer):
                 raise TrainingError("the encoder does not distinguish capital letters: leave out --truecase")
             model.query_tokenizer.casing = usual_forms(passage.text for passage in passages)
-        prepared, left_out = prepare(model.query_tokenizer, model.config.window, passages, settings.max_queries)
-        refuse_unreadable(prepared, dev_passages, model.query_tokenizer)
+        prepared, left_out = batches.prepare(model.query_tokenizer, model.config.window, passages, settings.max_queries)
+        batches.refuse_unreadable(prepared, dev_passages, model.query_tokenizer)
         teacher = None if not distill else read_by(distill, model.tokenizer, prepared, device, on_reading)
         run = EncoderRun(model, prepared, settings, teacher)
         run.run(folder / "checkpoint.pt", on_step)

@@ -16,18 +16,7 @@ from kbq.array_types import Floats
 from kbq.model.tokenizer import WindowShape, tokenize
 from kbq.reading.reader import Reader
 from kbq.search.spans import best_ends
-from kbq.training.batches import (
-    Files,
-    Passage,
-    PassageRun,
-    PreparedPassage,
-    Repairs,
-    collate,
-    prepare,
-    read_examples,
-    refuse_unreadable,
-    set_aside,
-)
+from kbq.training import batches
 from kbq.training.encoders import ReaderOutputs, distillation_loss, marginal_losses, read_by, teacher_logits, trust_in
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import example_digests, initial_checkpoint, output_folder, training_facts, write_facts
@@ -43,7 +32,7 @@ class ReaderOutcome:
 
     passages: int
     queries: int
-    repairs: Repairs
+    repairs: batches.Repairs
     too_long: int  # queries left out
     surplus: int  # queries left out: beyond the `max_queries` of their passage
     steps: int
@@ -52,13 +41,13 @@ class ReaderOutcome:
     f1: float
 
 
-class ReaderRun(PassageRun):
+class ReaderRun(batches.PassageRun):
     """Trains a reader."""
 
     settings: ReaderSettings
 
     def __init__(
-        self, reader: Reader, passages: Sequence[PreparedPassage], settings: ReaderSettings,
+        self, reader: Reader, passages: Sequence[batches.PreparedPassage], settings: ReaderSettings,
         teacher: ReaderOutputs | None = None,
     ) -> None:  # fmt: skip
         """`teacher`: the outputs of a larger reader for the passages."""
@@ -69,7 +58,7 @@ class ReaderRun(PassageRun):
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
         """Return L_single of the reader's logits, and L_distill if there is a larger reader."""
-        batch = collate(self.reader, [self.examples[index] for index in members])
+        batch = batches.collate(self.reader, [self.examples[index] for index in members])
         own_passage = batch.passage_of_token == batch.passage_of_query[:, None]
         logits = [side.flatten().expand(len(members), -1) for side in self.reader.logits(*batch.windows)]
         golds = (batch.gold_starts, batch.gold_ends)
@@ -86,21 +75,23 @@ class ReaderRun(PassageRun):
         return losses, batch.size
 
 
-def reading_examples(reader: Reader, passages: Sequence[PreparedPassage]) -> list[PreparedPassage]:
+def reading_examples(reader: Reader, passages: Sequence[batches.PreparedPassage]) -> list[batches.PreparedPassage]:
     """Make each query a passage of its own, whose windows have the question in place of the title."""
-    examples: list[PreparedPassage] = []
+    examples: list[batches.PreparedPassage] = []
     for passage in passages:
         text = passage.text
         for query, answer, places in zip(passage.queries, passage.answers, passage.golds, strict=True):
             windows = tuple(reader.windows(query, text))
             tokens = sum(len(window.ids) for window in windows)
             # Each in a group of its own: the questions of a passage need not stay together.
-            examples.append(PreparedPassage(windows, tokens, (query,), (answer,), (places,), str(len(examples))))
+            examples.append(
+                batches.PreparedPassage(windows, tokens, (query,), (answer,), (places,), str(len(examples)))
+            )
     return examples
 
 
 def train_reader(
-    examples: Files,
+    examples: batches.Files,
     out: str | Path,
     init: str | Path,
     *,
@@ -130,10 +121,10 @@ def train_reader(
         digests = example_digests(examples)
         torch.manual_seed(settings.seed)
         reader = Reader.new(initial_checkpoint(init), device)
-        passages, repairs = read_examples(examples)
-        passages, dev_passages = set_aside(passages, dev, settings.seed)
-        prepared, left_out = prepare(reader.query_tokenizer, WindowShape(), passages, settings.max_queries)
-        refuse_unreadable(prepared, dev_passages, reader.query_tokenizer)
+        passages, repairs = batches.read_examples(examples)
+        passages, dev_passages = batches.set_aside(passages, dev, settings.seed)
+        prepared, left_out = batches.prepare(reader.query_tokenizer, WindowShape(), passages, settings.max_queries)
+        batches.refuse_unreadable(prepared, dev_passages, reader.query_tokenizer)
         teacher = None if not distill else read_by(distill, reader.tokenizer, prepared, device, on_reading)
         run = ReaderRun(reader, prepared, settings, teacher)
         run.run(folder / "checkpoint.pt", on_step)
@@ -146,7 +137,7 @@ def train_reader(
     return outcome
 
 
-def evaluate_reader(reader: Reader, passages: Sequence[Passage]) -> tuple[float, float, int]:
+def evaluate_reader(reader: Reader, passages: Sequence[batches.Passage]) -> tuple[float, float, int]:
     """Return EM and F1 in percent, given the gold passage, and the number of queries; unreadable ones are left out."""
     pairs: list[tuple[str, Sequence[str]]] = []
     for first in range(0, len(passages), AT_A_TIME):

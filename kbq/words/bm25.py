@@ -40,7 +40,17 @@ from kbq.array_types import Bools, Floats
 from kbq.dump.manifest import BM25, Manifest, changing, write_manifest
 from kbq.dump.shards import LOOKED_AT, GrowingArray, GrowingTexts, Shard, Texts, open_array, refuse_descending
 from kbq.errors import KnowledgeBaseError
-from kbq.storage import files
+from kbq.storage.files import (
+    Report,
+    Stage,
+    discard_folder,
+    folder_bytes,
+    move,
+    new_folder,
+    reading_problem,
+    remove_folder,
+    silent,
+)
 from kbq.storage.records import first_damage, read_seal, seal_folder
 from kbq.text.letters import MARKERS, folded, joined, mention_in, plain, slot_of
 
@@ -93,7 +103,7 @@ def write_postings(
     by_passage = np.argsort(entries.passages, kind="stable")  # so that the bytes do not depend on the given order
     by_term = by_passage[np.argsort(terms[by_passage], kind="stable")]
     partial = folder.with_name(folder.name + ".tmp")
-    files.new_folder(partial)
+    new_folder(partial)
     columns: dict[str, NDArray[np.generic]] = {
         "passages": entries.passages[by_term],
         numbers: entries.numbers[by_term],
@@ -110,10 +120,10 @@ def write_postings(
     seal_folder(partial, of)
     old = _old(folder)
     if folder.exists():
-        files.remove_folder(old)
-        files.move(folder, old)
-    files.move(partial, folder)
-    files.discard_folder(old)
+        remove_folder(old)
+        move(folder, old)
+    move(partial, folder)
+    discard_folder(old)
 
 
 def _old(folder: Path) -> Path:
@@ -197,7 +207,7 @@ class Postings:
 def damaged(folder: Path, kb: Path, numbers: Numbers, error: Exception) -> KnowledgeBaseError:
     """Make the error for an index of a knowledge base that cannot be read."""
     advice = f"build it again with `{BUILD[numbers].format(kb=kb)}`"
-    return KnowledgeBaseError(f"word index {files.reading_problem(folder, error, advice)}")
+    return KnowledgeBaseError(f"word index {reading_problem(folder, error, advice)}")
 
 
 def is_complete(folder: Path, of: str, named: str | None = None) -> bool:
@@ -223,9 +233,9 @@ def query_text(text: str) -> str:
     return mention[1] if mention else MARKERS.sub(" ", text)
 
 
-def add_bm25(folder: Path, manifest: Manifest, report: files.Report = files.silent) -> Manifest:
+def add_bm25(folder: Path, manifest: Manifest, report: Report = silent) -> Manifest:
     """Index the shards that have no BM25 index yet; returns the new manifest, which the caller writes."""
-    stage = files.Stage(report, "words indexed, paragraphs", manifest.counts.paragraphs)
+    stage = Stage(report, "words indexed, paragraphs", manifest.counts.paragraphs)
     built = []
     for shard in manifest.open_shards(folder):
         part = f"{shard.folder.name}/{BM25}"
@@ -240,7 +250,7 @@ def add_bm25(folder: Path, manifest: Manifest, report: files.Report = files.sile
     return replace(manifest.without_seals(built), bm25=True)
 
 
-def index_bm25(folder: Path, report: files.Report = files.silent) -> int:
+def index_bm25(folder: Path, report: Report = silent) -> int:
     """Add a BM25 index to the shards of a published knowledge base that have none, or one of an older form.
 
     Returns the bytes of all of them.
@@ -248,7 +258,7 @@ def index_bm25(folder: Path, report: files.Report = files.silent) -> int:
     with changing(folder) as before:
         manifest = add_bm25(folder, before, report)
         write_manifest(folder, manifest)
-    return sum(files.folder_bytes(bm25_folder(shard)) for shard in manifest.shard_folders(folder))
+    return sum(folder_bytes(bm25_folder(shard)) for shard in manifest.shard_folders(folder))
 
 
 def bm25_folder(shard: Path) -> Path:
@@ -260,7 +270,7 @@ def is_older(folder: Path) -> bool:
     return folder.exists() and not (folder / f"{FOLDED}.npy").exists()
 
 
-def _count_words(shard: Shard, stage: files.Stage) -> tuple[list[str], Entries, NDArray[np.uint32]]:
+def _count_words(shard: Shard, stage: Stage) -> tuple[list[str], Entries, NDArray[np.uint32]]:
     """Return the vocabulary of a shard, how often each word occurs in each paragraph, and the lengths of paragraphs."""
     numbers: defaultdict[str, int] = defaultdict(itertools.count().__next__)
     terms, counts, sizes, lengths = array("i"), array("I"), array("i"), array("I")
