@@ -81,7 +81,7 @@ def measured(step: Callable[..., dict[str, Any]], *given: object) -> dict[str, A
     """Return what a step finds, with its CPU seconds and peak memory in a process of its own."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         found = pool.submit(with_costs, step, *given).result()
-    print(step.__name__, *given[1:3], found, file=sys.stderr)
+    print(step.__name__, given[1], found, file=sys.stderr)
     return found
 
 
