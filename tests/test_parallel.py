@@ -30,11 +30,12 @@ def test_the_number_of_processes_does_not_matter(
         assert multiprocessing.active_children() == []  # before anything is asked
         monkeypatch.chdir(tmp_path)  # processes find the folder from elsewhere
         assert kb.query(TEXTS, k=3) == sample.query(TEXTS, k=3)
+        assert kb.query(TEXTS[0]) == sample.query(TEXTS[0])
+        assert len(multiprocessing.active_children()) == 2
+        monkeypatch.chdir(sample.folder.parent)
         assert kb.query(TEXTS, k=2, unit="page", backend="bm25") == sample.query(
             TEXTS, k=2, unit="page", backend="bm25"
         )
-        assert kb.query(TEXTS[0]) == sample.query(TEXTS[0])
-        assert len(multiprocessing.active_children()) == 2
         pages = [answer.page_id for answer in sample.query(TEXTS[1], k=3, unit="page")]
         with kb.with_pages(pages) as some:
             assert some.query(TEXTS, k=3) == sample.with_pages(pages).query(TEXTS, k=3)
