@@ -93,10 +93,10 @@ OCCUPATION, SUBCLASS, LOCATED_IN = "P106", "P279", "P131"
 UNITS = frozenset(
     {"georgia", "england", "scotland", "wales", "northern ireland", "puerto rico", "hong kong", "greenland"}
 )
-OF_PERSONS = frozenset(  # values of these properties
-    ("P22", "P25", "P26", "P40", "P50", "P57", "P58", "P86", "P112", "P161", "P162", "P175", "P3373", "P674")
+OF_SEVERAL = frozenset(  # persons, and occupations: of names of organisations and works, "and" is often a part
+    ("P26", "P40", "P50", "P57", "P58", "P86", "P112", "P161", "P162", "P175", "P3373", "P674", OCCUPATION)
 )
-OF_SEVERAL = OF_PERSONS | {OCCUPATION}  # of names of organisations and works, "and" is often a part
+OF_PERSONS = OF_SEVERAL - {OCCUPATION} | {"P22", "P25"}  # with father and mother, of whom each is one
 ORDINAL = r"(?:\d+(?:st|nd|rd|th)|First|Second|Third)"
 REST_OF_A_NAME = re.compile(rf"\s?,?\s(?:Jr|Sr)\b\.?|\s?,\s{ORDINAL}(?: of(?= [A-Z])| [A-Z][\w'’-]+)+")
 SURE = 0.9  # of both: "was born and died in Vienna"
