@@ -77,19 +77,23 @@ def asked(kb: KnowledgeBase, texts: Sequence[str], backend: Backend, unit: Unit)
     return kb.searcher.search(texts, SearchOptions(K, unit, backend))
 
 
+def of_part(scores: LexicalScores, part: slice) -> LexicalScores:
+    return LexicalScores(scores._shards[part], scores._indexes[part], scores._terms, scores._weight)
+
+
 def asked_in_parts(kb: KnowledgeBase, backend: Backend, unit: Unit, count: int) -> list[list[Answer]]:
     """The answers of `count` searches, each of some of the shards and with an index of these only."""
     answers, whole = [], KnowledgeBaseSize.of(kb.searcher.shards)
     for part in whole.parts(count):
         if backend in ("bm25", "sparta"):
-            scores = kb.searcher.words.scores(QUERIES, backend).of_shards(part)
+            scores = of_part(kb.searcher.words.scores(QUERIES, backend), part)
             answers.append([scores.best(query, unit, K) for query in range(len(QUERIES))])
             continue
         lexical: Sequence[LexicalScores] = ()
         if backend == "hybrid":
             lexical = [
-                s.of_shards(part)
-                for s in kb.searcher.words.all_scores(QUERIES, *kb.searcher.plan(SearchOptions()).weights)
+                of_part(scores, part)
+                for scores in kb.searcher.words.all_scores(QUERIES, *kb.searcher.plan(SearchOptions()).weights)
             ]
         index = open_index(kb.searcher.shards[part], kb.index, CPU, whole=whole)
         context = SearchContext(kb.searcher.shards[part], index, kb.model.config.length_penalty)
