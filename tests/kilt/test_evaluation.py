@@ -245,7 +245,7 @@ def test_line_ends_and_outer_blanks_do_not_matter(write: Write, tmp_path: Path, 
         (b"[" * 100_000, "is not JSON"),
         (b'{"id": ' + b"9" * 5000 + b"}", "is not JSON"),
         (b"7\n", "is not an object (7)"),
-        (gzip.compress(b'{"id": 1, "output": []}\n' * 99)[:-20], "damaged"),
+        (gzip.compress(b'{"id": 1, "output": []}\n' * 99, mtime=0)[:-20], "damaged"),
     ],
 )
 def test_unreadable_predictions_are_refused(write: Write, tmp_path: Path, content: bytes, problem: str) -> None:
