@@ -88,7 +88,8 @@ NEAR = re.compile(  # "Döbling near": the place is Döbling; "born near Vienna"
     rf"[A-Z][\w'’.-]+,? (?:near|close to|not far from|just outside|outside of|{DIRECTIONS} of) (?:the )?$"
 )
 KINSHIP = (  # nouns, and the relations of a person who is named behind "NOUN of"
-    (r"\w+\s?-\s?in\s?-\s?laws?|(?:great\s?-\s?)*grand\s?-?\s?\w+|nephews?|nieces?|uncles?|aunts?|cousins?|god\w+", ()),
+    (r"\w+\s?-\s?in\s?-\s?laws?|nephews?|nieces?|uncles?|aunts?|cousins?", ()),
+    (r"(?:grand|god)\s?-?\s?(?:sons?|daughters?|child|children|fathers?|mothers?|parents?|nephews?|nieces?)", ()),
     (r"(?:step)?(?:sons?|daughters?|child|children)|heir(?:ess)?", ("father", "mother", "parent")),
     (r"father|mother|parents?", ("child",)),
     (r"brothers?|sisters?|siblings?|twin", ("sibling",)),
