@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 
-from kbq.model import queries as queries_module
+from kbq.model import bert
 from kbq.model.backbone import pretrained_backbone
 from kbq.model.bert import alike, in_shape
 from kbq.model.devices import autocast, padded
@@ -65,8 +65,8 @@ def test_all_batches_of_a_gpu_have_one_shape_for_a_length(backbone: object, monk
 
     expected = encode_queries(encoder, IDS, 0)
     monkeypatch.setattr(encoder, "forward", remembering)
-    monkeypatch.setattr(queries_module, "is_batch_invariant", lambda encoder, device: False)
-    monkeypatch.setattr(queries_module, "batch_shape", lambda device: (16, 8))
+    monkeypatch.setattr(bert, "is_batch_invariant", lambda encoder, device: False)
+    monkeypatch.setattr(bert, "batch_shape", lambda device: (16, 8))
     for found, vectors in zip(encode_queries(encoder, IDS, 0), expected, strict=True):
         assert np.abs(found - vectors).max() < 0.05
     assert shapes == {(16, 8), (16, 16), (16, 24), (16, 32)}
