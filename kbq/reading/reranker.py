@@ -98,6 +98,7 @@ KINSHIP = (  # nouns, and the relations of a person who is named behind "NOUN of
 KIN_OF = re.compile(  # perhaps with words and titles before the name: "son of the late King"
     rf"\b(?:{'|'.join(f'({noun})' for noun, _ in KINSHIP)})\s+of\s+(?:[a-z-]+\s+){{0,4}}(?:[A-Z][a-z]+\.?\s+){{0,2}}\Z"
 )
+OTHER_PARENT = re.compile(r"\s*(?:\([^()]*\)\s*)?and\s")  # behind a parent: "the child of Ann and Bo"
 IS_SAID_OF_IT = re.compile(r"\b(?:is|was|are|were)\s+(?:an?|the|one of the)\s+(?:[\w'’-]+,?\s+){0,3}$")
 BEFORE = 80  # characters of the text before an answer
 IN_BRACKETS = re.compile(r"\s*\([^()]*\)$")  # at the end of a title: "Georgia (country)"
@@ -171,7 +172,7 @@ def says_nothing(query: str, answer: Answer) -> bool:
     before = answer.context[max(0, answer.start - BEFORE) : answer.start]
     if NEAR.search(before):
         return True
-    if relation in RELATIVES and _is_other_kin(relation, before):
+    if relation in RELATIVES and _is_other_kin(relation, before, answer.context[answer.end :][:BEFORE]):
         return True
     if relation == "country" and normalise(text) in ADJECTIVES and not IS_SAID_OF_IT.search(before):
         return True
@@ -181,10 +182,14 @@ def says_nothing(query: str, answer: Answer) -> bool:
     return value == subject or (relation in RELATIVES and value in (subject[: len(value)], subject[-len(value) :]))
 
 
-def _is_other_kin(relation: str, before: str) -> bool:
-    """Whether the text before a name says another kinship than this relation."""
+def _is_other_kin(relation: str, before: str, behind: str) -> bool:
+    """Whether the text around a name says another kinship than this relation. Two parents may be a couple."""
     kin = KIN_OF.search(before)
-    return kin is not None and relation not in ("relative", *KINSHIP[(kin.lastindex or 1) - 1][1])
+    if kin is None or relation == "relative":
+        return False
+    allowed = KINSHIP[(kin.lastindex or 1) - 1][1]
+    is_couple = "parent" in allowed and relation in ("spouse", "partner") and OTHER_PARENT.match(behind)
+    return relation not in allowed and not is_couple
 
 
 def elsewhere(query: str, answers: Sequence[Answer]) -> list[bool]:

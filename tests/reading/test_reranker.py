@@ -184,6 +184,16 @@ def test_the_page_of_the_subject_comes_before_others() -> None:
     assert [one.answer.score for one in found] == [2.0, 4.0 - ELSEWHERE]
 
 
+@pytest.mark.parametrize(
+    ("behind", "nothing"),
+    [(" and Bo.", False), (" (1801 - 1870) and his wife Bo.", False), (", a friend of Bo.", True)],
+)
+def test_two_parents_may_be_a_couple(behind: str, nothing: bool) -> None:
+    context = "Kim is a child of Ann" + behind
+    assert says_nothing("Bo [SEP] spouse", Answer("Ann", 1.0, "1", "", 0, 18, 21, context, (18, 21))) == nothing
+    assert says_nothing("Bo [SEP] sibling", Answer("Ann", 1.0, "1", "", 0, 18, 21, context, (18, 21)))
+
+
 def test_nothing_gives_nothing() -> None:
     assert in_order([], 1.0) == []
     assert before_others([], [answer(0, 5, 3.0)], "phrase") == [answer(0, 5, 3.0)]
