@@ -62,7 +62,7 @@ def _status_of(app: Callable[..., int | None]) -> int:
         status = app(standalone_mode=False) or 0
     except UsageError as error:
         if type(error).__name__ != "NoArgsIsHelpError":  # whose message is the whole help
-            error.message = visible(explained(error.message, error.ctx))
+            error.message = visible(explained(error))
         error.show()
         return 2
     except KbqError as error:

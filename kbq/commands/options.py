@@ -203,18 +203,20 @@ def summary(text: str, room: int) -> str:
     return sentence[: max((end for end in ends if end <= room), default=ends[0])]
 
 
-def explained(message: str, context: Any) -> str:
-    """Add to a message about a wrong command line, where known, the right one."""
+def explained(error: Any) -> str:
+    """Return the message of an error in a command line, with the right one where it is known."""
+    message, context = error.message, error.ctx
     if context is None:
-        return message
+        return str(message)
     told, _, similar = message.rstrip(".").partition(" Did you mean")
     missing = re.match("No such (?:option|command):? '?([^ '.]+)'?", told)
     if missing and (gone := GONE.get(f"{_name(context)} {missing[1]}".strip())):
+        error.possibilities = ()  # no other option is like one that is gone
         return f"{missing[0]}: {gone}"
     if message.startswith("Got unexpected extra argument") and (advice := EXTRA.get(_name(context))):
         return f"{told}: {advice}"
     is_of_group = context.parent is not None and message.startswith("No such command") and not similar
-    return f"{told}: choose from {', '.join(context.command.commands)}" if is_of_group else message
+    return f"{told}: choose from {', '.join(context.command.commands)}" if is_of_group else str(message)
 
 
 def _name(context: Any) -> str:

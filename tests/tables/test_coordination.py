@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbq.tables.deciding import conjuncts
+from kbq.tables.phrases import conjuncts
 
 
 @pytest.mark.parametrize(

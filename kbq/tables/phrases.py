@@ -1,0 +1,178 @@
+"""Phrases: cut an answer to the value that it states: an item of a list, a whole name, a noun that others narrow.
+
+A list in the text is like items, the last of them behind "and" or "or"; sentences are not parsed.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kbq.answers import Answer, is_likely
+from kbq.reading.reranker import ADJECTIVES
+
+MOST_WORDS = 5  # of an item
+COMMA, LAST = r"\s*,\s+", r"\s*,?\s+(?:and|or|as well as)\s+|\s+&\s+"
+SEPARATOR = re.compile(rf"{LAST}|{COMMA}")
+ENDS_A_LIST = re.compile(LAST)
+WORD = r"[^\s,;:.!?()\[\]\"“”&]+(?:(?<=\b[A-Z])\.)?"  # with the full stop of an initial
+ITEM = re.compile(rf"{WORD}(?:[ \u00a0]{WORD}){{0,{MOST_WORDS - 1}}}")
+PARTICLES = "(?:of|the|de|del|van|von|der|la|le|du|al|bin)"
+NAME = re.compile(rf"{WORD}(?:[ \u00a0](?:{PARTICLES} )*(?=[^a-z]){WORD})*")
+# These begin no item, but another clause, or more about the last one.
+OPENS_NO_ITEM = re.compile(
+    r"(?:was|were|is|are|had|has|have|he|she|it|they|who|whom|whose|which|that|where|when|while|then|later|also|but|"
+    r"became|began|made|went|left|won|wrote|taught|gave|took|born|in|on|at|of|for|with|by|from|to|as|his|her|its|their|"
+    r"\w+ed|\w+ly)\b"
+)
+ENDS_AN_ITEM = re.compile(
+    r"[ \u00a0](?:in|on|at|of|for|with|by|from|to|as|who|whom|whose|which|that|where|when|while|was|were|is|are|had|"
+    r"has|through|into|between|over|across|via|about|like|including|include|includes|"
+    r"during|after|before|since|until|under|best|known|born)[ \u00a0]"
+)
+ARTICLE = re.compile(r"(?:an?|the)[ \u00a0]")
+ANY_ARTICLE = re.compile(r"\b(?:an?|the)[ \u00a0]")
+SEPARATOR_BEFORE = re.compile(rf"(?:{LAST}|{COMMA})(?:(?:an?|the)[ \u00a0])?\Z")
+NOUN = re.compile(r"(?!\w+ly\b)(?!(?!mixed)\w+ed\b)[a-z]+(?:-[a-z]+)*")  # or an adjective that may narrow one
+NO_NOUN = re.compile(
+    r"and|or|of|in|on|at|for|with|by|from|to|as|into|under|over|like|including|both|either|another|other|such|some|"
+    r"this|that|would|he|she|it|they|his|her|its|their|who|which|was|were|is|are|been|has|had|one|two|three|several|"
+    r"brother|sister|wife|husband|son|daughter|father|mother|met|saw|left|won|wrote|taught|went|made|took|found|then|"
+    r"later|not|also|when|while|before|during|through|rules"  # of Australian rules football
+)
+OPENS_A_NOUN = re.compile(
+    r"an?|the|former|retired|current|young|prominent|famous|noted|notable|renowned|celebrated|leading|influential|"
+    r"prolific|successful|important|acclaimed|eminent|distinguished|respected|pioneering|versatile|.*-born",
+    re.IGNORECASE,
+)
+MOST_NOUNS = 3  # before the last of an occupation
+WORDS = re.compile(r"\S+\s+")
+BARE = re.compile(r"the\s+(?=[^\W\d_a-z])")
+WORDS_BEFORE = re.compile(rf"(?:{WORD}[ \u00a0])*{WORD}\Z")
+ITEM_SHARE = 0.95  # of a probability, for the other items of a list, some of which belong to another verb
+ORDINAL = r"(?:\d+(?:st|nd|rd|th)|First|Second|Third)"
+REST_OF_A_NAME = re.compile(rf"\s?,?\s(?:Jr|Sr)\b\.?|\s?,\s{ORDINAL}(?: of(?= [A-Z])| [A-Z][\w'’-]+)+")
+
+
+def conjuncts(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """Return characters [start, end) of all items of the list that a phrase is or belongs to, or of the phrase alone.
+
+    >>> text = "She was an actress, inventor and film producer."
+    >>> [text[slice(*place)] for place in conjuncts(text, 11, 18)]
+    ['actress', 'inventor', 'film producer']
+    >>> text = "He married Ann Lee and moved to Bonn."
+    >>> [text[slice(*place)] for place in conjuncts(text, 11, 18)]
+    ['Ann Lee']
+    """
+    is_upper = text[start].isupper()
+    found = [*_items_before(text, start, is_upper), *_within(text, start, end), *_items_behind(text, end, is_upper)]
+    return found if len(found) > 1 and ENDS_A_LIST.search(text, found[0][0], found[-1][1]) else [(start, end)]
+
+
+def _within(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """Return the items of a phrase that is a list, or else the phrase."""
+    places, begin = [], start
+    for separator in SEPARATOR.finditer(text, start, end):
+        places.append((begin, separator.start()))
+        begin = separator.end()
+    places.append((begin, end))
+    is_list = ENDS_A_LIST.search(text, start, end) and all(
+        _is_item(text[slice(*one)], text[start].isupper()) for one in places
+    )
+    return [_without_article(text, *one) for one in places] if is_list else [(start, end)]
+
+
+def _items_behind(text: str, end: int, is_upper: bool) -> list[tuple[int, int]]:
+    items: list[tuple[int, int]] = []
+    is_last = False
+    while not is_last and (separator := SEPARATOR.match(text, end)):
+        begin, _ = _without_article(text, separator.end(), len(text))
+        item = (NAME if is_upper else ITEM).match(text, begin)
+        stops = [found.start() for form in (ENDS_A_LIST, ENDS_AN_ITEM) if item and (found := form.search(item.group()))]
+        stop = begin + min([len(item.group()), *stops]) if item else begin
+        if not _is_item(text[begin:stop], is_upper):
+            break
+        items.append((begin, stop))
+        end, is_last = stop, bool(ENDS_A_LIST.fullmatch(separator.group()))
+    return items if is_last else []
+
+
+def _items_before(text: str, start: int, is_upper: bool) -> list[tuple[int, int]]:
+    items: list[tuple[int, int]] = []
+    while separator := SEPARATOR_BEFORE.search(text[:start]):
+        stop = separator.start()
+        words = WORDS_BEFORE.search(text[:stop])
+        begin = words.start() if words else stop
+        for form in (ENDS_AN_ITEM, ANY_ARTICLE):
+            begin = max([begin, *(found.end() for found in form.finditer(text, max(0, begin - 1), stop))])
+        if not _is_item(text[begin:stop], is_upper):
+            break
+        items.insert(0, (begin, stop))
+        start = begin
+    return items
+
+
+def _is_item(item: str, is_upper: bool) -> bool:
+    """Whether a text may be an item beside one with or without a capital letter at its beginning."""
+    return bool(
+        item
+        and item[0].isupper() == is_upper
+        and (NAME if is_upper else ITEM).fullmatch(item)
+        and not OPENS_NO_ITEM.match(item)
+        and not ENDS_AN_ITEM.search(item)
+    )
+
+
+def _without_article(text: str, start: int, end: int) -> tuple[int, int]:
+    article = ARTICLE.match(text, start, end)
+    return (article.end() if article else start), end
+
+
+def each_of_several(answer: Answer, threshold: float) -> Iterator[Answer]:
+    """Yield an answer or, if it is a likely list or an item of one, all items, the others with less probability."""
+    own = answer.start, answer.end
+    places = conjuncts(answer.context, *own) if is_likely(answer, threshold) else [own]
+    if own in places:
+        yield answer
+    for start, end in places:
+        if (start, end) != own:
+            chance = None if answer.probability is None else ITEM_SHARE * answer.probability
+            yield replace(_cut(answer, start, end), probability=chance)
+
+
+def first_of_several(answer: Answer) -> Answer:
+    """Return the first item of an answer that is a list, or the answer.
+
+    A capitalised item of one word is no item: it is part of a name, as in "Simon and Garfunkel".
+    """
+    item = _cut(answer, *_within(answer.context, answer.start, answer.end)[0])
+    return item if item.end < answer.end and (item.text[0].islower() or " " in item.text) else answer
+
+
+def with_nouns(answer: Answer) -> Answer:
+    """Return an occupation or a class with the nouns that narrow it: "racing driver" instead of "driver".
+
+    They begin behind an article, an adjective of a nationality, or one that says nothing of it.
+    """
+    words = WORDS.findall(answer.context, max(0, answer.start - 100), answer.start)
+    for nouns, word in enumerate(map(str.strip, reversed(words))):
+        opens = bool(OPENS_A_NOUN.fullmatch(word)) or word.casefold().split("-")[-1] in ADJECTIVES
+        if opens or NO_NOUN.fullmatch(word) or not NOUN.fullmatch(word):
+            start = answer.start - len("".join(words[len(words) - nouns :]))
+            return _cut(answer, start, answer.end) if opens and 0 < nouns <= MOST_NOUNS else answer
+    return answer
+
+
+def whole_name(answer: Answer) -> Answer:
+    """Return a person with the rest of the name: "George Howard, 6th Earl of Carlisle", "Hank Williams, Jr."."""
+    rest = REST_OF_A_NAME.match(answer.context, answer.end)
+    return _cut(answer, answer.start, rest.end()) if rest else answer
+
+
+def bare_name(answer: Answer) -> Answer:
+    """Return an answer without the article of a name: "United States" instead of "the United States"."""
+    article = BARE.match(answer.context, answer.start, answer.end)
+    return _cut(answer, article.end(), answer.end) if article else answer
+
+
+def _cut(answer: Answer, start: int, end: int) -> Answer:
+    return replace(answer, text=answer.context[start:end], start=start, end=end, unit=(start, end))
