@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 from urllib.parse import quote
 
 import numpy as np
@@ -137,6 +137,14 @@ class Evaluation(Mapping[str, float]):
 
     def _repr_html_(self) -> str:
         return visible.element("p", visible.text(self.semantics)) + "".join(table.html() for table in self.tables)
+
+    def to_pandas(self) -> Any:
+        """Return the table of scores as a data frame, unrounded. Raises EvaluationError without pandas."""
+        try:
+            import pandas
+        except ImportError:
+            raise EvaluationError("to_pandas needs pandas: pip install pandas") from None
+        return pandas.DataFrame(list(self.tables[0].rows), columns=list(self.tables[0].columns))
 
     def __repr__(self) -> str:
         return f"Evaluation({dict(self)})"

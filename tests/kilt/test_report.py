@@ -113,6 +113,13 @@ def test_the_score_table_shows_percentages_and_csv_all_digits(scores: Scores) ->
     assert without.csv() == "evaluation,score,mean\ndownstream,KILT-accuracy,0.15384615384615385\n"
 
 
+def test_an_evaluation_is_a_data_frame(gold: Path, guess: Path) -> None:
+    evaluation = evaluate(guess, gold)
+    means = evaluation.to_pandas().set_index("score")["mean"]
+    assert means["accuracy"] == evaluation["accuracy"] == pytest.approx(8 / 13)
+    assert list(means.index) == [row[1] for row in evaluation.tables[0].rows]
+
+
 def test_the_first_line_names_semantics_and_deviations(gold: Path, guess: Path) -> None:
     assert str(evaluate(guess, gold)).startswith(
         "semantics: kilt-2664322; deviations: none\n\n**scores, 13 queries**\n"
