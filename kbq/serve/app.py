@@ -258,7 +258,7 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
                 _whole_lines(file, path, 0)
     async with services.batcher as batcher, AsyncExitStack() as running:
         for one in services.kbs:
-            await batcher.call(partial(make_ready, one.kb))
+            await batcher.call(partial(make_ready, one.kb), deadline=float("inf"))
         for one in app.state.mcp:
             await running.enter_async_context(one.router.lifespan_context(one))
         watching = asyncio.create_task(services.kbs.watch(batcher.call, services.metrics))

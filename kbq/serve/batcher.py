@@ -22,7 +22,7 @@ from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
 from kbq.serve.guard import QUEUE, SECONDS
 from kbq.serve.knowledge_bases import ServedKb
-from kbq.serve.problems import Metrics, OverloadedError, cost, weight
+from kbq.serve.problems import LateError, Metrics, OverloadedError, cost, weight
 
 T = TypeVar("T")
 SMALL = 4.0  # highest cost of a small request, in plain queries
@@ -67,7 +67,7 @@ class Batcher:
     """The queue and the one thread that searches, which runs within `async with`."""
 
     def __init__(self, queue: int = QUEUE, seconds: float = SECONDS, metrics: Metrics | None = None) -> None:
-        """`queue`: queries that wait at most. `seconds`: of a search that is too long; see `problem`."""
+        """`queue`: queries that wait at most. `seconds`: for a request, unless its caller names another deadline."""
         self._most, self._seconds, self._metrics = queue, seconds, metrics or Metrics()
         self._small, self._large = deque[_Waiting](), deque[_Waiting]()
         self._small_had = 0.0  # the cost of the small ones since a large one has had its turn
@@ -102,8 +102,8 @@ class Batcher:
     async def ask(self, kb: ServedKb, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
         """Return the answers to each text, as `KnowledgeBase.query` does.
 
-        Raises QueryError if a text cannot be asked or the options do not fit, OverloadedError if too many queries wait.
-        `Guard` ends a request that takes too long; then its queries are not searched.
+        Raises QueryError if a text cannot be asked or the options do not fit, OverloadedError if too many queries wait,
+        and LateError if there was no answer in time.
         """
         return [one.likely for one in await self._results(kb.kb, texts, options)]
 
@@ -138,20 +138,28 @@ class Batcher:
         results: list[Result] = await self._outcome(request)
         return results
 
-    async def call(self, work: Callable[[], T], costs: float = SMALL) -> T:
+    async def call(self, work: Callable[[], T], deadline: float | None = None, costs: float = SMALL) -> T:
         """Return the outcome of other work on the thread that searches, which alone may use the encoders.
 
-        `costs`: in plain queries.
+        `deadline`: of `time.monotonic`; LateError says that it has passed. `costs`: in plain queries.
         """
         future = asyncio.get_running_loop().create_future()
-        outcome: T = await self._outcome(_Waiting(outcome=future, work=work, cost=costs))
+        outcome: T = await self._outcome(_Waiting(outcome=future, work=work, cost=costs), deadline)
         return outcome
 
-    async def _outcome(self, request: _Waiting) -> Any:
+    async def _outcome(self, request: _Waiting, deadline: float | None = None) -> Any:
         self._line_of(request).append(request)
         self._metrics.waiting.set(self.waiting)
         self._wake.set()
-        return await request.outcome
+        limit = time.monotonic() + self._seconds if deadline is None else deadline
+        try:
+            async with asyncio.timeout_at(limit):
+                return await request.outcome
+        except TimeoutError:
+            if not request.outcome.cancelled():
+                raise
+            self._metrics.dropped.labels("late").inc()
+            raise LateError(max(0.0, round(limit - request.since, 1))) from None
 
     def _line_of(self, request: _Waiting) -> deque[_Waiting]:
         return self._large if request.cost > SMALL else self._small

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import string
 import time
@@ -402,7 +403,7 @@ class ServedKb:
         self._next, self._pause = now + self._pause, min(2 * self._pause, MOST_AGAIN)
         try:
             opened = await asyncio.to_thread(self._checked)
-            await call(lambda: make_ready(opened.kb))
+            await call(lambda: make_ready(opened.kb), deadline=math.inf)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # also a tokenizer's panic

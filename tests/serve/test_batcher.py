@@ -17,7 +17,7 @@ from kbq.reading.probability import FEATURES, Calibration
 from kbq.serve.batcher import Batcher
 from kbq.serve.filling import TABLES, TableFiller
 from kbq.serve.knowledge_bases import Folder, ServedKb
-from kbq.serve.problems import Metrics, OverloadedError
+from kbq.serve.problems import LateError, Metrics, OverloadedError
 from kbq.tables.options import FillOptions
 from kbq.tables.relations import relation_named
 
@@ -52,7 +52,7 @@ async def busy(batcher: Batcher) -> AsyncIterator[None]:
         loop.call_soon_threadsafe(begun.set)
         assert free.wait(30)
 
-    working = asyncio.create_task(batcher.call(work))
+    working = asyncio.create_task(batcher.call(work, math.inf))
     await begun.wait()
     yield
     await asyncio.sleep(0)  # tasks that were made in the block have begun
@@ -138,6 +138,17 @@ def test_what_is_given_up_is_not_searched(served: ServedKb, batches: list[list[s
 
     asyncio.run(given_up())
     assert batches == [["here"]]
+
+
+def test_a_deadline_that_passes_is_told(served: ServedKb, batches: list[list[str]]) -> None:
+    async def late() -> None:
+        async with (batcher := Batcher(seconds=0.0)), busy(batcher):
+            with pytest.raises(LateError, match="no answer within 0 seconds") as refused:
+                await batcher.ask(served, ["late"], ONE)
+            assert refused.value.status == 504
+
+    asyncio.run(late())
+    assert batches == []
 
 
 def test_a_full_queue_refuses_at_once(served: ServedKb, batches: list[list[str]]) -> None:

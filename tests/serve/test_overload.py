@@ -1,6 +1,7 @@
 """Overload: while the search is busy, the rest of the service answers, and nobody waits in vain."""
 
 import asyncio
+import math
 import socket
 import threading
 import time
@@ -26,7 +27,7 @@ def busy(service: Running) -> Iterator[None]:
         begun.set()
         assert free.wait(30)
 
-    working = asyncio.run_coroutine_threadsafe(service.services.batcher.call(work), service.loop)
+    working = asyncio.run_coroutine_threadsafe(service.services.batcher.call(work, math.inf), service.loop)
     assert begun.wait(30)
     try:
         yield
