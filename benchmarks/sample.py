@@ -15,7 +15,7 @@ from measuring import arguments, records_of
 from kbq.answers import Answer
 from kbq.kb import KnowledgeBase
 from kbq.sample_kb import ARTICLES
-from kbq.text.answer_scores import normalise
+from kbq.text.letters import normalise_answer
 
 QUERIES = ARTICLES.with_name("queries.jsonl")
 DEPTH = 100
@@ -24,9 +24,9 @@ KEYS = ("answer right", "page right", "answer and page right", "answer in top 10
 
 def judged(record: dict[str, Any], hits: list[Answer]) -> tuple[bool, ...]:
     """Return whether each of KEYS holds for a query."""
-    answers = {normalise(output["answer"]) for output in record["output"] if output.get("answer")}
+    answers = {normalise_answer(output["answer"]) for output in record["output"] if output.get("answer")}
     pages = {item["wikipedia_id"] for output in record["output"] for item in output.get("provenance", [])}
-    right = [normalise(hit.text) in answers for hit in hits] or [False]
+    right = [normalise_answer(hit.text) in answers for hit in hits] or [False]
     page = bool(hits) and hits[0].page_id in pages
     return right[0], page, right[0] and page, any(right[:10]), any(right)
 

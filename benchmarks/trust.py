@@ -22,8 +22,7 @@ from kbq.kilt.records import Gold
 from kbq.reading.probability import FEATURES, features
 from kbq.reading.reranker import rerank
 from kbq.search.search import BATCH
-from kbq.text.answer_scores import normalise
-from kbq.text.letters import clean_text
+from kbq.text.letters import clean_text, normalise_answer
 from kbq.tuning.triples import pages_of, read_triples
 
 
@@ -78,9 +77,9 @@ def asked(kb: KnowledgeBase, golds: Sequence[Gold]) -> tuple[Doubles, Bools, Dou
         reranking = kb.searcher.reranking
         seen = rerank(reranking.reader, texts, phrases, plan.score_scale, reranking.relation_judge)
         for gold, text, hits, looks in zip(part, texts, phrases, seen, strict=True):
-            answers = {normalise(answer) for answer in gold.answers}
+            answers = {normalise_answer(answer) for answer in gold.answers}
             chance = plan.calibration.applied(text, looks)[0].answer.probability or 0.0 if plan.calibration else 0.0
-            right, plain = normalise(looks[0].answer.text) in answers, normalise(hits[0].text) in answers
+            right, plain = normalise_answer(looks[0].answer.text) in answers, normalise_answer(hits[0].text) in answers
             columns.append((chance, right, hits[0].score, plain, features(text, looks)[0].tolist()))
     return tuple(map(np.array, zip(*columns, strict=True)))
 

@@ -58,8 +58,7 @@ from kbq.reading.reader import (
     open_reader,
 )
 from kbq.storage.files import make_folders, new_folder
-from kbq.text.answer_scores import normalise
-from kbq.text.letters import whole_words
+from kbq.text.letters import normalise_answer, whole_words
 from kbq.training.batches import Files, passages_digest, weights_digest
 from kbq.training.encoders import distillation_loss, marginal_losses
 from kbq.training.engine import SEEDS, Optimizer, Run, StepReport
@@ -374,7 +373,7 @@ def query_losses(judge: PhraseJudge, query: MinedQuery, windows: Sequence[ReadWi
     alone = judged(judge, windows)
     found = alone.new_tensor([phrase.score for phrase in phrases])
     scores = alone + judge.retrieval * (found - found.max()) / POINTS
-    loss = value_loss(scores, labels, [normalise(phrase.text) for phrase in phrases], query.values)
+    loss = value_loss(scores, labels, [normalise_answer(phrase.text) for phrase in phrases], query.values)
     return loss, token_loss(query, windows, judge.none / 2, is_nothing_right(labels))
 
 
@@ -393,7 +392,7 @@ def value_loss(
     """
     losses = []
     for forms in values:
-        found = next((name for name in map(normalise, forms) if name in names), None)
+        found = next((name for name in map(normalise_answer, forms) if name in names), None)
         own: list[Label] = [
             label if label != "right" else "right" if name == found else "elsewhere"
             for label, name in zip(labels, names, strict=True)

@@ -30,8 +30,7 @@ from kbq.reading.reader import Reader
 from kbq.search.search import BATCH
 from kbq.storage.files import make_folders, replacing, writing_to
 from kbq.storage.records import Summed, json_line
-from kbq.text.answer_scores import normalise
-from kbq.text.letters import content_start, whole_words
+from kbq.text.letters import content_start, normalise_answer, whole_words
 from kbq.training.reader import read_answers
 from kbq.tuning.triples import pages_of, read_triples, subject_of
 
@@ -265,7 +264,7 @@ def _generated(
         answers = read_answers(reader, list(zip(questions, texts, strict=True)))
         kept: list[list[Question]] = [[] for _ in part]
         for (place, start, mention), question, answer in zip(marked, questions, answers, strict=True):
-            if answer is not None and normalise(answer) == normalise(mention.answer) != "":
+            if answer is not None and normalise_answer(answer) == normalise_answer(mention.answer) != "":
                 places = [{"text": mention.answer, "answer_start": start}]
                 kept[place].append({"question": question, "answers": places})
         counts = Counter(place for place, *_ in marked)

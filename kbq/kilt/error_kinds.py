@@ -31,8 +31,7 @@ from kbq.kilt.records import (
 )
 from kbq.kilt.scores import Pairs, evidence_sets, r_precision, rank_evidence
 from kbq.kilt.task import Task
-from kbq.text.answer_scores import normalise, parts
-from kbq.text.letters import is_normal, normal_form
+from kbq.text.letters import is_normal, normal_form, normalise_answer, parts
 
 ErrorKind = Literal[
     "right",  # answer and pages: no error
@@ -154,7 +153,7 @@ def explain(gold: Gold, made: Guess | None, answer_metric: str = "accuracy") -> 
 def kind_of(answer: str, gold_answers: frozenset[str], has_pages: bool, answer_metric: str = "accuracy") -> ErrorKind:
     is_right = answer in gold_answers
     if answer_metric == "em":
-        is_right = bool(answer) and normalise(answer) in map(normalise, gold_answers)
+        is_right = bool(answer) and normalise_answer(answer) in map(normalise_answer, gold_answers)
     if is_right:
         return "right" if has_pages else "answer-right-page-wrong"
     if answer and bare(answer) in map(bare, gold_answers):
@@ -166,7 +165,7 @@ def bare(text: str) -> str:
     """Normalise a text as for EM, and drop accents and Unicode variants."""
     decomposed = normal_form("NFKD", text.casefold())
     marks = [character for character in set(decomposed) if unicodedata.combining(character)]
-    return normalise(decomposed.translate(dict.fromkeys(map(ord, marks))) if marks else decomposed)
+    return normalise_answer(decomposed.translate(dict.fromkeys(map(ord, marks))) if marks else decomposed)
 
 
 @dataclass(frozen=True, slots=True)

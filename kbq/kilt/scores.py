@@ -26,8 +26,8 @@ from kbq.kilt.records import (
     read_guesses,
     source_of,
 )
-from kbq.text.answer_scores import AnswerScores, normalise, score_answer
-from kbq.text.letters import slot_of
+from kbq.text.answer_scores import AnswerScores, score_answer
+from kbq.text.letters import normalise_answer, slot_of
 
 Kind = Literal["downstream", "retrieval"]
 Missing = Literal["error", "zero"]
@@ -124,15 +124,15 @@ def find_in_contexts(gold: Gold, guess: Guess, depth: int) -> tuple[int, int, in
 
     Returns positions from 1, or NEVER. Raises UnfitError if a text that the official evaluation reads is not a string.
     """
-    answers = [normalise(answer) for answer in gold.answers]
-    titles = [normalise(title) for title in gold.titles]
+    answers = [normalise_answer(answer) for answer in gold.answers]
+    titles = [normalise_answer(title) for title in gold.titles]
     first_answer = first_title = NEVER
     for position, given in guess.texts.items():
         if position > depth:
             break
         if given is None:
             raise UnfitError(f"has a text in provenance item {position} that is not a string")
-        text = normalise(given)
+        text = normalise_answer(given)
         has_answer = any(answer in text for answer in answers)
         has_title = any(title in text for title in titles)
         first_answer = min(first_answer, position) if has_answer else first_answer
@@ -182,8 +182,8 @@ def retrieval_row(gold: Gold, guess: Guess, ks: Sequence[int]) -> tuple[float, .
     """Score pages and texts at every k, in the order of `retrieval_names`. Raises UnfitError as `downstream_row`."""
     rank = rank_evidence(guess.pages, evidence_sets(gold.outputs))
     answer, title, both = find_in_contexts(gold, guess, depth=max(ks, default=0))
-    text = None if gold.input is None else normalise(gold.input)
-    has_entity = text is not None and any(normalise(title) in text for title in gold.titles)
+    text = None if gold.input is None else normalise_answer(gold.input)
+    has_entity = text is not None and any(normalise_answer(title) in text for title in gold.titles)
     values = [r_precision(guess.pages, gold.outputs), float(has_entity)]
     for k in sorted(ks):
         values += [rank.complete(k) / k, answer <= k, both <= k, title <= k]

@@ -25,8 +25,7 @@ from kbq.reading.reranker import Candidate, Reranking, before_others, meanings, 
 from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT, WordIndexes
 from kbq.storage.files import reading_problem, writing_to
 from kbq.storage.records import OtherFormatError, digest_of_record, read_record, write_record
-from kbq.text.answer_scores import normalise
-from kbq.text.letters import slot_of
+from kbq.text.letters import normalise_answer, slot_of
 
 FEATURES = (
     "share",  # log odds of its meaning, with all phrases that share it, against all others and none
@@ -67,9 +66,9 @@ def features(text: str, candidates: Sequence[Candidate]) -> Floats:
     slot = slot_of(text)
     subject = slot[0] if slot else text
     words = _words(subject) if slot else [word for word in _words(text) if not QUESTION_WORDS.fullmatch(word)]
-    names = [normalise(candidate.answer.text) for candidate in candidates]
+    names = [normalise_answer(candidate.answer.text) for candidate in candidates]
     means = meanings(text, [candidate.answer for candidate in candidates])
-    titles = [normalise(candidate.answer.title) for candidate in candidates]
+    titles = [normalise_answer(candidate.answer.title) for candidate in candidates]
     scores = np.array([candidate.score for candidate in candidates])
     best, _, first_name = max(
         ((one.searched, not one.is_proposed, meaning) for one, meaning in zip(candidates, means, strict=True)),
@@ -77,7 +76,7 @@ def features(text: str, candidates: Sequence[Candidate]) -> Floats:
     )
     means_of, rows = np.array(means), []
     title_shares = {candidate.answer.title: _share(words, candidate.answer.title) for candidate in candidates}
-    subject = normalise(subject)
+    subject = normalise_answer(subject)
     for candidate, name, meaning, title in zip(candidates, names, means, titles, strict=True):
         answer = candidate.answer
         same = np.array([name in pair for pair in zip(names, means, strict=True)])

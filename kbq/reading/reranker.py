@@ -26,8 +26,7 @@ from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
 from kbq.reading.phrase_windows import Excerpt, judge_around
 from kbq.reading.reader import PhraseJudge, Reader, RelationJudge, best_of_pages, judge_digest
-from kbq.text.answer_scores import normalise
-from kbq.text.letters import mention_in, normalised, relation_key, slot_of
+from kbq.text.letters import mention_in, normalise_answer, normalised, relation_key, slot_of
 
 ASKED_FOR = re.compile(r"(?:\w+ )?country\b(?!'s| music)", re.IGNORECASE)  # at the beginning of a relation
 # The names of each country that texts use and, behind a colon, its adjectives.
@@ -114,7 +113,7 @@ def meanings(query: str, answers: Sequence[Answer]) -> list[str]:
     An answer means itself; but if a slot asks for a country, an adjective means the name of its country, if that
     name is among the answers from the same paragraph.
     """
-    texts = [normalise(answer.text) for answer in answers]
+    texts = [normalise_answer(answer.text) for answer in answers]
     slot = slot_of(query)
     if slot is None or not ASKED_FOR.match(slot[1]):
         return texts
@@ -133,7 +132,7 @@ def _tables() -> tuple[dict[str, str], dict[str, str]]:
     by_name: dict[str, str] = {}
     by_adjective: dict[str, str] = {}
     for entry in COUNTRIES.strip().replace("\n", "|").split("|"):
-        names, adjectives = ([normalise(word) for word in words.split(",")] for words in entry.split(":"))
+        names, adjectives = ([normalise_answer(word) for word in words.split(",")] for words in entry.split(":"))
         by_name |= dict.fromkeys(names, names[0])
         by_adjective |= dict.fromkeys(adjectives, names[0])
     return by_name, by_adjective
@@ -174,7 +173,7 @@ def says_nothing(query: str, answer: Answer) -> bool:
         return True
     if relation in RELATIVES and _is_other_kin(relation, before, answer.context[answer.end :][:BEFORE]):
         return True
-    if relation == "country" and normalise(text) in ADJECTIVES and not IS_SAID_OF_IT.search(before):
+    if relation == "country" and normalise_answer(text) in ADJECTIVES and not IS_SAID_OF_IT.search(before):
         return True
     subject, value = normalised(slot[0]).split(), normalised(text).split()
     if not value or any(word in relation.split() for word in ABOUT_NAMES):
@@ -195,9 +194,10 @@ def _is_other_kin(relation: str, before: str, behind: str) -> bool:
 def elsewhere(query: str, answers: Sequence[Answer]) -> list[bool]:
     """Return whether each answer to a slot query is from another page, while the subject's own page is among them."""
     slot = slot_of(query)
-    subject = normalise(slot[0]) if slot else ""
+    subject = normalise_answer(slot[0]) if slot else ""
     titles = {answer.title for answer in answers}
-    own = {one for one in titles if subject and subject in (normalise(one), normalise(IN_BRACKETS.sub("", one)))}
+    names = {one: {normalise_answer(one), normalise_answer(IN_BRACKETS.sub("", one))} for one in titles}
+    own = {one for one in titles if subject and subject in names[one]}
     return [bool(own) and answer.title not in own for answer in answers]
 
 
@@ -369,7 +369,7 @@ def _supported(candidates: Sequence[Candidate], query: str) -> Iterator[Candidat
     for meaning, candidate in zip(means, candidates, strict=True):
         scores.setdefault(meaning, []).append(candidate.score / SUPPORT)
     for meaning, candidate in zip(means, candidates, strict=True):
-        same = scores.pop(meaning, None) if normalise(candidate.answer.text) == meaning else None
+        same = scores.pop(meaning, None) if normalise_answer(candidate.answer.text) == meaning else None
         score = candidate.score if same is None else SUPPORT * float(np.logaddexp.reduce(same))
         yield candidate._replace(answer=replace(candidate.answer, score=score))
 

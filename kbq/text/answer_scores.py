@@ -3,18 +3,11 @@
 Source: arXiv 2009.02252 and the official evaluation.
 """
 
-import re
-import string
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
-NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-ARTICLES = re.compile(r"\b(a|an|the)\b")
-BLANK = re.compile(r"\s")
-SHORT = 100  # characters: of such texts, the last that were normalised are kept
-PART = 2**20  # characters of a long text that are split into words at a time: a word takes ten times its characters
+from kbq.text.letters import normalise_answer, parts
 
 
 class AnswerScores(NamedTuple):
@@ -24,34 +17,6 @@ class AnswerScores(NamedTuple):
     em: float = 0.0
     f1: float = 0.0
     rougel: float = 0.0
-
-
-def normalise(text: str) -> str:
-    """Lower case, without ASCII punctuation, articles and surplus blanks. Unicode forms stay as they are.
-
-    >>> normalise("The U.S.  naive–cafe, a_b")
-    'us naive–cafe ab'
-    """
-    if len(text) <= SHORT:
-        return _normalised_before(text)
-    return " ".join(filter(None, map(_normalised, parts(text))))
-
-
-def _normalised(text: str) -> str:
-    return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
-
-
-_normalised_before = lru_cache(2**14)(_normalised)  # the answers to a query are looked at several times
-
-
-def parts(text: str) -> Iterator[str]:
-    """Yield a text in parts of about PART characters, which end at blanks."""
-    first = 0
-    while first < len(text):
-        blank = BLANK.search(text, first + PART)
-        last = blank.end() if blank else len(text)
-        yield text[first:last]
-        first = last
 
 
 def best_f1(guess: str, golds: Iterable[str]) -> float:
@@ -77,8 +42,8 @@ def _f1(guess: Counter[str], gold: Collection[str]) -> float:
 
 def score_answer(answer: str, gold_answers: Iterable[str], with_rouge: bool = True) -> AnswerScores:
     """Score a non-empty answer without outer blanks; there must be at least one gold answer."""
-    normal = normalise(answer)
-    normal_golds = {gold: normalise(gold) for gold in gold_answers}
+    normal = normalise_answer(answer)
+    normal_golds = {gold: normalise_answer(gold) for gold in gold_answers}
     return AnswerScores(
         accuracy=float(answer in normal_golds),
         em=float(normal in normal_golds.values()),

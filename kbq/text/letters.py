@@ -1,4 +1,4 @@
-"""Letters: fold texts that look the same to one text; find the markers of queries, and sentences (by sentencex).
+"""Letters: fold texts that look the same to one; normalise answers; find the markers of queries, and sentences.
 
 Compatibility forms (ﬁ, full width) become the letters they stand for, apostrophes one apostrophe, digits those of
 ASCII; invisible characters (soft hyphens, joiners) disappear. Case, accents and strokes make no difference; marks that
@@ -8,8 +8,9 @@ Source: Unicode Standard Annex 15.
 
 import html
 import re
+import string
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from typing import Literal, TypeAlias
 
@@ -35,6 +36,13 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _HIDDEN = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _LIGATURE = re.compile("[ﬀ-ﬆ]")
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_BLANK = re.compile(r"\s")
+SHORT_ANSWER = 100  # characters: of such texts, the last that were normalised are kept
+LONG_PART = (
+    2**20
+)  # characters of a long text that are split into words at a time: a word takes ten times its characters
 SHORT_RUN = 16  # letters of a run that is remembered: most come again
 _POWER = re.compile("(?<=[0-9])(?=[⁰¹²³⁴-⁹₀-₉])")  # 10² is not 102, though m² is m2
 _PART = re.compile("[\x00-\x7f]?[^\x00-\x7f]+")
@@ -297,6 +305,36 @@ def whole_words(text: str, wanted: str, in_any_case: bool = False) -> list[int]:
     letter = rf"[^\W{UNSPACED}]"
     pattern = rf"(?<!{letter}){re.escape(wanted)}(?!{letter})"
     return [match.start() for match in re.finditer(pattern, text, re.IGNORECASE if in_any_case else 0)]
+
+
+def normalise_answer(text: str) -> str:
+    """Normalise an answer as KILT does: lower case, without ASCII punctuation, articles and surplus blanks.
+
+    Unicode forms stay as they are.
+
+    >>> normalise_answer("The U.S.  naive–cafe, a_b")
+    'us naive–cafe ab'
+    """
+    if len(text) <= SHORT_ANSWER:
+        return _normal_answer_before(text)
+    return " ".join(filter(None, map(_normal_answer, parts(text))))
+
+
+def _normal_answer(text: str) -> str:
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+_normal_answer_before = lru_cache(2**14)(_normal_answer)  # the answers to a query are looked at several times
+
+
+def parts(text: str) -> Iterator[str]:
+    """Yield a text in parts of about LONG_PART characters, which end at blanks."""
+    first = 0
+    while first < len(text):
+        blank = _BLANK.search(text, first + LONG_PART)
+        last = blank.end() if blank else len(text)
+        yield text[first:last]
+        first = last
 
 
 def sentence_bounds(text: str) -> list[tuple[int, int]]:

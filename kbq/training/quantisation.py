@@ -33,7 +33,8 @@ from kbq.model.model import Model, encode_windows
 from kbq.model.tokenizer import tokenize, windows
 from kbq.search.search import SearchContext, search
 from kbq.search.spans import paragraph_spans
-from kbq.text.answer_scores import normalise, score_answer
+from kbq.text.answer_scores import score_answer
+from kbq.text.letters import normalise_answer
 from kbq.training.batches import Passage, TrainingQuery, readable
 
 Edges = tuple[Bools, Bools]
@@ -137,13 +138,13 @@ class DevSample:
         stops = np.append(begins[1:], len(passage_of))
         open_right = in_top = gold_right = 0
         for row, (number, query) in enumerate(queries):
-            texts = {normalise(answer) for answer in query.answers}
+            texts = {normalise_answer(answer) for answer in query.answers}
             first = begins[number]
             anywhere = int(best[row].argmax())
             within = first + int(best[row, first : stops[number]].argmax())
-            open_right += normalise(self._phrase(anywhere, end_scores[row])) in texts
+            open_right += normalise_answer(self._phrase(anywhere, end_scores[row])) in texts
             in_top += number in passage_of[begins[top[row]]]
-            gold_right += normalise(self._phrase(within, end_scores[row])) in texts
+            gold_right += normalise_answer(self._phrase(within, end_scores[row])) in texts
         return open_right, in_top, gold_right
 
     def _phrase(self, start: int, end_scores: Floats) -> str:

@@ -37,8 +37,8 @@ from kbq.reading.reader import POINTS, PhraseJudge, RelationJudge
 from kbq.reading.reranker import answers_in, rerank
 from kbq.search.search import BATCH
 from kbq.storage.files import file_digest, make_folders, unheard, writing_to
-from kbq.text.answer_scores import best_f1, normalise
-from kbq.text.letters import clean_text, sentence_bounds, whole_words
+from kbq.text.answer_scores import best_f1
+from kbq.text.letters import clean_text, normalise_answer, sentence_bounds, whole_words
 from kbq.training.encoders import marginal_losses
 from kbq.training.output_folder import versions
 from kbq.tuning.triples import pages_of, read_triples, sample_by_relation
@@ -196,9 +196,11 @@ def _judge(kb: Searcher, asked: Sequence[tuple[Gold, bool]], options: SearchOpti
     reranked = rerank(kb.reranking.reader, texts, phrases, plan.score_scale, kb.reranking.relation_judge)
     for (gold, is_hidden), text, seen in zip(asked, texts, reranked, strict=True):
         if seen:
-            answers = {normalise(answer) for answer in gold.answers}
+            answers = {normalise_answer(answer) for answer in gold.answers}
             row = tuple(features(text, seen)[0].tolist())
-            judged.append(JudgedAnswer(relation_of(gold), is_hidden, row, normalise(seen[0].answer.text) in answers))
+            judged.append(
+                JudgedAnswer(relation_of(gold), is_hidden, row, normalise_answer(seen[0].answer.text) in answers)
+            )
     return judged
 
 
@@ -345,10 +347,10 @@ def answers_in_all(windows: Sequence[ReadWindow], phrases: Sequence[Answer]) -> 
 
 def labels_of(phrases: Iterable[Answer], answers: Iterable[str], pages: Collection[str]) -> tuple[Label, ...]:
     """Say how right each phrase is. `pages`: ids or titles of those where an answer is right, or none for anywhere."""
-    wanted = {normalise(answer) for answer in answers} - {""}
+    wanted = {normalise_answer(answer) for answer in answers} - {""}
 
     def label(phrase: Answer) -> Label:
-        text, is_on_page = normalise(phrase.text), not pages or phrase.page_id in pages or phrase.title in pages
+        text, is_on_page = normalise_answer(phrase.text), not pages or phrase.page_id in pages or phrase.title in pages
         if text in wanted:
             return "right" if is_on_page else "elsewhere"
         return "nearly" if wanted and is_on_page and best_f1(text, wanted) >= NEARLY else "wrong"

@@ -21,7 +21,7 @@ from kbq.kilt.records import Gold, GoldOutput
 from kbq.kilt.task import Task
 from kbq.search.search import batch_spans
 from kbq.search.spans import reach
-from kbq.text.answer_scores import normalise
+from kbq.text.letters import normalise_answer
 from kbq.training.settings import Objective
 from kbq.tuning.triples import pages_of
 
@@ -155,7 +155,7 @@ class Labeller:
         return [self._shards[number].ids[page_number] for number, page_number in self._places[page]]
 
     def label(self, phrases: Phrases, gold: Gold) -> Labels:
-        answers = {normalise(answer) for answer in gold.answers} - {""}
+        answers = {normalise_answer(answer) for answer in gold.answers} - {""}
         places = {place for page in pages_of(gold) for place in self._places[page]}
         has_answer, on_page = np.zeros(len(phrases), bool), np.zeros(len(phrases), bool)
         for number in np.unique(phrases.shards).tolist():
@@ -167,13 +167,13 @@ class Labeller:
             for index, paragraph, begin, stop in zip(
                 indices.tolist(), paragraphs.tolist(), begins.tolist(), stops.tolist(), strict=True
             ):
-                has_answer[index] = normalise(texts[paragraph][begin:stop]) in answers
+                has_answer[index] = normalise_answer(texts[paragraph][begin:stop]) in answers
                 on_page[index] = (number, int(shard.paragraph_pages[paragraph])) in places
         return Labels(has_answer, on_page, bool(places))
 
     def find(self, gold: Gold) -> tuple[Phrases, Kind]:
         """Find the answers of a query on its gold pages, at most 20, and say whether they can be found."""
-        answers = {normalise(answer) for answer in gold.answers} - {""}
+        answers = {normalise_answer(answer) for answer in gold.answers} - {""}
         places = sorted(place for page in pages_of(gold) for place in self._places[page])
         spans: list[tuple[int, int, int]] = []
         in_text = False
@@ -182,7 +182,7 @@ class Labeller:
             first, stop = np.searchsorted(shard.paragraph_pages, [page_number, page_number + 1])
             for paragraph in range(int(first), int(stop)):
                 text = shard.texts[paragraph]
-                normal = normalise(text)
+                normal = normalise_answer(text)
                 present = {answer for answer in answers if answer in normal}
                 in_text = in_text or any(f" {answer} " in f" {normal} " for answer in present)
                 if present:
@@ -203,7 +203,9 @@ def _occurrences(shard: Shard, paragraph: int, text: str, answers: set[str]) -> 
     legal = shard.opens(starts) & shard.closes(ends)
     likely = np.flatnonzero(legal & (2 * lengths >= shortest) & (lengths <= 2 * longest + 8))
     return [
-        (int(starts[i]), int(ends[i])) for i in likely if normalise(text[int(begins[i]) : int(stops[i])]) in answers
+        (int(starts[i]), int(ends[i]))
+        for i in likely
+        if normalise_answer(text[int(begins[i]) : int(stops[i])]) in answers
     ]
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from kbq.text.answer_scores import AnswerScores, best_f1, normalise, score_answer
+from kbq.text.answer_scores import AnswerScores, best_f1, score_answer
+from kbq.text.letters import normalise_answer
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ from kbq.text.answer_scores import AnswerScores, best_f1, normalise, score_answe
     ],
 )
 def test_normalise(text: str, normal: str) -> None:
-    assert normalise(text) == normal
+    assert normalise_answer(text) == normal
 
 
 @pytest.mark.parametrize(

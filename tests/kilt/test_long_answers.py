@@ -13,8 +13,9 @@ from kbq.commands.terminal import WHOLE, shortened
 from kbq.kilt import error_kinds
 from kbq.kilt.error_kinds import CONTROL, ErrorCase, bare, kind_of
 from kbq.kilt.records import shown
-from kbq.text import answer_scores as text_scores
-from kbq.text.answer_scores import best_f1, common_words, normalise, parts, score_answer
+from kbq.text import letters
+from kbq.text.answer_scores import best_f1, common_words, score_answer
+from kbq.text.letters import normalise_answer, parts
 
 TEXTS = st.text(st.sampled_from("ab TheΣé\u0301.,(1230 \n\u3000-"), max_size=40)
 LISTS = st.lists(TEXTS.map(str.strip).filter(bool), min_size=1, max_size=4)
@@ -53,15 +54,15 @@ def old_kind(answer: str, golds: frozenset[str], has_pages: bool) -> str:
 @settings(max_examples=200)
 def test_scores_are_those_of_the_old_rules(part: int, answer: str, golds: list[str]) -> None:
     answer = answer.strip() or "x"
-    normal = text_scores._normalised(answer)
+    normal = letters._normal_answer(answer)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_scores, "PART", part)
+        patch.setattr(letters, "LONG_PART", part)
         assert "".join(parts(answer)) == answer
-        assert normalise(answer) == normal
+        assert normalise_answer(answer) == normal
         assert score_answer(answer, golds) == (
             float(answer in golds),
-            float(normal in [text_scores._normalised(gold) for gold in golds]),
-            max(old_f1(normal, text_scores._normalised(gold)) for gold in golds),
+            float(normal in [letters._normal_answer(gold) for gold in golds]),
+            max(old_f1(normal, letters._normal_answer(gold)) for gold in golds),
             max(old_rouge(answer, gold) for gold in golds),
         )
         for has_pages in (False, True):
@@ -71,7 +72,7 @@ def test_scores_are_those_of_the_old_rules(part: int, answer: str, golds: list[s
 @given(st.text())
 def test_marks_are_removed_and_control_characters_found_as_one_by_one(text: str) -> None:
     decomposed = unicodedata.normalize("NFKD", text.casefold())
-    assert bare(text) == normalise("".join(letter for letter in decomposed if not unicodedata.combining(letter)))
+    assert bare(text) == normalise_answer("".join(letter for letter in decomposed if not unicodedata.combining(letter)))
     assert bool(CONTROL.search(text)) == any(unicodedata.category(letter) == "Cc" for letter in text)
 
 
@@ -94,10 +95,10 @@ def test_an_answer_is_read_once_whatever_the_number_of_gold_answers(
 
         return call
 
-    monkeypatch.setattr(error_kinds, "normalise", counted(normalise))
+    monkeypatch.setattr(error_kinds, "normalise_answer", counted(normalise_answer))
     golds = frozenset(f"Gold {number}" for number in range(count))
     assert kind_of(answer, golds, has_pages=False) == "page-not-found"
-    assert read == {"normalise": 1}  # by `bare`
+    assert read == {"normalise_answer": 1}  # by `bare`
 
 
 def test_half_of_the_words_are_half_of_the_score() -> None:

@@ -12,7 +12,8 @@ from kbq.errors import EvaluationError
 from kbq.kilt.scores import OFFICIAL, Rules
 from kbq.kilt.scores import score as score_files
 from kbq.kilt.submission import validate
-from kbq.text.answer_scores import normalise, score_answer
+from kbq.text.answer_scores import score_answer
+from kbq.text.letters import normalise_answer
 
 Write: TypeAlias = Callable[..., Path]
 Score: TypeAlias = Callable[..., dict[str, float]]
@@ -176,7 +177,7 @@ def test_b17_twenty_thousand_records_are_read_in_one_pass(write: Write) -> None:
 
 
 def test_b18_normalisation_keeps_inner_blanks() -> None:
-    assert normalise("The  New\tYork") == "new york"
+    assert normalise_answer("The  New\tYork") == "new york"
 
 
 def test_b19_files_are_utf_8_whatever_the_locale(score: Score, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from kbq.answers import Answer
 from kbq.reading.reranker import ADJECTIVES, NAMES, meanings
-from kbq.text.answer_scores import normalise
+from kbq.text.letters import normalise_answer
 
 
 def answers(*texts: str, page: str = "1", paragraph: int = 0) -> list[Answer]:
@@ -18,7 +18,7 @@ def test_an_adjective_is_that_of_one_country_and_the_name_of_none() -> None:
     assert set(ADJECTIVES.values()) == set(NAMES.values())
     assert len(set(ADJECTIVES.values())) > 180
     for text in (*ADJECTIVES, *NAMES):
-        assert text == normalise(text) != ""
+        assert text == normalise_answer(text) != ""
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_an_adjective_is_that_of_one_country_and_the_name_of_none() -> None:
 def test_an_adjective_means_the_name_that_is_among_the_answers(texts: list[str], expected: list[str]) -> None:
     assert meanings("It [SEP] Country of origin", answers(*texts)) == expected
     for other in ("language", "country's demonym", "official language of the country", "country music label"):
-        assert meanings(f"It [SEP] {other}", answers(*texts)) == [normalise(text) for text in texts]
+        assert meanings(f"It [SEP] {other}", answers(*texts)) == [normalise_answer(text) for text in texts]
 
 
 def test_the_name_must_come_from_the_same_paragraph() -> None:

@@ -14,7 +14,7 @@ from kbq.dump.shards import CLOSES, OPENS, Shard
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
 from kbq.model.model import Model
-from kbq.text.answer_scores import normalise
+from kbq.text.letters import normalise_answer
 
 MODULE = importlib.import_module("kbq.tuning.finetune")
 LegalSpans = Callable[[Shard, int], list[tuple[int, int, str]]]
@@ -91,7 +91,9 @@ def golds(kb: KnowledgeBase, legal_spans: LegalSpans) -> list[Gold]:
     (shard,) = kb.searcher.shards
     found: list[Gold] = []
     for paragraph in range(len(shard.texts)):
-        texts = [text for _, _, text in legal_spans(shard, paragraph) if len(normalise(text)) > 2 and len(text) < 40]
+        texts = [
+            text for _, _, text in legal_spans(shard, paragraph) if len(normalise_answer(text)) > 2 and len(text) < 40
+        ]
         if texts:
             number = int(shard.paragraph_pages[paragraph])
             page, relation = shard.ids[number], ("birth", "place of birth")[paragraph % 2]

@@ -11,7 +11,7 @@ from paragraphs import EncodedParagraph
 from kbq.dump.shards import CLOSES, OPENS
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput
-from kbq.text.answer_scores import normalise
+from kbq.text.letters import normalise_answer
 from kbq.tuning.labels import MOST_GOLDS, Labeller, phrases_of
 
 Spans = Callable[..., list[tuple[int, int, str]]]
@@ -108,14 +108,14 @@ def test_answers_on_pages_are_those_of_a_search_over_all_phrases(
     labeller = Labeller(any_kb.searcher.shards, pages)
     seen = 0
     for wanted in [*golds, *(gold("the", "Paris", "marie", page=page) for page in sorted(pages))]:
-        answers = {normalise(answer) for answer in wanted.answers} - {""}
+        answers = {normalise_answer(answer) for answer in wanted.answers} - {""}
         truth = [
             (number, first, last)
             for number, shard in enumerate(any_kb.searcher.shards)
             for paragraph in range(len(shard.texts))
             if shard.ids[int(shard.paragraph_pages[paragraph])] in wanted.outputs[0].pages
             for first, last, text in legal_spans(shard, paragraph)
-            if normalise(text) in answers
+            if normalise_answer(text) in answers
         ]
         assert found(labeller, wanted) == sorted(truth)[:MOST_GOLDS]
         assert labeller.find(wanted)[1] == "on_page" or not truth
