@@ -58,14 +58,19 @@ SLOW = (
     "tests/test_histories.py",
     "tests/test_mutations.py",
     "tests/test_packaging.py",
+    "tests/test_parallel.py::test_a_process_that_is_killed_is_said",
+    "tests/test_parallel.py::test_the_number_of_processes_does_not_matter",
     "tests/test_power_cuts.py",
+    "tests/test_retrievers.py",
     "tests/test_sample_kb.py::test_what_a_killed_first_use_left",
     "tests/dump/test_building.py::test_an_index_may_be_replaced_while_it_is_opened",
     "tests/dump/test_changes.py::test_indexes_leave_deleted_pages_out",
     "tests/dump/test_merging.py::test_indexes_of_shards_come_along",
     "tests/dump/test_workers.py",
+    "tests/importing/test_bombs.py::test_checkpoints_are_tried_before_they_are_loaded",
     "tests/reading/test_same_bits.py",
     "tests/search/test_company.py",
+    "tests/serve/test_doors.py",
     "tests/serve/test_overload.py",
     "tests/serve/test_reconcile.py::test_a_session_of_openrefine",
     "tests/serve/test_reconcile.py::test_who_waits_too_long_for_all_of_it_is_told",
@@ -115,7 +120,7 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """The last words of `make check` say what it has left out."""
     if config.getoption("markexpr") == "not slow":
-        left = "examples of the documentation, browsers, other CPUs, clusters, kills, training runs, random histories"
+        left = "examples of the documentation, browsers, other CPUs, clusters, kills, doors, training, random histories"
         terminalreporter.write_line(f"left for `make check-all`: {left}")
 
 

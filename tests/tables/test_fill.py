@@ -10,15 +10,17 @@ import pytest
 from killed import Killed
 
 import kbq
+from kbq import asking
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.reading.probability import own_calibration
-from kbq.search.search import BATCH
 from kbq.storage.files import unheard
+from kbq.tables import fill as tables_fill
 from kbq.tables.claims import Claim
 from kbq.tables.fill import FillReport
 
 pytestmark = pytest.mark.usefixtures("modest")
+BATCH = 16  # queries searched together by `many`
 
 PEOPLE = (
     "name,note,place of birth,date of birth\nMarie Curie,a,,\nGalileo Galilei,b,here,\nZork Blah,,,\nMarie Curie,d,,x\n"
@@ -189,8 +191,10 @@ def test_decisions_are_kept(sample: KnowledgeBase, write_json_lines: Callable[..
 
 
 @pytest.fixture
-def many(judging_kb: KnowledgeBase) -> Callable[..., Any]:
+def many(judging_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Fills a table of two and a half batches into a file."""
+    monkeypatch.setattr(asking, "BATCH", BATCH)
+    monkeypatch.setattr(tables_fill, "BATCH", BATCH)
 
     def fill(
         out: Path,

@@ -140,7 +140,7 @@ def test_parquet_that_is_too_large_is_one_sentence(tmp_path: Path, monkeypatch: 
     text = "x" * 2**20
     columns = {
         "equal texts": arrow.DictionaryArray.from_arrays(arrow.array([0] * 2000), arrow.array([text])),
-        "in lists": arrow.array([[text] * 2000]),
+        "in lists": arrow.ListArray.from_arrays([0, 2000], arrow.DictionaryArray.from_arrays([0] * 2000, [text])),
         "rows": arrow.nulls(50_000_000),
     }
     for name, column in columns.items():
