@@ -5,9 +5,14 @@ import re
 import subprocess
 import sys
 from functools import cache
+from inspect import CO_NEWLOCALS
 from pathlib import Path
+from types import FrameType
 
 import pytest
+from command_line import Run
+
+from kbq.kb import KnowledgeBase
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "kbq"
@@ -99,6 +104,34 @@ def test_files_are_few_and_imports_a_small_part_of_them() -> None:
     lines = [line for path in modules for line in path.read_text("utf-8").splitlines()]
     assert len(modules) <= 125
     assert sum(bool(re.match(r"\s*(?:import|from) ", line)) for line in lines) / len(lines) <= 0.065
+
+
+def test_a_short_file_has_several_importers() -> None:
+    """What one file alone uses stands in it, but for what needs Triton, and the sample."""
+    needing = {module_of(path): [other for other in FILES if module_of(path) in imported(other)] for path in FILES}
+    short = {module_of(path) for path in FILES if len(path.read_text("utf-8").splitlines()) < 150}
+    alone = {name for name, importers in needing.items() if name in short and len(importers) == 1}
+    assert alone == {"kbq.index.gpu_kernels", "kbq.sample_kb"}
+
+
+def test_a_query_crosses_few_files(sample: KnowledgeBase, run: Run) -> None:
+    """The aims are 20 files for an open knowledge base and 32 for the command."""
+    text = "Marie Curie [SEP] place of birth"
+    for most, ask in ((21, lambda: sample.query(text)), (34, lambda: run("query", text, "--kb", sample.folder))):
+        ask()  # what is opened once is not counted
+        crossed: set[str] = set()
+
+        def watch(frame: FrameType, event: str, _: object, crossed: set[str] = crossed) -> None:
+            is_call = event == "call" and frame.f_code.co_flags & CO_NEWLOCALS and frame.f_code.co_name != "<module>"
+            if is_call and frame.f_code.co_filename.startswith((str(PACKAGE), str(ROOT / "cli.py"))):
+                crossed.add(frame.f_code.co_filename)
+
+        sys.setprofile(watch)
+        try:
+            ask()
+        finally:
+            sys.setprofile(None)
+        assert 10 < len(crossed) <= most, sorted(crossed)
 
 
 def test_every_part_has_its_layer() -> None:
