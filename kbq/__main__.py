@@ -18,7 +18,7 @@ from kbq.commands.options import explained
 from kbq.commands.terminal import note, print_error
 from kbq.errors import KbqError, first_line, for_commands
 from kbq.storage.files import own
-from kbq.text.visible import visible
+from kbq.text.letters import visible
 
 UsageError: Any = typer.BadParameter.__base__
 # Errors of writing that name no file.

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeAlias, Typ
 
 from kbq.errors import CorpusError, QueryError
 from kbq.options import Option, check
-from kbq.text import visible
+from kbq.text import html
 from kbq.text.encodings import check_encoding
 from kbq.text.letters import tidy
 
@@ -229,7 +229,7 @@ class Answers(list[Answer]):
     """The answers to a query, best first; a notebook shows them with their evidence."""
 
     def _repr_html_(self) -> str:
-        return visible.table(HEADER, map(_cells, self)) if self else visible.text("no answer")
+        return html.table(HEADER, map(_cells, self)) if self else html.text("no answer")
 
 
 class AnswersOfEach(list[list[Answer]]):
@@ -240,32 +240,32 @@ class AnswersOfEach(list[list[Answer]]):
     def _repr_html_(self) -> str:
         best = (_cells(answers[0]) if answers else () for answers in self)
         rows = [(_left(query), *cells) for query, cells in zip(self.queries, best, strict=True)]
-        return visible.table(("query", *HEADER), rows)
+        return html.table(("query", *HEADER), rows)
 
 
 class Facts(dict[str, object]):
     """Facts by name; a notebook shows them as a table."""
 
     def _repr_html_(self) -> str:
-        return visible.table((), ((_left(name.replace("_", " ")), _left(value)) for name, value in self.items()))
+        return html.table((), ((_left(name.replace("_", " ")), _left(value)) for name, value in self.items()))
 
 
 def _left(value: object) -> str:
-    return visible.element("td", visible.text(value), style="text-align:left")
+    return html.element("td", html.text(value), style="text-align:left")
 
 
 def _cells(answer: Answer) -> list[str]:
     """Return an answer, its probability, evidence and page as cells of a table in a notebook."""
     chance = answer.probability
-    worth = visible.text(f"{answer.score:.2f}") if chance is None else visible.bar(chance, percentage(chance))
+    worth = html.text(f"{answer.score:.2f}") if chance is None else html.bar(chance, percentage(chance))
     first, last = answer.window(160)
     before, behind = answer.context[first : answer.start], answer.context[answer.end : last]
-    evidence = visible.marked("… " * (first > 0) + before, answer.text, behind + " …" * (last < len(answer.context)))
+    evidence = html.marked("… " * (first > 0) + before, answer.text, behind + " …" * (last < len(answer.context)))
     return [
-        visible.element("td", visible.element("b", visible.text(answer.text))),
-        visible.element("td", worth),
-        visible.element("td", evidence, style="text-align:left"),
-        visible.element("td", visible.text(answer.title), title=f"page {answer.page_id}, paragraph {answer.paragraph}"),
+        html.element("td", html.element("b", html.text(answer.text))),
+        html.element("td", worth),
+        html.element("td", evidence, style="text-align:left"),
+        html.element("td", html.text(answer.title), title=f"page {answer.page_id}, paragraph {answer.paragraph}"),
     ]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kbq.errors import spoken
 from kbq.storage.files import unheard
-from kbq.text.visible import visible
+from kbq.text.letters import visible
 
 if TYPE_CHECKING:
     import logging

@@ -37,7 +37,7 @@ from kbq.kilt.scores import (
 )
 from kbq.kilt.task import Task
 from kbq.storage.files import given
-from kbq.text import visible
+from kbq.text import html
 
 AnyPath = str | PathLike[str]
 
@@ -136,7 +136,7 @@ class Evaluation(Mapping[str, float]):
         return sum(1 for _ in self)
 
     def _repr_html_(self) -> str:
-        return visible.element("p", visible.text(self.semantics)) + "".join(table.html() for table in self.tables)
+        return html.element("p", html.text(self.semantics)) + "".join(table.html() for table in self.tables)
 
     def to_pandas(self) -> Any:
         """Return the table of scores as a data frame, unrounded. Raises EvaluationError without pandas."""

@@ -14,7 +14,7 @@ from kbq.errors import KbqError
 from kbq.storage.files import replacing, writing_to
 from kbq.storage.records import as_record, digest_of_bytes, json_line
 from kbq.tables.options import Dates
-from kbq.text import visible
+from kbq.text import html
 from kbq.text.letters import tidy
 
 CLAIMS, RUN = ".claims.jsonl", ".run.json"  # endings of a file of claims, and of the file that says their origin
@@ -102,13 +102,12 @@ class Claim:
         return self.sentence[:start], self.sentence[start:end], self.sentence[end:]
 
     def _repr_html_(self) -> str:
-        cells = visible.text(self.subject), visible.text(self.relation), visible.element("b", visible.text(self.value))
-        probability = "" if self.probability is None else visible.bar(self.probability, percentage(self.probability))
+        cells = html.text(self.subject), html.text(self.relation), html.element("b", html.text(self.value))
+        probability = "" if self.probability is None else html.bar(self.probability, percentage(self.probability))
         row = [
-            visible.element("td", one)
-            for one in (*cells, probability, visible.marked(*self.parts), visible.text(self.title))
+            html.element("td", one) for one in (*cells, probability, html.marked(*self.parts), html.text(self.title))
         ]
-        return visible.table(("subject", "relation", "value", "probability", "evidence", "page"), [row])
+        return html.table(("subject", "relation", "value", "probability", "evidence", "page"), [row])
 
     @property
     def digest(self) -> str:

@@ -39,7 +39,7 @@ from kbq.storage.rows import (
 )
 from kbq.tables.claims import QuantityValue
 from kbq.tables.values import date_of_cell, normal_form
-from kbq.text import visible
+from kbq.text import html
 from kbq.text.letters import clean_text
 
 if TYPE_CHECKING:
@@ -385,12 +385,12 @@ class Table:
                 is_filled = self.is_filled(number, column)
                 claim = claims.get((subject, column)) if is_filled else None
                 chance = "" if claim is None or claim.probability is None else percentage(claim.probability)
-                text, quiet = visible.text(shown(row.get(column))), visible.element("span", chance, style=visible.QUIET)
+                text, quiet = html.text(shown(row.get(column))), html.element("span", chance, style=html.QUIET)
                 style, title = "background:#3b82c433" * is_filled, f"{claim.sentence} ({claim.title})" if claim else ""
-                cells.append(visible.element("td", text, " ", quiet, style=style, title=title))
+                cells.append(html.element("td", text, " ", quiet, style=style, title=title))
             rows.append(cells)
         caption = f"{len(self.rows):,} rows, {self.counts.filled:,} of {self.counts.cells:,} cells filled"
-        return visible.table(self.columns, rows, caption)
+        return html.table(self.columns, rows, caption)
 
     def __repr__(self) -> str:
         return f"Table({len(self.rows):,} rows, {len(self.columns):,} columns, {len(self.claims):,} claims)"
