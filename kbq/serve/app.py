@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -33,7 +33,7 @@ from kbq.serve import api, pages, reconciliation, tools
 from kbq.serve.api import RECORDS, ClientObject, KbName, json_only
 from kbq.serve.batcher import Batcher
 from kbq.serve.filling import Services, TableFiller, WithServices
-from kbq.serve.guard import EVERYWHERE, OPEN, Guard, ServeSettings, is_reconciliation
+from kbq.serve.guard import DESCRIPTION, EVERYWHERE, OPEN, Guard, ServeSettings, is_reconciliation
 from kbq.serve.knowledge_bases import KnowledgeBases, ServedKb, make_ready
 from kbq.serve.pages import HERE
 from kbq.serve.problems import DESCRIBED, Metrics, RefusedError, field_problems, log_as_json, response_to
@@ -222,13 +222,18 @@ class _App(FastAPI):
                 described["paths"][path]["get"]["security"] = []
         return dict(self.openapi_schema or {})
 
+    @cached_property
+    def described(self) -> bytes:
+        """The description as JSON, kept because writing it takes longer than an answer."""
+        return json_line(self.openapi()).encode()
+
 
 def create_app(served: KnowledgeBases, settings: ServeSettings, started: Callable[[], None] = lambda: None) -> FastAPI:
     """Make the application that serves these knowledge bases; it calls `started` when it can answer."""
     metrics = Metrics()
     batcher = Batcher(settings.queue, settings.seconds, metrics)
     app = _App(
-        title="kbq", version=kbq.__version__, docs_url=None, redoc_url=None, lifespan=_running,
+        title="kbq", version=kbq.__version__, openapi_url=None, lifespan=_running,
         description="Answers slot queries from knowledge bases of phrases, with evidence.",
         servers=[{"url": settings.public_url.rstrip("/") or "/"}],
         openapi_tags=[{"name": name, "description": text} for name, text in TAGS.items()],
@@ -241,11 +246,16 @@ def create_app(served: KnowledgeBases, settings: ServeSettings, started: Callabl
     app.add_exception_handler(HTTPException, _http)
     for router in (api.health, api.router, pages.router, reconciliation.router, decisions_router):
         app.include_router(router)
+    app.add_route(DESCRIPTION, _description)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.mount("/shared", StaticFiles(directory=BROWSER), name="shared")  # with the page that `kbq fill` writes
     app.state.mcp = tools.applications(app.state.services)
     app.router.routes.extend(route for one in app.state.mcp for route in one.routes)
     return app
+
+
+async def _description(request: Request) -> Response:
+    return Response(request.app.described, media_type="application/json")
 
 
 @asynccontextmanager

@@ -1,8 +1,8 @@
 """Batcher: one thread searches as many waiting queries together as fit, as soon as it is free.
 
 A single query is searched at once. Requests that were given up are left out. The answers to a query are the same
-whatever is searched beside it. Small and large requests wait in two lines: small ones have four fifths of the time, and
-while there are any, large ones are searched in parts, so that nobody waits for long.
+whatever is searched beside it. Small and large requests wait in two lines: small ones have four fifths of the time.
+Large ones are searched in parts, shorter ones while there are small requests, so that nobody waits for long.
 """
 
 import asyncio
@@ -19,16 +19,15 @@ from typing import Any, Self, TypeVar
 
 from kbq.answers import Answer, Result, SearchOptions
 from kbq.kb import KnowledgeBase
-from kbq.search.search import BATCH
 from kbq.serve.guard import QUEUE, SECONDS
 from kbq.serve.knowledge_bases import ServedKb
 from kbq.serve.problems import LateError, Metrics, OverloadedError, cost, weight
 
 T = TypeVar("T")
 SMALL = 4.0  # highest cost of a small request, in plain queries
-TOGETHER = 16.0  # of small ones that are searched together, or before a part of a large one has its turn
+TOGETHER = 16.0  # of those that are searched together, and of small ones before a large one has its turn
 PART = 4.0  # of a part of a large one while small ones come
-RECENT = 1.0  # seconds after a small request in which more are expected
+RECENT = 1.0  # seconds after a small request or its answer in which more are expected
 log = logging.getLogger("kbq.serve")
 
 
@@ -71,7 +70,7 @@ class Batcher:
         self._most, self._seconds, self._metrics = queue, seconds, metrics or Metrics()
         self._small, self._large = deque[_Waiting](), deque[_Waiting]()
         self._small_had = 0.0  # the cost of the small ones since a large one has had its turn
-        self._small_came = -math.inf  # when a small request came last
+        self._small_at = -math.inf  # when a small request came last, or was answered: who was, often asks again
         self._since = math.inf  # when the thread began its present work
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "search")
@@ -134,7 +133,7 @@ class Batcher:
             self._metrics.dropped.labels("queue full").inc()
             raise OverloadedError(1)
         if request.cost <= SMALL:
-            self._small_came = request.since
+            self._small_at = request.since
         results: list[Result] = await self._outcome(request)
         return results
 
@@ -202,8 +201,8 @@ class Batcher:
         self._small_had = self._small_had + first.cost if is_small else 0.0
         if not isinstance(first, _Queries):
             return [first]
-        is_alone = time.monotonic() - self._small_came > RECENT
-        room = TOGETHER if is_small else BATCH if is_alone else PART
+        is_alone = time.monotonic() - self._small_at > RECENT
+        room = TOGETHER if is_small or is_alone else PART
         first.part = first.left[: max(1, int(room / cost(1, first.options)))]
         batch: list[_Waiting] = [first]
         queries = len(first.part)
@@ -220,6 +219,8 @@ class Batcher:
 
     def _give(self, request: _Waiting, outcome: Any) -> None:
         """Give a request its outcome or, after a part, make it the first of its line again."""
+        if isinstance(request, _Queries) and request.cost <= SMALL:
+            self._small_at = time.monotonic()
         if isinstance(request, _Queries) and not isinstance(outcome, Exception):
             request.found += outcome
             if request.left and not request.outcome.done():

@@ -3,9 +3,11 @@
 import asyncio
 import math
 import threading
+import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,12 +95,13 @@ def test_other_options_are_another_batch(served: ServedKb, batches: list[list[st
     assert batches == [["a", "c"], ["b", "d"]]
 
 
-def test_a_batch_has_64_queries_at_most_and_alone_no_request_is_parted(
+def test_a_batch_has_16_reranked_queries_at_most_so_that_who_comes_need_not_wait_for_long(
     served: ServedKb, batches: list[list[str]]
 ) -> None:
-    batcher = Batcher()
-    asyncio.run(outcomes(batcher, *(batcher.ask(served, ["Paris"] * size, ONE) for size in (30, 30, 10, 64))))
-    assert list(map(len, batches)) == [60, 10, 64]  # 10 has no room for 64
+    batcher, plain = Batcher(), SearchOptions(1, rerank=0)
+    asked = [(30, ONE), (6, ONE), (7, ONE), (64, plain)]
+    asyncio.run(outcomes(batcher, *(batcher.ask(served, ["Paris"] * size, options) for size, options in asked)))
+    assert list(map(len, batches)) == [16, 14, 13, 64]  # the rest of 30 has no room for six more
 
 
 def test_beside_others_a_large_request_is_searched_in_parts(served: ServedKb, batches: list[list[str]]) -> None:
@@ -216,6 +219,33 @@ def test_large_requests_wait_for_small_ones_and_do_not_fill_their_queue(
     assert [len(batch) for batch in batches if batch[0] == "Marie"] == [16] * 4
     assert [batch[0] for batch in batches[:6]] == ["Marie", "Paris"] * 3  # 16 queries, and 4
     assert max(len(batch) for batch in batches if batch[0] == "Paris") == 4
+
+
+def test_who_waited_for_a_long_search_is_expected_to_ask_again(
+    served: ServedKb, batches: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each search takes longer than small requests are expected for, but it is their answers that count."""
+    passed = 0.0
+    monkeypatch.setattr("kbq.serve.batcher.time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
+    monkeypatch.setattr("kbq.serve.batcher.RECENT", 100.0)
+    search = served.kb.searcher.search
+
+    def slow(texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+        nonlocal passed
+        passed += 200
+        return search(texts, options)
+
+    async def mixed() -> None:
+        async with (batcher := Batcher(seconds=10_000.0)):
+            async with busy(batcher):
+                large = [asyncio.create_task(batcher.ask(served, ["Paris"] * 64, options)) for options in (ONE, TWO)]
+                small = asyncio.create_task(batcher.ask(served, ["Marie"], ONE))
+            await asyncio.gather(*large, small)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(served.kb.searcher, "search", slow)
+        asyncio.run(mixed())
+    assert [(batch[0], len(batch)) for batch in batches[:2]] == [("Marie", 1), ("Paris", 4)]
 
 
 class Panic(BaseException):
