@@ -69,7 +69,7 @@ def test_empty_cells_are_filled_and_all_else_stays(sample: KnowledgeBase, people
 
 
 def test_claims_equal_the_answers_to_single_queries(sample: KnowledgeBase) -> None:
-    titles = [shard.titles[page] for shard in sample.searcher.shards for page in range(8)]
+    titles = [shard.titles[page] for shard in sample.searcher.shards for page in range(5)]
     relations = ["place of birth", "founder", "country"]
     table = sample.fill([{"subject": title} for title in titles], relations, min_probability=0.0, top=0)
     for claim in table.claims:
@@ -88,7 +88,7 @@ def test_values_that_are_there_are_overwritten_only_if_asked_for(sample: Knowled
 
 
 def test_a_promised_precision_is_the_calibrations_threshold(sample: KnowledgeBase, tmp_path: Path) -> None:
-    rows = [{"subject": sample.searcher.shards[0].titles[page]} for page in range(60)]  # most are people
+    rows = [{"subject": sample.searcher.shards[0].titles[page]} for page in range(20)]  # most are people
     wanted = ["place of birth"]
     out = tmp_path / "t.csv"  # whose answers serve both
     every, promised = (sample.fill(rows, wanted, out, **how) for how in ({}, {"precision": 0.9}))  # type: ignore[arg-type]

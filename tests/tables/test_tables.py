@@ -136,7 +136,7 @@ def test_a_table_that_is_too_large_is_one_sentence(
 def test_parquet_that_is_too_large_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrow = pytest.importorskip("pyarrow", reason="Parquet needs it")
     parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs it")
-    monkeypatch.setattr(row_reader, "SECONDS", 2.0)
+    monkeypatch.setattr(row_reader, "SECONDS", 1.0)
     text = "x" * 2**20
     columns = {
         "equal texts": arrow.DictionaryArray.from_arrays(arrow.array([0] * 2000), arrow.array([text])),
