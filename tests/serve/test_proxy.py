@@ -65,7 +65,9 @@ def proxied(kb_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture
 def client(proxied: tuple[Running, int]) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=f"http://127.0.0.1:{proxied[1]}", headers=HEADERS, timeout=120) as client:
+    transport = httpx2.HTTPTransport(local_address="127.0.3.1")
+    base = f"http://127.0.0.1:{proxied[1]}"
+    with httpx2.Client(transport=transport, base_url=base, headers=HEADERS, timeout=120) as client:
         yield client
 
 
@@ -97,11 +99,11 @@ def test_idle_and_slow_clients_do_not_reach_the_service(proxied: tuple[Running, 
         assert said(service, "kbq_requests_in_flight 1.0")  # the one that asks this
 
 
-async def attacks(port: int, sent: bytes) -> None:
+async def attacks(port: int, sent: bytes, address: str) -> None:
     """Send something, do not read, and hang up after a while; again and again."""
     while True:
         with suppress(OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+            _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024, local_addr=(address, 0))
             try:
                 writer.write(sent)
                 await asyncio.sleep(1)
@@ -112,15 +114,19 @@ async def attacks(port: int, sent: bytes) -> None:
 @asynccontextmanager
 async def hostile_clients(port: int) -> AsyncIterator[None]:
     kinds = list(SENT.values())
-    attacking = [asyncio.create_task(attacks(port, kinds[number % len(kinds)])) for number in range(HOSTILE)]
+    attacking = [
+        asyncio.create_task(attacks(port, kinds[number % len(kinds)], f"127.0.2.{number + 1}"))
+        for number in range(HOSTILE)
+    ]
     yield
     for one in attacking:
         one.cancel()
     await asyncio.wait(attacking)
 
 
-async def asks(port: int, times: int) -> list[int]:
-    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=HEADERS, timeout=120) as client:
+async def asks(port: int, times: int, address: str) -> list[int]:
+    transport, base = httpx2.AsyncHTTPTransport(local_address=address), f"http://127.0.0.1:{port}"
+    async with httpx2.AsyncClient(transport=transport, base_url=base, headers=HEADERS, timeout=120) as client:
         return [(await client.post("/v1/query", json=QUERY)).status_code for _ in range(times)]
 
 
@@ -132,7 +138,7 @@ def test_good_clients_are_answered_beside_hostile_ones(
     async def besieged() -> list[list[int]]:
         async with hostile_clients(port):
             await asyncio.sleep(1)
-            return await asyncio.gather(*(asks(port, 3) for _ in range(GOOD)))
+            return await asyncio.gather(*(asks(port, 3, f"127.0.1.{number + 1}") for number in range(GOOD)))
 
     assert asyncio.run(besieged()) == [[200] * 3] * GOOD
     until(lambda: said(service, "kbq_requests_in_flight 1.0"))
