@@ -164,7 +164,9 @@ def joined(text: str) -> str:
     >>> joined("N.A.S.A. and A.C. Milan, by J. R. R. Tolkien."), joined("Plan A. The 3.5 of Dr. B. Ann")
     ('NASA and AC Milan, by JRR Tolkien.', 'Plan A. The 3.5 of Dr. B. Ann')
     """
-    return _ACRONYM.sub(lambda found: re.sub("[. ]", "", found[0]), text) if "." in text else text
+    if "." not in text:
+        return text
+    return _ACRONYM.sub(lambda found: re.sub("[. ]", "", found[0]), normal_form("NFC", text))  # a letter has its marks
 
 
 def _in_parts(change: Callable[[str], str], text: str) -> str:

@@ -7,7 +7,7 @@ import bm25s
 import numpy as np
 import pytest
 import Stemmer
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import kbq
@@ -139,7 +139,11 @@ def test_words_that_a_reader_takes_for_the_same_are_the_same(one: str, other: st
 
 
 @given(st.text(max_size=20))
+@example("A.À0")
+@example("É.D.F.")
 def test_words_do_not_depend_on_case_and_form(text: str) -> None:
+    composed = unicodedata.normalize("NFC", text)
+    assume(not any(map(unicodedata.combining, composed)))  # beside initials, a mark without a letter of its own counts
     assert words_of([unicodedata.normalize("NFD", text)]) == words_of([text]) == words_of([folded(text)])
 
 
