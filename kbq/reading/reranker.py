@@ -195,9 +195,10 @@ def elsewhere(query: str, answers: Sequence[Answer]) -> list[bool]:
     """Return whether each answer to a slot query is from another page, while the subject's own page is among them."""
     slot = slot_of(query)
     subject = normalise_answer(slot[0]) if slot else ""
+    if not subject:
+        return [False] * len(answers)
     titles = {answer.title for answer in answers}
-    names = {one: {normalise_answer(one), normalise_answer(IN_BRACKETS.sub("", one))} for one in titles}
-    own = {one for one in titles if subject and subject in names[one]}
+    own = {one for one in titles if subject in map(normalise_answer, (one, IN_BRACKETS.sub("", one)))}
     return [bool(own) and answer.title not in own for answer in answers]
 
 

@@ -176,13 +176,13 @@ def test_promises_are_kept_and_worth_something(shape: tuple[float, float], size:
     confidences = np.sort(np.random.default_rng(0).beta(*shape, 100_000))[::-1]  # all the answers there are
     precisions = confidences.cumsum() / np.arange(1, len(confidences) + 1)
     kept, coverages = [], []
-    for seed in range(100):
+    for seed in range(200):
         promised = promised_threshold(*calibrated(size, seed, shape), 0.9)
         accepted = 0 if promised is None else int(np.searchsorted(-confidences, -promised, side="right"))
         kept.append(accepted == 0 or precisions[accepted - 1] >= 0.9)
         coverages.append(accepted / len(confidences))
     possible = float((precisions >= 0.9).mean())
-    assert np.mean(kept) >= 0.9  # 0.95, less twice the error of 100 draws
+    assert np.mean(kept) >= 0.92  # 0.95, less twice the error of 200 draws
     assert np.mean(coverages) > {(0.7, 0.7): 0.45, (1.0, 0.4): 0.8, (0.7, 1.2): 0.09}[shape] * possible
 
 

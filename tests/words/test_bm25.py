@@ -7,7 +7,7 @@ import bm25s
 import numpy as np
 import pytest
 import Stemmer
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import kbq
@@ -142,9 +142,10 @@ def test_words_that_a_reader_takes_for_the_same_are_the_same(one: str, other: st
 @example("A.À0")
 @example("É.D.F.")
 def test_words_do_not_depend_on_case_and_form(text: str) -> None:
-    composed = unicodedata.normalize("NFC", text)
-    assume(not any(map(unicodedata.combining, composed)))  # beside initials, a mark without a letter of its own counts
-    assert words_of([unicodedata.normalize("NFD", text)]) == words_of([text]) == words_of([folded(text)])
+    assert words_of([unicodedata.normalize("NFD", text)]) == words_of([text])
+    # Beside initials, a mark without a letter of its own counts until it is folded.
+    if not any(map(unicodedata.combining, unicodedata.normalize("NFC", text))):
+        assert words_of([folded(text)]) == words_of([text])
 
 
 def test_names_of_common_words_find_their_pages(model: Model, tmp_path: Path) -> None:
