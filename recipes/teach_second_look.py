@@ -1,12 +1,14 @@
 """Teach the reader of a model to judge the phrases of a search, with phrases that were mined.
 
     python recipes/teach_second_look.py MODEL OUT EXAMPLES.jsonl… [--epochs 1] [--seed 0] [--learning-rate 1.5e-4]
-        [--half 0] [--larger READER READER] [--phrases 8] [--frozen 0]
+        [--half 0] [--larger READER READER] [--before MODEL] [--phrases 8] [--frozen 0] [--renamed 0]
 
 MODEL is a folder with a reader (recipes/bundle_reader.py), or `default`; EXAMPLES are files of recipes/mine_phrases.py.
 A larger reader, a checkpoint of `kbq train reader`, learns the same from --half 0 of the queries, another from --half
 1; with --larger, both teach the model's reader, each on the queries that it has not seen. Of queries that are marked as
-kept, the reader as it was before teaches, too, so that what is new costs nothing elsewhere. A killed run resumes.
+kept, the reader of --before (by default, of MODEL) teaches, too, so that what is new costs nothing elsewhere. A share
+of the others, --renamed, is asked with another name in the query and in the title: a page is about its title, whatever
+the text calls it. A killed run resumes.
 Several of other seeds are better together: recipes/average_models.py --readers.
 
 The whole reader learns, but for its word embeddings, which are the model's, and its --frozen lowest layers. Phrases
@@ -57,8 +59,9 @@ from kbq.reading.reader import (
     Reader,
     open_reader,
 )
+from kbq.reading.reranker import IN_BRACKETS
 from kbq.storage.files import make_folders, new_folder
-from kbq.text.letters import normalise_answer, whole_words
+from kbq.text.letters import normalise_answer, slot_of, whole_words
 from kbq.training.batches import Files, passages_digest, weights_digest
 from kbq.training.encoders import distillation_loss, marginal_losses
 from kbq.training.engine import SEEDS, Optimizer, Run, StepReport
@@ -88,6 +91,7 @@ class TeachingSettings(StepSettings):
     removed: float = 0.3  # share of the queries whose evidence is removed, so that none of their phrases is right
     hidden: float = 0.05  # share of those whose pages are hidden, to the same effect
     frozen: int = 0  # lowest layers, which do not learn: a step takes less time, and less is forgotten
+    renamed: float = 0.0  # share of the queries that are not kept whose subject, and its page, get another name
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,22 +183,43 @@ class RerankerRun(Run):
         return self.before if query.is_kept else None
 
     def digest(self) -> str:
-        """Return a digest of initial weights, queries, and the weights of the larger readers."""
-        return passages_digest(
-            self.queries, weights_digest([*self.modules, *(larger.network for larger in self.larger)])
-        )
+        """Return a digest of initial weights, queries, and the weights of all that teach."""
+        teachers = [*self.larger, *([self.before] if self.before else [])]
+        return passages_digest(self.queries, weights_digest([*self.modules, *(one.network for one in teachers)]))
 
 
 def prepare(reader: Reader, queries: Iterable[MinedQuery], settings: TeachingSettings) -> tuple[list[MinedQuery], int]:
     """Choose the phrases of each query that are judged in training; also return how many queries are left out."""
     rng = random.Random(settings.seed)
-    prepared, left_out = [], 0
-    for query in queries:
-        if not query.phrases or not reader.query_tokenizer.accepts(query.text):
-            left_out += 1
-            continue
-        prepared.append(_seen(query, settings, rng.random()).with_few_phrases(settings.phrases))
-    return prepared, left_out
+    every = list(queries)
+    usable = [query for query in every if query.phrases and reader.query_tokenizer.accepts(query.text)]
+    prepared = [_seen(query, settings, rng.random()).with_few_phrases(settings.phrases) for query in usable]
+    if settings.renamed:
+        names = sorted({slot[0] for query in usable if (slot := slot_of(query.text))})
+        prepared = [
+            query if query.is_kept or rng.random() >= settings.renamed else renamed(query, rng.choice(names))
+            for query in prepared
+        ]
+    return prepared, len(every) - len(usable)
+
+
+def renamed(query: MinedQuery, name: str) -> MinedQuery:
+    """Give the subject another name, in the query and in the title of its own page, not in the text.
+
+    A query stays as it is if none of its phrases is on a page of this title.
+    """
+    slot = slot_of(query.text)
+    if not slot:
+        return query
+    subject, _ = slot
+    own = [IN_BRACKETS.sub("", phrase.title) == subject for phrase in query.phrases]
+    if not any(own):
+        return query
+    phrases = tuple(
+        replace(phrase, title=name + phrase.title[len(subject) :]) if is_own else phrase
+        for phrase, is_own in zip(query.phrases, own, strict=True)
+    )
+    return replace(query, text=query.text.replace(subject, name, 1), phrases=phrases)
 
 
 def _seen(query: MinedQuery, settings: TeachingSettings, drawn: float) -> MinedQuery:
@@ -270,6 +295,7 @@ def teach_reranker(
     settings: TeachingSettings | None = None,
     half: int | None = None,
     larger: Sequence[str | Path] = (),
+    before: str | Path | None = None,
     device: str = "auto",
     command: str = "",
     on_step: Callable[[StepReport], None] = lambda step: None,
@@ -282,6 +308,7 @@ def teach_reranker(
         model: see `judging_reader`; a reader that judges goes on learning.
         half: the half of the queries to learn from, 0 or 1; None: all.
         larger: two readers that were taught with halves 0 and 1, to learn from, too.
+        before: the model whose reader teaches the queries that are kept; None: `model`.
         command: kept in the model's configuration.
 
     Raises:
@@ -307,14 +334,15 @@ def teach_reranker(
                 f"{reader.query_tokenizer.max_tokens} tokens"
             )
         freeze(reader, settings.frozen)
-        before = judging_reader(model, device) if any(query.is_kept for query in queries) and not larger else None
-        if before is not None:
-            before.network.eval()
-        run = RerankerRun(reader, queries, settings, readers, before)
+        kept_by = None
+        if any(query.is_kept for query in queries) and not larger:
+            kept_by = judging_reader(before or model, device)
+            kept_by.network.eval()
+        run = RerankerRun(reader, queries, settings, readers, kept_by)
         run.run(folder / "checkpoint.pt", on_step)
         outcome = TeachingOutcome(len(queries), left_out, run.steps)
         facts = training_facts(command, model, digests, settings, outcome=dataclasses.asdict(outcome))
-        facts |= {"half": half, "larger": list(map(str, larger))}
+        facts |= {"half": half, "larger": list(map(str, larger)), "before": str(before or model)}
         _save(reader, model, folder / "model", facts)
     return outcome
 
@@ -488,20 +516,22 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=TeachingSettings().learning_rate)
     parser.add_argument("--half", type=int, choices=(0, 1))
     parser.add_argument("--larger", nargs=2, default=())
+    parser.add_argument("--before")
     parser.add_argument("--dropout", type=float, default=TeachingSettings().dropout)
     parser.add_argument("--phrases", type=int, default=TeachingSettings().phrases)
     parser.add_argument("--frozen", type=int, default=TeachingSettings().frozen)
+    parser.add_argument("--renamed", type=float, default=TeachingSettings().renamed)
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     settings = TeachingSettings(
         epochs=options.epochs, seed=options.seed, learning_rate=options.learning_rate, dropout=options.dropout,
-        phrases=options.phrases, frozen=options.frozen,
+        phrases=options.phrases, frozen=options.frozen, renamed=options.renamed,
     )  # fmt: skip
     command = "recipes/teach_second_look.py"
     try:
         outcome = teach_reranker(
             options.examples, options.out, options.model, settings=settings, half=options.half, larger=options.larger,
-            device=options.device, command=command, on_step=show,
+            before=options.before, device=options.device, command=command, on_step=show,
         )  # fmt: skip
     except KbqError as error:
         sys.exit(str(error))

@@ -24,6 +24,7 @@ from teach_second_look import (
     new_judge,
     prepare,
     query_losses,
+    renamed,
     teach_reranker,
     token_loss,
 )
@@ -117,6 +118,33 @@ def test_evidence_is_removed_of_a_share_of_the_queries_with_answers(reading_mode
     assert left[200:] == [["Paris", "Seine"]] * 200
     assert left[:200].count(["Seine"]) / 200 == pytest.approx(0.3, abs=0.08)
     assert all(query.label(one) == "wrong" for query in queries for one in query.phrases if len(query.phrases) == 1)
+
+
+def test_a_subject_and_its_own_page_get_another_name_and_the_text_does_not() -> None:
+    own, bracketed, other = (
+        replace(phrase("Paris", page), title=title)
+        for page, title in (("1", "Marie"), ("2", "Marie (ship)"), ("3", "Mary"))
+    )
+    query = renamed(mined(own, bracketed, other), "Ann Lee")
+    assert query.text == "Ann Lee [SEP] place of birth"
+    assert [one.title for one in query.phrases] == ["Ann Lee", "Ann Lee (ship)", "Mary"]
+    assert [one.context for one in query.phrases] == [TEXT] * 3
+    assert query.label(query.phrases[0]) == "right"
+    for same in (mined(other), replace(mined(own), text="Where was Marie born?")):
+        assert renamed(same, "Ann Lee") == same
+
+
+def test_a_share_of_the_queries_that_are_not_kept_is_renamed(reading_model: Path) -> None:
+    reader = judging_reader(reading_model, "cpu")
+    own = replace(phrase("Paris"), title="Marie")
+    others = [replace(mined(phrase("Paris")), text="Ann Lee [SEP] father")]
+    kept = [replace(mined(own), is_kept=True)] * 200
+    settings = replace(SETTINGS, renamed=0.3)
+    first, again = (prepare(reader, [mined(own)] * 400 + kept + others, settings)[0] for _ in range(2))
+    names = [query.phrases[0].title for query in first]
+    assert names[400:600] == ["Marie"] * 200
+    assert names[:400].count("Ann Lee") / 400 == pytest.approx(0.15, abs=0.05)  # half of them keep theirs by chance
+    assert first == again
 
 
 # Losses
