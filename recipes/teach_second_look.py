@@ -212,14 +212,13 @@ def renamed(query: MinedQuery, name: str) -> MinedQuery:
     if not slot:
         return query
     subject, _ = slot
-    own = [IN_BRACKETS.sub("", phrase.title) == subject for phrase in query.phrases]
-    if not any(own):
+    titles = {phrase.title for phrase in query.phrases}
+    called = {title: name + title[len(subject) :] for title in titles if IN_BRACKETS.sub("", title) == subject}
+    if not called:
         return query
-    phrases = tuple(
-        replace(phrase, title=name + phrase.title[len(subject) :]) if is_own else phrase
-        for phrase, is_own in zip(query.phrases, own, strict=True)
-    )
-    return replace(query, text=query.text.replace(subject, name, 1), phrases=phrases)
+    phrases = tuple(replace(phrase, title=called.get(phrase.title, phrase.title)) for phrase in query.phrases)
+    pages = tuple(called.get(page, page) for page in query.pages)  # ids or titles
+    return replace(query, text=query.text.replace(subject, name, 1), phrases=phrases, pages=pages)
 
 
 def _seen(query: MinedQuery, settings: TeachingSettings, drawn: float) -> MinedQuery:
@@ -318,6 +317,10 @@ def teach_reranker(
     settings = settings or TeachingSettings()
     if len(larger) not in (0, 2):
         raise TrainingError(f"there are {len(larger)} larger readers: give two, taught with halves 0 and 1")
+    if larger and before:
+        raise TrainingError(
+            f"{before} would teach nothing, because larger readers teach all queries: leave --before out"
+        )
     with output_folder(Path(out)) as folder:
         digests = example_digests(examples)
         torch.manual_seed(settings.seed)
@@ -342,7 +345,7 @@ def teach_reranker(
         run.run(folder / "checkpoint.pt", on_step)
         outcome = TeachingOutcome(len(queries), left_out, run.steps)
         facts = training_facts(command, model, digests, settings, outcome=dataclasses.asdict(outcome))
-        facts |= {"half": half, "larger": list(map(str, larger)), "before": str(before or model)}
+        facts |= {"half": half, "larger": list(map(str, larger)), "before": str(before or model) if kept_by else None}
         _save(reader, model, folder / "model", facts)
     return outcome
 

@@ -130,6 +130,7 @@ def test_a_subject_and_its_own_page_get_another_name_and_the_text_does_not() -> 
     assert [one.title for one in query.phrases] == ["Ann Lee", "Ann Lee (ship)", "Mary"]
     assert [one.context for one in query.phrases] == [TEXT] * 3
     assert query.label(query.phrases[0]) == "right"
+    assert renamed(mined(own, pages=["Marie"]), "Ann Lee").pages == ("Ann Lee",)  # a page may be named by its title
     for same in (mined(other), replace(mined(own), text="Where was Marie born?")):
         assert renamed(same, "Ann Lee") == same
 
@@ -436,6 +437,11 @@ def test_queries_without_phrases_or_answers(asked: Asked, write_json_lines: Call
         (lambda asked: asked | {"examples": "/none"}, TrainingError, "none: cannot be read"),
         (lambda asked: asked | {"out": asked["examples"]}, TrainingError, "already exists: choose another"),
         (lambda asked: asked | {"model": asked["out"]}, ModelError, "is not a kbq model"),
+        (
+            lambda asked: asked | {"larger": ["a", "b"], "before": "c"},
+            TrainingError,
+            "c would teach nothing, because larger readers teach all queries: leave before",
+        ),
         (
             lambda asked: asked | {"settings": replace(SETTINGS, epochs=0)},
             TrainingError,
