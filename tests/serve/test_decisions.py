@@ -14,6 +14,7 @@ import pytest
 
 from kbq.kb import KnowledgeBase
 from kbq.tables.deciding import read_decisions
+from kbq.tables.outputs import BROWSER
 
 from .conftest import Running, Serve
 from .test_process import address_of, command
@@ -305,6 +306,100 @@ def test_decisions_of_a_browser_that_was_offline_are_sent_once(people: Callable[
         tab.reload()
         tab.locator(".instead", has_text="Bob's").wait_for()
     assert kept_in(tmp_path) == before
+
+
+def test_undo_brings_nothing_back_where_another_has_decided_since(people: Callable[..., Any], tmp_path: Path) -> None:
+    alice, bob = people(), people()
+    for value in ("first", "second"):
+        correct(alice, value)
+        when_kept(alice, tmp_path, value)
+    bob.evaluate("dispatchEvent(new Event('focus'))")
+    bob.locator(".instead", has_text="second").wait_for()
+    correct(bob, "Bob's")
+    when_kept(bob, tmp_path, "Bob's")
+    before = kept_in(tmp_path)
+    alice.evaluate("dispatchEvent(new Event('focus'))")
+    alice.locator(".instead", has_text="Bob's").wait_for()
+    for _ in range(2):
+        alice.get_by_role("button", name="Undo").click()
+        alice.get_by_text("Others have decided on this since: what they decided stays.").wait_for()
+    when_sent(alice)
+    assert [one for one in kept_in(tmp_path)[len(before) :] if one[1] == "accept"] == []
+    found = read_decisions(tmp_path / "sample.decisions.jsonl")[("Marie Curie", "place of birth")]
+    assert [one.value for one in found.values() if one.choice == "accept"] == ["Bob's"]
+    assert alice.locator(".instead").all_inner_texts() == ["Bob's"]
+
+
+SEQUENCES = """seed => {
+  const random = below => (seed = (seed * 48271) % 2147483647) % below;
+  const log = [], done = [];
+  const cells = [{subject: "a", relation: "r", many: false}, {subject: "b", relation: "r", many: true}];
+  const people = ["Eve", "Bob"].map(name => {
+    const one = new Decisions({keep: `${name} ${seed}`, changed: () => {}, exchange: async (sent, since) => {
+      log.push(...sent);
+      return {decisions: log.slice(since), next: log.length, more: false};
+    }});
+    one.reviewer = name;
+    return one;
+  });
+  const synchronised = async () => {
+    for (let turn = 0; turn < 4; turn++) {
+      dispatchEvent(new Event("focus"));
+      await new Promise(done => setTimeout(done));
+    }
+  };
+  const state = place => Object.fromEntries(people[0].of(cells[place]).map(({value, decision}) => [value, decision]));
+  return (async () => {
+    await synchronised();
+    for (let turn = 0; turn < 40; turn++) {
+      const who = random(2), place = random(2), value = ["", "u", "v", "w"][random(4)], what = random(5);
+      const before = [state(0), state(1)], first = log.length, cell = cells[place], one = people[who];
+      if (what < 2) one.decide(cell, value, "accept");
+      else if (what === 2) one.decide(cell, value, "reject");
+      else if (what === 3) one.correct(cell, "u", value);
+      const about = what === 4 ? one.undo()?.subject ?? null : cell.subject;
+      await synchronised();
+      done.push({who, about, isUndo: what === 4, before, after: [state(0), state(1)], made: log.length - first});
+    }
+    return done;
+  })();
+}"""
+
+
+def test_undo_is_as_before_or_where_another_decided_since_adds_nothing(browser: Any) -> None:
+    tab = browser.new_page()
+    tab.route("http://kbq.test/", lambda route: route.fulfill(body="<p>", content_type="text/html"))
+    tab.goto("http://kbq.test/")
+    tab.add_script_tag(path=BROWSER / "decisions.js")
+    assert sum(undone_as_before(tab.evaluate(SEQUENCES, seed)) for seed in range(1, 9)) > 8
+    tab.close()
+
+
+def undone_as_before(sequence: list[dict[str, Any]]) -> int:
+    """Check what two people did to two cells in turns; how often all was as before."""
+    steps: dict[int, list[tuple[int, dict[str, str], int]]] = {0: [], 1: []}  # cell, its state before, and the turn
+    last = [[-1, -1], [-1, -1]]  # of each cell, the last turn of each person
+    undone = 0
+    for turn, one in enumerate(sequence):
+        who = one["who"]
+        if one["about"] is None:
+            assert steps[who] == []
+            continue
+        place = "ab".index(one["about"])
+        before, after = one["before"][place], one["after"][place]
+        assert one["before"][1 - place] == one["after"][1 - place]
+        if one["isUndo"]:
+            of_step, state, since = steps[who].pop()
+            is_alone = last[place][1 - who] < since
+            undone += is_alone
+            added = {value for value, choice in after.items() if choice == "accept" and before.get(value) != choice}
+            assert place == of_step
+            assert (after == state) if is_alone else not added
+        elif one["made"]:
+            steps[who].append((place, before, turn))
+        if one["made"]:
+            last[place][who] = turn
+    return undone
 
 
 def test_two_tabs_of_one_browser_decide_on_one_cell(people: Callable[..., Any], tmp_path: Path) -> None:

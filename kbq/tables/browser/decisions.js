@@ -3,17 +3,19 @@
 // A record is {id, subject, relation, value, decision, time, reviewer}. Of those on one value the last to arrive counts, at the
 // server if there is one: clocks may differ. A record is sent until the server has it; then this browser forgets it.
 
+const idOf = ({id, time}) => id ?? time;  // those of before have no ids
 const oneLine = text => text.trim().replace(/\s+/g, " ");
 
 class Decisions {
   #cells = new Map();   // of cells: maps from values to records, the last to arrive last
   #own = new Map();     // those that this browser keeps, by their names in its storage
-  #steps;               // what can be undone: of each step, the ids that it made and the records that were there before
+  #steps;               // what can be undone: of each step, the ids that it made, the records that were there before, and all ids of its cells
   #next = 0;            // place in the file of the server
   #isCurrent = false;   // whether all that the server had has been read
   #isSending = false;
   #last = 0;            // time of the last record, in milliseconds
   warning = "";
+  note = "";            // what is said of the last step
 
   // keep: name in the browser's storage; changed: called after each change with the keys of the cells that it is about;
   // exchange: gives records and a place to the server, and promises {decisions, next, more} of what is there behind it.
@@ -70,17 +72,21 @@ class Decisions {
 
   get canUndo() { return this.#steps.length > 0 && (!this.exchange || this.#isCurrent); }
 
-  // Take the last step back, but for what others have decided since; the cell that it was about, or null.
+  // Take the last step back and return the cell that it was about; null if there is none. What somebody decided on a cell since
+  // counts: then only the step's own decisions there are withdrawn, and none that it had replaced comes back.
   undo() {
-    while (this.#steps.length) {
-      const {made, before} = this.#steps.pop();
-      this.#store(`${this.keep} steps`, JSON.stringify(this.#steps), "sessionStorage");
-      const left = before.filter((record, place) => this.#record(record, record.value)?.id === made[place]);
-      if (!left.length) continue;
-      this.#apply(left.map(record => ({...record, ...this.#stamp()})));
-      return left.at(-1);
-    }
-    return null;
+    const step = this.#steps.pop();
+    if (!step) return null;
+    const {made, before, seen = []} = step, known = new Set([...made, ...seen]);
+    const left = before.filter((record, place) => this.#record(record, record.value)?.id === made[place]
+      && (record.decision !== "accept" || !this.#isDecidedSince(record, known)));
+    const records = left.map(record => ({...record, ...this.#stamp()}));
+    this.#rename(new Map(left.map((record, place) => [records[place].id, idOf(record)])));
+    this.#keepSteps();
+    this.note = left.length < made.length ? "Others have decided on this since: what they decided stays." : "";
+    if (records.length) this.#apply(records);
+    else this.changed(new Set());
+    return before.at(-1);
   }
 
   named(reviewer) { this.#store("kbq reviewer", this.reviewer = oneLine(reviewer)); }
@@ -120,10 +126,31 @@ class Decisions {
 
   #step(records) {
     if (!records.length) return;
-    const before = records.map(record => this.#record(record, record.value) ?? {...record, decision: "undo"});
-    this.#steps = [...this.#steps.slice(-99), {made: records.map(({id}) => id), before}];
-    this.#store(`${this.keep} steps`, JSON.stringify(this.#steps), "sessionStorage");
+    const before = records.map(record => this.#record(record, record.value) ?? {...record, id: "", decision: "undo"});
+    const keys = new Set(records.map(({subject, relation}) => Decisions.key(subject, relation)));
+    const seen = [...keys].flatMap(key => [...this.#cells.get(key)?.values() ?? []].map(idOf));
+    this.#steps = [...this.#steps.slice(-99), {made: records.map(({id}) => id), before, seen}];
+    this.#keepSteps();
+    this.note = "";
     this.#apply(records);
+  }
+
+  #keepSteps() { this.#store(`${this.keep} steps`, JSON.stringify(this.#steps), "sessionStorage"); }
+
+  // What earlier steps made, or saw, is there again by another id. New ids: the old ones, or "" where there was nothing.
+  #rename(restored) {
+    for (const step of this.#steps) {
+      const known = new Set([...step.made, ...step.seen ?? [], ""]);
+      const again = [...restored].filter(([, old]) => known.has(old));
+      const renamed = new Map(again.map(([id, old]) => [old, id]));
+      step.made = step.made.map(id => renamed.get(id) ?? id);
+      step.seen = [...step.seen ?? [], ...again.map(([id]) => id)];
+    }
+  }
+
+  // Whether a cell has a decision that is not among these.
+  #isDecidedSince({subject, relation}, known) {
+    return [...this.#cells.get(Decisions.key(subject, relation))?.values() ?? []].some(record => !known.has(idOf(record)));
   }
 
   #apply(records) {
@@ -225,7 +252,7 @@ class Decisions {
   #forget(records) {  // those that the server has
     for (const record of records) {
       const [name] = this.#storedAs(record), own = this.#own.get(name);
-      if (own && own.id === (record.id ?? record.time)) {  // those of before have no ids
+      if (own && own.id === idOf(record)) {
         this.#own.delete(name);
         try { localStorage.removeItem(name); } catch { /* it was never there */ }
       }

@@ -118,12 +118,12 @@ class Review {
   }
 
   #tell() {
-    const counts = this.#counts, done = this.#claims.length - counts[""], {warning} = this.decisions;
+    const counts = this.#counts, done = this.#claims.length - counts[""], {warning, note} = this.decisions;
     byId("reviewed").max = this.#claims.length || 1;
     byId("reviewed").value = done;
     byId("done").className = warning ? "warning" : "";
     byId("done").textContent = warning || `${number(done)} of ${number(this.#claims.length)} reviewed: ${number(counts.accept)} accepted, `
-      + `${number(counts.reject)} rejected, ${number(counts.corrected)} corrected`;
+      + `${number(counts.reject)} rejected, ${number(counts.corrected)} corrected${note && `. ${note}`}`;
     byId("undo").disabled = !this.decisions.canUndo;
     this.#tellBulk();
   }
