@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kbq.answers import IndexKind
-from kbq.commands.options import SERVE, AskedKb, Device, IndexName, Json, Ray, TunedModel
+from kbq.commands.options import SERVE, AskedKb, Device, IndexName, Json, Ray, TunedModel, refuse_given
 from kbq.commands.terminal import note, tell
 from kbq.errors import KbqError
 
@@ -20,6 +20,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=SERVE)
 def serve(
+    context: typer.Context,
     kbs: Annotated[
         list[str] | None,
         typer.Argument(metavar="KB", help="Folders, or NAME=FOLDER; by default the bundled sample."),
@@ -53,27 +54,40 @@ def serve(
         Path | None,
         typer.Option(help="Folder for the decisions that people make on the page: NAME.decisions.jsonl for each KB."),
     ] = None,
+    edit: Annotated[
+        bool, typer.Option("--edit", help="Let the page make knowledge bases of documents; only on this machine.")
+    ] = False,
+    folder: Annotated[
+        Path, typer.Option(help="With --edit: folder of these knowledge bases and their documents.")
+    ] = Path("knowledge-bases"),
     log_queries: Annotated[bool, typer.Option("--log-queries", help="Also log the text of queries.")] = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: Json = False,
 ) -> None:
     """Answer people and programs over HTTP, by a page to ask and to fill tables, and by an API. Ctrl-C ends it."""
+    if not edit:
+        refuse_given(context, "without --edit", ("folder",))
     try:
         from kbq.serve.app import serve as serve_until_told
+        from kbq.serve.editing import built_in
         from kbq.serve.guard import ServeSettings, read_keys
         from kbq.serve.knowledge_bases import open_knowledge_bases
     except ModuleNotFoundError as error:
         raise _missing("kbq serve", error) from None
     settings = ServeSettings(
         host, port, public_url, tuple(allow_origin or ()), read_keys(api_key_file) if api_key_file else (), queue,
-        seconds, log_queries, decisions,
+        seconds, log_queries, decisions or (folder if edit else None), folder if edit else None,
     )  # fmt: skip
-    served = open_knowledge_bases(_folders(kbs or [], model or [], index, device, ray))
+    made = {} if not edit else built_in(folder)
+    given = [*(kbs or []), *(f"{name}={path}" for name, path in made.items())]
+    served = open_knowledge_bases(_folders(given, model or [], index, device, ray))
 
     def started(address: str) -> None:
         names = [one.name for one in served]
         tell({"address": address, "kbs": names}, as_json, f"{address}  serves {', '.join(names)}")
-        if open_browser and not webbrowser.open(address):
+        if edit:
+            note(f"new knowledge bases: {address}new, which keeps them in {folder.absolute()}")
+        if open_browser and not webbrowser.open(f"{address}new" if edit and not given else address):
             note("no browser could be opened")
 
     serve_until_told(served, settings, started)

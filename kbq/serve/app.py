@@ -29,7 +29,7 @@ from starlette.staticfiles import StaticFiles
 
 import kbq
 from kbq.errors import MOST_PROBLEMS, KbqError, for_commands
-from kbq.serve import api, pages, reconciliation, tools
+from kbq.serve import api, editing, pages, reconciliation, tools
 from kbq.serve.api import RECORDS, ClientObject, KbName, json_only
 from kbq.serve.batcher import Batcher
 from kbq.serve.filling import Services, TableFiller, WithServices
@@ -246,6 +246,9 @@ def create_app(served: KnowledgeBases, settings: ServeSettings, started: Callabl
     app.add_exception_handler(HTTPException, _http)
     for router in (api.health, api.router, pages.router, reconciliation.router, decisions_router):
         app.include_router(router)
+    if settings.edit is not None:
+        app.state.editor = editing.Editor(settings.edit, app.state.services)
+        app.include_router(editing.router)
     app.add_route(DESCRIPTION, _description)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.mount("/shared", StaticFiles(directory=BROWSER), name="shared")  # with the page that `kbq fill` writes
@@ -275,6 +278,8 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
         app.state.started()  # the socket listens already
         yield
         watching.cancel()
+        if services.settings.edit is not None:
+            await app.state.editor.close()
 
 
 async def _refused(request: Request, error: Exception) -> Response:

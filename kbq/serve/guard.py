@@ -22,6 +22,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from kbq.errors import KbqError
 from kbq.serve.problems import MOST_TEXT, LateError, OverloadedError, RefusedError, response_to
+from kbq.storage.files import LARGEST
 from kbq.storage.lines import read_lines
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ OPEN = ("/healthz", "/readyz")  # for those who watch over the process: without 
 RECONCILE = "/reconcile"  # what OpenRefine asks: it can send no header, and is asked from any origin
 
 TABLES, TIMES = ("/v1/fill",), 20  # have so many times the time, since others have their turn meanwhile
+EDITING = "/new/"  # how the addresses begin that take documents, which are larger and take longer than requests do
 IN_FLIGHT = 256  # requests that are read or answered at once
 PIECE = 65_536  # bytes of an answer that are handed over at once: more wait until the client has taken them
 ID = re.compile(r"[\w-]{1,64}", re.ASCII)
@@ -70,8 +72,16 @@ class ServeSettings:
     seconds: float = SECONDS
     log_queries: bool = False
     decisions: Path | None = None  # the folder that keeps decisions made on the page, or None if browsers keep them
+    edit: Path | None = None  # the folder of knowledge bases that are made on the page, or None if none are
 
     def __post_init__(self) -> None:
+        if self.edit is not None and (self.public_url or self.allow_origin or not is_loopback(self.host)):
+            others = self.public_url or ", ".join(self.allow_origin) or self.host or "every address"
+            raise KbqError(
+                f"--edit takes documents from this machine alone, and {others} is not this machine: leave one of "
+                "them out, or build with `kbq build`",
+                is_usage=True,
+            )
         if not is_loopback(self.host) and not self.keys:
             raise KbqError(
                 f"{self.host or 'every address'} can be reached by others: give an --api-key-file", is_usage=True
@@ -192,16 +202,17 @@ class Guard:
         seconds = self._settings.seconds
         try:
             async with asyncio.timeout(seconds) as limit:
-                content = await self._read(receive)
+                is_editing = self._settings.edit is not None and exchange.scope["path"].startswith(EDITING)
+                content = await self._read(receive, LARGEST if is_editing else MOST_TEXT)
                 if content is not None:
-                    seconds *= TIMES if exchange.scope["path"] in TABLES else 1
+                    seconds *= TIMES if is_editing or exchange.scope["path"] in TABLES else 1
                     limit.reschedule(exchange.since + seconds)
                     await self._while_connected(exchange, content, receive, send)
         except TimeoutError:
             self._metrics.dropped.labels("late").inc()
             raise LateError(seconds) from None
 
-    async def _read(self, receive: Receive) -> bytes | None:
+    async def _read(self, receive: Receive, most: int) -> bytes | None:
         """Return the body of a request, or None if the client hangs up. Raises RefusedError if it is too large."""
         content, more = bytearray(), True
         while more:
@@ -210,8 +221,8 @@ class Guard:
                 return None
             content += message.get("body", b"")
             more = message.get("more_body", False)
-            if len(content) > MOST_TEXT:
-                raise RefusedError(413, f"the request has more than {MOST_TEXT:,} bytes: send less at once")
+            if len(content) > most:
+                raise RefusedError(413, f"the request has more than {most:,} bytes: send less at once")
         return bytes(content)
 
     async def _while_connected(self, exchange: _Exchange, content: bytes, receive: Receive, send: Send) -> None:

@@ -429,7 +429,11 @@ class KnowledgeBases:
         self._by_name = {one.name: one for one in served}
 
     def __iter__(self) -> Iterator[ServedKb]:
-        return iter(self._by_name.values())
+        return iter(list(self._by_name.values()))  # others may come meanwhile
+
+    def add(self, served: ServedKb) -> None:
+        """Serve one more."""
+        self._by_name[served.name] = served
 
     def named(self, name: str | None = None) -> ServedKb:
         """Return the knowledge base of a name, by default the first. Raises RefusedError if there is none."""

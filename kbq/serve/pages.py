@@ -115,7 +115,7 @@ async def ask(request: Request, services: WithServices, form: Annotated[QueryFor
     if not text:
         problem = "Write a subject." if form.relation.strip() else ""
         view |= {"relation": form.relation, "problem": problem, "answers": None, "examples": served.titles.spread(6)}
-        return _page("ask.html", request, services, served, view)
+        return html_page("ask.html", request, services, served, view)
     request.state.queries = [text]  # for the log
     (found,) = await services.batcher.found(served, [text], SearchOptions(form.k))
     cards: dict[str, list[Answer]] = {}  # places of the same answer, best first
@@ -130,7 +130,7 @@ async def ask(request: Request, services: WithServices, form: Annotated[QueryFor
         "shown": shown,
         "unknown_words": found.unknown_words,
     }
-    return _page("ask.html", request, services, served, view)
+    return html_page("ask.html", request, services, served, view)
 
 
 class PagesForm(BaseModel):
@@ -152,7 +152,7 @@ async def pages(request: Request, services: WithServices, form: Annotated[PagesF
         return f"/pages?{urlencode(fields | {'first': first})}"
 
     view = {"found": found, "count": count, "begins": form.begins, "first": form.first, "address": address}
-    return _page("pages.html", request, services, served, view | {"step": LISTED})
+    return html_page("pages.html", request, services, served, view | {"step": LISTED})
 
 
 @router.get("/page/{page_id:path}")
@@ -171,7 +171,7 @@ async def page(
         "source": web_address(found.metadata),
         "facts": {name: value for name, value in found.metadata.items() if name != "url"},
     }
-    return _page("page.html", request, services, served, view)
+    return html_page("page.html", request, services, served, view)
 
 
 class TableForm(BaseModel):
@@ -200,7 +200,7 @@ async def table(request: Request, services: WithServices, form: Annotated[TableF
         "keeps": services.settings.decisions is not None,
         "examples": [one.title for one in served.titles.spread(3)],
     }
-    return _page("table.html", request, services, served, view)
+    return html_page("table.html", request, services, served, view)
 
 
 @cache
@@ -272,7 +272,7 @@ async def endpoints(request: Request, services: WithServices) -> Response:
         for method, facts in methods.items()
     ]
     view = {"routes": routes, "address": services.address(request)}
-    return _page("api.html", request, services, services.kbs.named(), view)
+    return html_page("api.html", request, services, services.kbs.named(), view)
 
 
 def error_page(request: Request, error: KbqError) -> Response:
@@ -280,12 +280,14 @@ def error_page(request: Request, error: KbqError) -> Response:
     services: Services = request.app.state.services
     status = status_of(error)
     view = {"title": HEADINGS.get(status) or title_of(status), "problem": services.kbs.hidden(str(error))}
-    answer = _page("error.html", request, services, services.kbs.named(), view)
+    answer = html_page("error.html", request, services, services.kbs.named(), view)
     answer.status_code = status
     answer.headers.update(getattr(error, "headers", {}))
     return answer
 
 
-def _page(name: str, request: Request, services: Services, served: ServedKb, view: Mapping[str, Any]) -> Response:
-    common = {"kb": served, "kbs": list(services.kbs), "path": request.url.path}
+def html_page(name: str, request: Request, services: Services, served: ServedKb, view: Mapping[str, Any]) -> Response:
+    """Answer with a page; `served` is the knowledge base that its head names."""
+    edits = services.settings.edit is not None
+    common = {"kb": served, "kbs": list(services.kbs), "path": request.url.path, "edits": edits}
     return HTMLResponse(rendered(name, common | dict(view)))

@@ -339,6 +339,17 @@ def write_bytes(path: Path, content: bytes) -> None:
         partial.write_bytes(content)
 
 
+def write_received(path: Path, content: bytes) -> None:
+    """Put a file in its place as a whole, without waiting for the disk: whoever has sent it still has it."""
+    partial = path.with_name(f".{secrets.token_hex(6)}.tmp")
+    try:
+        partial.write_bytes(content)
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a text file atomically, in UTF-8, with lone surrogates escaped."""
     write_bytes(path, text.encode("utf-8", "backslashreplace"))
