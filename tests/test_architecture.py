@@ -23,6 +23,7 @@ LAYERS = (
     ("errors", "array_types", "plugins"),
     ("options",),
     ("text",),
+    ("english",),
     ("answers", "storage"),
     ("corpus",),
     ("model",),

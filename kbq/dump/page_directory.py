@@ -102,13 +102,18 @@ class Titles:
 
     def page(self, text: str) -> PageValue | None:
         """Return the only page with this title, or None."""
-        wanted = normalised(text)
-        found = [
-            PageValue(self._shards[shard].ids[page], title)
-            for shard, page in self._table.places(wanted)
-            if normalised(title := self._shards[shard].titles[page]) == wanted
-        ]
+        found = self.pages(text)
         return found[0] if len(found) == 1 else None
+
+    def pages(self, text: str) -> list[PageValue]:
+        """Return the pages with this title."""
+        wanted = normalised(text)
+        found = []
+        for shard, page in self._table.places(wanted):
+            title = self._shards[shard].titles[page]
+            if normalised(title) == wanted:
+                found.append(PageValue(self._shards[shard].ids[page], title))
+        return found
 
     @cached_property
     def _table(self) -> "_Table":

@@ -5,9 +5,6 @@ A phrase is judged by the logarithm of its odds against "none of these is right"
 Phrases that mean the same support each other. `best_answers` (reading/probability.py) chooses how many come here.
 Source: arXiv 2207.06300 (a reranker), arXiv 1710.10723 (paragraphs compete), arXiv 2010.10757 (a second model learns
 from the mistakes of the first), arXiv 1711.05116 (an answer that several passages give counts for more).
-
-The table has adjectives and names of nationals, mostly as in the World Factbook of the CIA (nationality). To these come
-some territories, states that are no more, parts of the United Kingdom, and other names that texts use.
 """
 
 import re
@@ -21,6 +18,7 @@ import numpy as np
 import torch
 
 from kbq.answers import N_RERANKED, WORDS_ALONE, Answer, SearchOptions, Unit
+from kbq.english.countries import ADJECTIVES, NAMES
 from kbq.errors import QueryError
 from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
@@ -29,52 +27,6 @@ from kbq.reading.reader import PhraseJudge, Reader, RelationJudge, best_of_pages
 from kbq.text.letters import mention_in, normalise_answer, normalised, relation_key, slot_of
 
 ASKED_FOR = re.compile(r"(?:\w+ )?country\b(?!'s| music)", re.IGNORECASE)  # at the beginning of a relation
-# The names of each country that texts use and, behind a colon, its adjectives.
-COUNTRIES = """
-Afghanistan: Afghan | Albania: Albanian | Algeria: Algerian | Andorra: Andorran | Angola: Angolan
-Argentina: Argentine, Argentinian, Argentinean | Armenia: Armenian | Australia: Australian
-Austria-Hungary: Austro-Hungarian | Austria: Austrian | Azerbaijan: Azerbaijani | Bahamas: Bahamian | Bahrain: Bahraini
-Bangladesh: Bangladeshi | Barbados: Barbadian | Belarus: Belarusian, Belarussian | Belgium: Belgian | Belize: Belizean
-Benin: Beninese | Bhutan: Bhutanese | Bolivia: Bolivian | Bosnia and Herzegovina, Bosnia: Bosnian | Botswana: Botswanan
-Brazil: Brazilian | Brunei: Bruneian | Bulgaria: Bulgarian | Burkina Faso: Burkinabe, Burkinabé, Burkinabè
-Burundi: Burundian | Cambodia: Cambodian | Cameroon: Cameroonian | Canada: Canadian | Cape Verde: Cape Verdean
-Chad: Chadian | Chile: Chilean | China, People's Republic of China: Chinese | Colombia: Colombian | Comoros: Comorian
-Costa Rica: Costa Rican | Croatia: Croatian, Croat | Cuba: Cuban | Cyprus: Cypriot | Czech Republic, Czechia: Czech
-Czechoslovakia: Czechoslovak, Czechoslovakian | Denmark: Danish | Djibouti: Djiboutian | East Germany: East German
-Ecuador: Ecuadorian, Ecuadorean | Egypt: Egyptian | El Salvador: Salvadoran, Salvadorian | England: English
-Eritrea: Eritrean | Estonia: Estonian | Eswatini, Swaziland: Swazi | Ethiopia: Ethiopian | Fiji: Fijian
-Finland: Finnish | France: French | Gabon: Gabonese | Gambia: Gambian | Georgia: Georgian | Germany: German
-Ghana: Ghanaian | Greece: Greek | Greenland: Greenlandic | Grenada: Grenadian | Guatemala: Guatemalan | Guinea: Guinean
-Guyana: Guyanese | Haiti: Haitian | Honduras: Honduran | Hong Kong: Hongkonger | Hungary: Hungarian
-Iceland: Icelandic | India: Indian | Indonesia: Indonesian | Iran: Iranian | Iraq: Iraqi
-Ireland, Republic of Ireland: Irish | Israel: Israeli | Italy: Italian
-Ivory Coast, Côte d'Ivoire, Côte d’Ivoire: Ivorian, Ivoirian | Jamaica: Jamaican | Japan: Japanese | Jordan: Jordanian
-Kazakhstan: Kazakh, Kazakhstani | Kenya: Kenyan | Kosovo: Kosovar, Kosovan | Kuwait: Kuwaiti
-Kyrgyzstan: Kyrgyz, Kyrgyzstani | Laos: Laotian, Lao | Latvia: Latvian | Lebanon: Lebanese | Lesotho: Basotho
-Liberia: Liberian | Libya: Libyan | Liechtenstein: Liechtensteiner | Lithuania: Lithuanian
-Luxembourg: Luxembourgish, Luxembourgian | Madagascar: Malagasy | Malawi: Malawian | Malaysia: Malaysian
-Maldives: Maldivian | Mali: Malian | Malta: Maltese | Mauritania: Mauritanian | Mauritius: Mauritian | Mexico: Mexican
-Moldova: Moldovan | Monaco: Monegasque, Monégasque, Monacan | Mongolia: Mongolian | Montenegro: Montenegrin
-Morocco: Moroccan | Mozambique: Mozambican | Myanmar, Burma: Burmese | Namibia: Namibian | Nepal: Nepalese, Nepali
-Netherlands: Dutch | Nicaragua: Nicaraguan | Niger: Nigerien | Nigeria: Nigerian | North Korea: North Korean
-North Macedonia, Macedonia: Macedonian | Northern Ireland: Northern Irish | Norway: Norwegian | Oman: Omani
-Ottoman Empire: Ottoman | Pakistan: Pakistani | Palestine: Palestinian | Panama: Panamanian
-Papua New Guinea: Papua New Guinean | Paraguay: Paraguayan | Peru: Peruvian | Philippines: Filipino, Philippine
-Poland: Polish | Portugal: Portuguese | Prussia: Prussian | Puerto Rico: Puerto Rican | Qatar: Qatari
-Romania: Romanian | Russia: Russian | Rwanda: Rwandan | Samoa: Samoan | San Marino: Sammarinese
-Saudi Arabia: Saudi, Saudi Arabian | Scotland: Scottish | Senegal: Senegalese | Serbia: Serbian
-Seychelles: Seychellois | Sierra Leone: Sierra Leonean | Singapore: Singaporean | Slovakia: Slovak, Slovakian
-Slovenia: Slovenian, Slovene | Somalia: Somali | South Africa: South African | South Korea: South Korean
-South Sudan: South Sudanese | Soviet Union, USSR: Soviet | Spain: Spanish | Sri Lanka: Sri Lankan | Sudan: Sudanese
-Suriname: Surinamese | Sweden: Swedish | Switzerland: Swiss | Syria: Syrian | Taiwan: Taiwanese
-Tajikistan: Tajik, Tajikistani | Tanzania: Tanzanian | Thailand: Thai | Togo: Togolese | Tonga: Tongan
-Trinidad and Tobago: Trinidadian | Tunisia: Tunisian | Turkey: Turkish | Turkmenistan: Turkmen | Uganda: Ugandan
-Ukraine: Ukrainian | United Arab Emirates: Emirati | United Kingdom, UK, Britain, Great Britain: British
-United States, United States of America, USA, US, America: American | Uruguay: Uruguayan | Uzbekistan: Uzbek
-Vanuatu: Ni-Vanuatu | Venezuela: Venezuelan | Vietnam: Vietnamese | Wales: Welsh | West Germany: West German
-Yemen: Yemeni | Yugoslavia: Yugoslav, Yugoslavian | Zambia: Zambian | Zimbabwe: Zimbabwean
-"""
-
 RELATIVES = frozenset({"spouse", "partner", "father", "mother", "parent", "child", "sibling", "relative"})
 KIN = RELATIVES | {"son", "daughter", "wife", "husband", "brother", "sister", "twin"}
 ABOUT_NAMES = ("name", "surname", "title", "label", "pseudonym", "called", "nickname")
@@ -82,6 +34,7 @@ PRONOUNS = re.compile(  # not "US", nor the novel "It"
     r"[Hh]e|[Ss]he|it|[Tt]hey|[Hh]im(?:self)?|[Hh]ers?|herself|[Hh]is|its|itself|them|themselves|[Tt]heirs?"
     r"|th(?:is|at|ese|ose)|who|whom|whose"
 )
+TITLES = frozenset({"mr", "mrs", "ms", "miss", "dr", "prof", "professor", "sir", "dame", "lord", "lady"})
 DIRECTIONS = r"(?:north|south|east|west)(?:-?(?:east|west))?(?:ern)?"
 NEAR = re.compile(  # "Döbling near": the place is Döbling; "born near Vienna" names no other one
     rf"[A-Z][\w'’.-]+,? (?:near|close to|not far from|just outside|outside of|{DIRECTIONS} of) (?:the )?$"
@@ -127,20 +80,6 @@ def meanings(query: str, answers: Sequence[Answer]) -> list[str]:
     ]
 
 
-def _tables() -> tuple[dict[str, str], dict[str, str]]:
-    """Return the countries, each as its first name, by their names and by their adjectives."""
-    by_name: dict[str, str] = {}
-    by_adjective: dict[str, str] = {}
-    for entry in COUNTRIES.strip().replace("\n", "|").split("|"):
-        names, adjectives = ([normalise_answer(word) for word in words.split(",")] for words in entry.split(":"))
-        by_name |= dict.fromkeys(names, names[0])
-        by_adjective |= dict.fromkeys(adjectives, names[0])
-    return by_name, by_adjective
-
-
-NAMES, ADJECTIVES = _tables()
-
-
 def says_nothing(query: str, answer: Answer) -> bool:
     """Whether an answer to a slot query says nothing, going by its words and those before it.
 
@@ -155,7 +94,7 @@ def says_nothing(query: str, answer: Answer) -> bool:
     ...     return not says_nothing(query, answer)
     >>> says("Ada Lovelace [SEP] occupation", "only child"), says("Ada Lovelace [SEP] occupation", "mathematician")
     (False, True)
-    >>> says("Kuwait City [SEP] capital of", "Kuwait"), says("Marie Curie [SEP] spouse", "Curie")
+    >>> says("Kuwait City [SEP] capital of", "Kuwait"), says("Marie Skłodowska-Curie [SEP] spouse", "Mrs Skłodowska")
     (True, False)
     >>> says("A [SEP] residence", "Vienna", "in Döbling near "), says("A [SEP] residence", "Vienna", "near ")
     (False, True)
@@ -178,7 +117,14 @@ def says_nothing(query: str, answer: Answer) -> bool:
     subject, value = normalised(slot[0]).split(), normalised(text).split()
     if not value or any(word in relation.split() for word in ABOUT_NAMES):
         return False
-    return value == subject or (relation in RELATIVES and value in (subject[: len(value)], subject[-len(value) :]))
+    return value == subject or (relation in RELATIVES and _is_own_name(slot[0], value))
+
+
+def _is_own_name(subject: str, value: Sequence[str]) -> bool:
+    """Whether the words of a value, perhaps behind a title, are words of the subject's own name, in its order."""
+    name = normalised(IN_BRACKETS.sub("", subject)).split()
+    words = list(value[1:] if value[0] in TITLES and len(value) > 1 else value)
+    return any(name[first : first + len(words)] == words for first in range(len(name)))
 
 
 def _is_other_kin(relation: str, before: str, behind: str) -> bool:

@@ -60,11 +60,13 @@ class SlotFiller:
                 [[one for one in each if one.page_id == page_id] for each in of_slot]
                 for of_slot, page_id in zip(answers, pages, strict=True)
             ]
-        return await asyncio.to_thread(self._decided, slots, answers)
+        return await asyncio.to_thread(self._decided, slots, answers, pages or [""] * len(slots))
 
-    def _decided(self, slots: Sequence[Slot], answers: Sequence[Sequence[list[Answer]]]) -> list[list[Claim]]:
+    def _decided(
+        self, slots: Sequence[Slot], answers: Sequence[Sequence[list[Answer]]], pages: Sequence[str]
+    ) -> list[list[Claim]]:
         decider = Decider(self.served.kb.searcher.titles, self.min_probability, TOP, {})
-        claims = [decider.claims(slot, of_slot) for slot, of_slot in zip(slots, answers, strict=True)]
+        claims = [decider.claims(*of_slot) for of_slot in zip(slots, answers, pages, strict=True)]
         kept = iter(decider.consistent(list(chain.from_iterable(claims)), [slot.relation for slot in slots]))
         return [[next(kept) for _ in of_slot] for of_slot in claims]
 

@@ -11,22 +11,31 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from kbq.answers import Answer, is_likely
 from kbq.dump.page_directory import Titles
+from kbq.english.countries import NAMES, country_of
 from kbq.errors import KbqError
-from kbq.reading.reranker import NAMES, meanings
+from kbq.reading.reranker import meanings
 from kbq.search.spans import Sentences
 from kbq.storage.rows import read_rows
 from kbq.tables.claims import Alternative, Claim, DateValue, NormalForm, QuantityValue
-from kbq.tables.phrases import bare_name, each_of_several, first_of_several, whole_name, with_nouns
-from kbq.tables.relations import Relation, Slot
+from kbq.tables.phrases import (
+    Things,
+    bare_name,
+    each_of_several,
+    first_of_several,
+    whole_name,
+    whole_name_with_and,
+    with_nouns,
+)
+from kbq.tables.relations import Relation, Slot, known_name
 from kbq.tables.tables import subject_of
-from kbq.tables.values import normal_form
-from kbq.text.letters import normalised, relation_key
+from kbq.tables.values import compared_words, dates_agree, normal_form
+from kbq.text.letters import normalised
 
 Choice = Literal["accept", "reject", "undo"]
 Cell: TypeAlias = tuple[str, str]  # subject and relation
@@ -35,13 +44,15 @@ HOW = "write subject, relation, value, and decision, which is accept, reject or 
 
 AROUND = 80  # characters on either side of a value that may say "about" or "BC"
 DEMANDED = {"date": DateValue, "quantity": QuantityValue}  # a value of these types must have this form
-RIVALS = (  # nothing is two of these to the same thing
-    frozenset({"spouse", "partner", "father", "mother", "child", "sibling"}),
+# The rules name relations as known.toml does; a relation of any other name is known by its property.
+EARLIER, LATER = ("replaces", "follows"), ("replaced by", "followed by")
+RIVALS = (  # relations that exclude one another for the same pair
+    frozenset({"spouse", "unmarried partner", "father", "mother", "child", "sibling"}),
     frozenset({"date of birth", "date of death"}),
     frozenset({"start time", "end time"}),
-    frozenset({"inception", "dissolved, abolished or demolished"}),
-    frozenset({"follows", "followed by"}),
-    frozenset({"parent organization", "subsidiary"}),
+    frozenset({"inception", "dissolved, abolished or demolished date"}),
+    *(frozenset(pair) for pair in product(EARLIER, LATER)),
+    frozenset({"parent organization", "has subsidiary"}),
 )
 IN_ONE_PLACE = frozenset({"place of birth", "place of death", "residence"})  # both may be right if two places say so
 IN_TIME = {  # a beginning, its end, and the most years between them
@@ -52,11 +63,17 @@ IN_TIME = {  # a beginning, its end, and the most years between them
 OCCUPATION, SUBCLASS, LOCATED_IN = "P106", "P279", "P131"
 UNITS = frozenset(  # names of countries that are also parts of others
     {"georgia", "england", "scotland", "wales", "northern ireland", "puerto rico", "hong kong", "greenland"}
+    | {"macau", "macao", "guam", "aruba", "bermuda", "curacao", "gibraltar", "isle of man", "faroe islands"}
 )
 OF_SEVERAL = frozenset(  # persons, and occupations: of names of organisations and works, "and" is often a part
     ("P26", "P40", "P50", "P57", "P58", "P86", "P112", "P161", "P162", "P175", "P3373", "P674", OCCUPATION)
 )
+KIN = frozenset({"P22", "P25", "P26", "P40", "P451", "P1038", "P3373"})
+PLACES = frozenset(  # relations of places, countries, languages
+    ["P17", "P19", "P20", "P27", "P30", "P36", "P37", "P47", "P103", "P131", "P159", "P190", "P205", "P276", "P282", "P364", "P407", "P495", "P551", "P706", "P840", "P937", "P1412", "P2936"]
+)
 OF_PERSONS = OF_SEVERAL - {OCCUPATION} | {"P22", "P25"}  # with father and mother, of whom each is one
+EXACT = 0.25  # share of a year's probability that a day of that year must have to take its place
 SURE = 0.9  # of both: "was born and died in Vienna"
 
 
@@ -205,9 +222,19 @@ class Decider:
         self._titles, self._min_probability, self._top, self._decisions = titles, min_probability, top, decisions
         self._sentences = lru_cache(256)(Sentences)
 
-    def claims(self, slot: Slot, answers: Iterable[Sequence[Answer]]) -> list[Claim]:
-        """Return the accepted claims or else the best guess, if any. `answers`: to each wording, best first."""
+    def claims(self, slot: Slot, answers: Iterable[Sequence[Answer]], page_id: str = "") -> list[Claim]:
+        """Return the accepted claims or else the best guess, if any.
+
+        Args:
+            answers: to each wording, best first.
+            page_id: the page of the subject, if several pages have its name; without it, none of their values is sure.
+        """
         relation = slot.relation
+        namesakes = 1 if page_id else len(self._titles.pages(slot.subject))
+        if page_id:
+            answers = [[answer for answer in found if answer.page_id == page_id] for found in answers]
+        elif namesakes > 1:
+            answers = [[_shared(answer, namesakes) for answer in found] for found in answers]
         decided = {value: one.choice for value, one in self._decisions.get(slot.cell, {}).items()}
         threshold = self._threshold(relation)
         ranked = sorted(chain.from_iterable(map(_ranked, answers)), key=lambda pair: -pair[0])
@@ -215,15 +242,18 @@ class Decider:
         if relation.type == "page":
             said = [self._shaped(answer, bare_name, decided) for answer in said]
         if relation.values == "many":
-            said = [each for answer in said for each in each_of_several(answer, threshold)]
+            shape = threshold, _things(relation), self._is_title
+            said = [each for answer in said for each in each_of_several(answer, *shape)]
         elif relation.property in OF_SEVERAL:
             said = [self._shaped(answer, first_of_several, decided) for answer in said]
+        else:
+            said = [self._shaped(answer, whole_name_with_and, decided) for answer in said]
         if relation.property in OF_PERSONS:
             said = [self._shaped(answer, whole_name, decided) for answer in said]
         meant = meanings(slot.queries[0], said)  # "racing driver" here, and "driver" there, are one value
         if relation.property in (OCCUPATION, SUBCLASS):
             said = [self._shaped(answer, with_nouns, decided) for answer in said]
-        distinct = self._distinct(zip(said, meant, strict=True), relation)
+        distinct = _exact_dates(self._distinct(zip(said, meant, strict=True), relation))
         values = [value for value in distinct if decided.get(value.key) != "reject"]
         possible = [value for value in values if _may_be(value.answer.text, value.normal, relation)]
         chosen = [value for value in values if decided.get(value.key) == "accept"]
@@ -238,6 +268,9 @@ class Decider:
             claims[0] = replace(claims[0], alternatives=tuple(map(self._alternative, others)))
         return claims
 
+    def _is_title(self, text: str) -> bool:
+        return self._titles.page(text) is not None
+
     def _shaped(self, answer: Answer, shape: Callable[[Answer], Answer], decided: Mapping[str, Choice]) -> Answer:
         """Return an answer in another form, unless a person decided on it as it is, or a page has its name."""
         other = shape(answer)
@@ -245,19 +278,25 @@ class Decider:
             return answer
         return answer if self._titles.page(answer.text) and not self._titles.page(other.text) else other
 
-    def consistent(self, claims: Sequence[Claim], relations: Iterable[Relation]) -> list[Claim]:
-        """Return all claims, less probable if they contradict a likelier claim of the same subject."""
+    def consistent(
+        self, claims: Sequence[Claim], relations: Iterable[Relation], apart: Collection[str] = ()
+    ) -> list[Claim]:
+        """Return all claims, less probable if they contradict a likelier claim of the same subject.
+
+        `apart`: subjects of whose name there are several pages, each of another one.
+        """
         by_name = {relation.name: relation for relation in relations}
-        of_subject: dict[str, list[int]] = defaultdict(list)
+        rule_names = {name: known_name(relation) for name, relation in by_name.items()}
+        of_subject: dict[tuple[str, str], list[int]] = defaultdict(list)
         for number, claim in enumerate(claims):
-            of_subject[claim.subject].append(number)
+            of_subject[claim.subject, claim.page_id if claim.subject in apart else ""].append(number)
         kept = list(claims)
         for numbers in of_subject.values():
             likeliest = sorted(numbers, key=lambda number: -(claims[number].probability or 0.0))
             for place, number in enumerate(likeliest):
                 claim = claims[number]
                 better = (claims[other] for other in likeliest[:place])
-                rival = next((other for other in better if _exclude(other, claim)), None)
+                rival = next((other for other in better if _exclude(other, claim, rule_names)), None)
                 if rival is not None and claim.probability is not None:
                     chance = round(claim.probability * (1 - (rival.probability or 0.0)), 4)
                     relation = by_name[claim.relation]
@@ -276,7 +315,9 @@ class Decider:
             around = answer.context[max(0, answer.start - AROUND) : answer.start], answer.context[answer.end :][:AROUND]
             # As it stands there, perhaps with a narrow blank in a number.
             normal = self.normal(answer.context[answer.start : answer.end], relation, *around)
-            keys: list[object] = [normalised(answer.text), ("means", meaning), *([] if normal is None else [normal])]
+            country = country_of(compared_words(answer.text), " ".join(relation.query))
+            meant = [("means", meaning), ("country", country) if country else None, normal]
+            keys = [normalised(answer.text), *(form for form in meant if form is not None)]
             value = next((by_key[key] for key in keys if key in by_key), None)
             if value is None:
                 value = _Value(answer, normal)
@@ -310,6 +351,45 @@ class Decider:
         )  # fmt: skip
 
 
+def _exact_dates(values: Sequence[_Value]) -> list[_Value]:
+    """Return values without a date of which the same page has a more exact one, which is as probable then.
+
+    "1867" gives way to "7 November 1867", if that is not much less likely by itself.
+    """
+    kept = list(values)
+    for value in values:
+        exact = next((other for other in values if _is_more_exact(other, value)), None)
+        if exact is not None:
+            chances = [one.answer.probability or 0.0 for one in (exact, value)]
+            exact.answer = replace(exact.answer, probability=max(chances))
+            kept.remove(exact)
+            kept[kept.index(value)] = exact
+    return kept
+
+
+def _is_more_exact(other: _Value, value: _Value) -> bool:
+    """Whether a value is a date on the same page that says more than another, does not contradict it, and is likely."""
+    one, less = other.normal, value.normal
+    if not (isinstance(one, DateValue) and isinstance(less, DateValue)) or one.precision <= less.precision:
+        return False
+    chances = other.answer.probability, value.answer.probability
+    is_likely_too = chances[0] is not None and chances[1] is not None and chances[0] >= EXACT * chances[1]
+    return is_likely_too and other.answer.page_id == value.answer.page_id and dates_agree(less, one)
+
+
+def _things(relation: Relation) -> Things:
+    """Return what a relation may have, as far as lists of them differ."""
+    if relation.property in PLACES:
+        return "places"
+    return "kin" if relation.property in KIN else "persons" if relation.property in OF_PERSONS else "others"
+
+
+def _shared(answer: Answer, namesakes: int) -> Answer:
+    """Return an answer that may be that of each of several subjects."""
+    chance = answer.probability
+    return answer if chance is None else replace(answer, probability=chance / namesakes)
+
+
 def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:
     """Yield the answers to a wording with a number that ranks them among others', never above a better one.
 
@@ -329,11 +409,12 @@ def _may_be(value: str, normal: NormalForm | None, relation: Relation) -> bool:
     return isinstance(normal, DEMANDED.get(relation.type or "", object))
 
 
-def _exclude(better: Claim, claim: Claim) -> bool:
-    """Whether a claim cannot be right if a likelier one is."""
-    names = {relation_key(better.relation), relation_key(claim.relation)}
-    if _are_out_of_time(better, claim):
+def _exclude(better: Claim, claim: Claim, rule_names: Mapping[str, str]) -> bool:
+    """Whether a claim cannot be right if a likelier one is. `rule_names`: of the relations, as rules name them."""
+    dates = {rule_names[one.relation]: one.normal for one in (better, claim)}
+    if _are_out_of_time(dates):
         return True
+    names = set(dates)
     if len(names) < 2 or normalised(better.value) != normalised(claim.value):
         return False
     if any(names <= rivals for rivals in RIVALS):
@@ -342,11 +423,11 @@ def _exclude(better: Claim, claim: Claim) -> bool:
     return is_one_place and (claim.probability or 0.0) < SURE and names <= IN_ONE_PLACE
 
 
-def _are_out_of_time(one: Claim, other: Claim) -> bool:
+def _are_out_of_time(dates: Mapping[str, NormalForm | None]) -> bool:
     """Whether two dates of a subject exclude each other: an end before its beginning, or too long after it."""
-    dates = {relation_key(claim.relation): claim.normal for claim in (one, other)}
     for (first, last), longest in IN_TIME.items():
-        begins, ends = (_years(dates.get(name)) for name in (first, last))
+        begins = _years(dates.get(first))
+        ends = _years(dates.get(last))
         if begins and ends:
             return ends[1] < begins[0] or ends[0] - begins[1] > longest
     return False

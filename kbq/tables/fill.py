@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import kbq
-from kbq.answers import N_RERANKED, ReadsQueries, SearchOptions
+from kbq.answers import N_RERANKED, Answer, ReadsQueries, SearchOptions
 from kbq.asking import Searcher
 from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError, QueryError
@@ -55,6 +55,7 @@ Verdict = Literal["agrees", "also said", "contradicts", "not found"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 EVIDENCE = ("value", "probability", "page_id", "title", "paragraph", "start", "end", "sentence")  # of a verdict
 FillReport = Callable[[int, int, int], None]  # called with the numbers of slots done, of all, and of filled ones
+PAGE_ID = "page_id"  # column of a table that names the page of its subject
 NAMED = 10  # decisions without effect in notes
 HINTS, COMPARED = 20, 1000  # relations that are checked for typing errors, and columns that each is compared with
 LIKENESS = 0.9  # of a relation to a column: one letter differs; "date of birth" is not "place of birth"
@@ -76,6 +77,8 @@ class Filling:
                 kb.check(replace(search, min_probability=relation.min_probability))
         self._markers = empty_markers(options.empty)
         self._asked_for: dict[str, tuple[int, ...]] = {}  # numbers of relations, by subject
+        self.namesakes: dict[str, tuple[str, ...]] = {}  # ids of the pages of each subject that has several
+        self.apart: dict[str, tuple[str, ...]] = {}  # of these, the pages that rows name, by subject
         unasked = self._find_slots(kb.query_tokenizers(search))
         asked = [row.get(relation.name) for row in table.rows for relation in relations]
         self.counts = FillCounts(
@@ -117,6 +120,8 @@ class Filling:
             elif name and more:
                 self._asked_for[name] = tuple(sorted((*known, *more)))
                 count += len(more)
+            if name in self._asked_for:
+                self._find_namesakes(name, row)
         if unasked and not count:
             raise KbqError("no subject can be asked for", unasked)
         if not count:
@@ -128,6 +133,15 @@ class Filling:
             columns = ", ".join(repr(relation.name) for relation in relations)
             raise KbqError(f"no row has a subject and {cell} in {columns}: {instead}")
         return unasked
+
+    def _find_namesakes(self, name: str, row: Row) -> None:
+        """Note the pages of a subject's name, if there are several, and the one of them that a row names."""
+        pages = self.namesakes.get(name) or tuple(page.page_id for page in self._kb.titles.pages(name))
+        if len(pages) < 2:
+            return
+        self.namesakes[name] = pages
+        if (own := row.get(PAGE_ID)) in pages:
+            self.apart[name] = tuple(dict.fromkeys((*self.apart.get(name, ()), str(own))))
 
     def is_empty(self, row: Row, relation: Relation) -> bool:
         return is_empty(row.get(relation.name), self._markers)
@@ -170,7 +184,8 @@ class Filling:
     def _final(self, cells: Sequence[tuple[Slot, list[Claim]]]) -> list[tuple[Slot, list[Claim]]]:
         """Apply the rules of a row, and people's decisions, to the cells of whole subjects."""
         found = [(slot, self._decisions.get(slot.cell, {}), len(claims)) for slot, claims in cells]
-        kept = iter(self._decider.consistent([one for _, claims in cells for one in claims], self._relations))
+        claims_of_all = [one for _, claims in cells for one in claims]
+        kept = iter(self._decider.consistent(claims_of_all, self._relations, self.apart))
         final = [(slot, decided, list(islice(kept, count))) for slot, decided, count in found]
         return [(slot, obeyed(claims, slot, decided, self._decider.normal)) for slot, decided, claims in final]
 
@@ -197,8 +212,13 @@ class Filling:
             said = [answer for found in answers for answer in found]
             texts = [answer.context[max(0, answer.start - AROUND) : answer.end + AROUND] for answer in said]
             self.useless += without_value(self._decisions.get(slot.cell, {}), texts)
-            claims.append(self._decider.claims(slot, answers))
+            claims.append(self._claims_of_slot(slot, answers))
         return claims
+
+    def _claims_of_slot(self, slot: Slot, answers: Sequence[Sequence[Answer]]) -> list[Claim]:
+        """Return the claims of a slot, of each page that rows name if several have the subject's name."""
+        pages = self.apart.get(slot.subject, ("",))
+        return [claim for page_id in pages for claim in self._decider.claims(slot, answers, page_id)]
 
     def finished(self, claims: Sequence[Claim]) -> Table:
         """Return the table with the accepted values or, of a check, the verdicts. `claims`: all, in order."""
@@ -213,7 +233,7 @@ class Filling:
             return Table(
                 ("subject", "relation", "present", "verdict", *EVIDENCE), rows, tuple(claims), counts
             ).all_filled()
-        accepted = {cell: found for cell, found in by_slot.items() if found and found[0].accepted}
+        accepted = {cell: said for cell, found in by_slot.items() if (said := [one for one in found if one.accepted])}
         new = [relation.name for relation in self._relations if relation.name not in table.columns]
         rows = [self._filled(row, accepted) for row in table.rows]
         return Table((*table.columns, *new), rows, tuple(claims), replace(counts, filled=len(accepted)), table)
@@ -223,11 +243,17 @@ class Filling:
         for row in self._table.rows:
             subject = subject_of(row.get(self._options.subject))
             for relation in self._relations:
-                said = claims.get((subject, relation.name), ())
+                said = self._of_row(row, subject, claims.get((subject, relation.name), ()))
                 for present in texts_of(row.get(relation.name), self._markers) if said else ():
                     verdict, claim = self._verdict(present, relation, said)
                     judged = {"subject": subject, "relation": relation.name, "present": present, "verdict": verdict}
                     yield judged | {key: getattr(claim, key, None) for key in EVIDENCE}
+
+    def _of_row(self, row: Row, subject: str, claims: Sequence[Claim]) -> Sequence[Claim]:
+        """Return the claims of a cell that are of the page which a row names, if several have the subject's name."""
+        if subject not in self.apart:
+            return claims
+        return [claim for claim in claims if claim.page_id == row.get(PAGE_ID) or claim.by_hand]
 
     def _verdict(self, present: str, relation: Relation, claims: Sequence[Claim]) -> tuple[Verdict, Claim | None]:
         """Return the verdict on a value, and the claim that it rests on.
@@ -241,7 +267,8 @@ class Filling:
             if is_same(present, claim, titles):
                 return "agrees", claim
         for claim in claims:
-            is_found = is_same(present, claim, titles) or any(agree(present, one.value) for one in claim.alternatives)
+            others = (other.value for other in claim.alternatives)
+            is_found = is_same(present, claim, titles) or any(agree(present, one, relation.name) for one in others)
             if is_found or (claim.accepted and self._is_on_page(present, claim.page_id)):
                 return "also said", claim
         if accepted and relation.values == "one":
@@ -256,7 +283,7 @@ class Filling:
         name = subject_of(row.get(self._options.subject))
         values: dict[str, Any] = {}
         for relation in self._relations:
-            found = accepted.get((name, relation.name))
+            found = self._of_row(row, name, accepted.get((name, relation.name), ()))
             if found and (self._options.overwrite or self.is_empty(row, relation)):
                 texts = [written(claim, self._options.dates) for claim in found]
                 values[relation.name] = texts if relation.values == "many" else texts[0]
@@ -312,6 +339,7 @@ def fill(
         refuse_unwritable(before, format)
     filling = Filling(kb, before, wanted, options, search, decided)
     _note_relations(kb, before, wanted, asked, note)
+    _note_namesakes(filling, note)
     if filling.counts.markers:
         markers = ", ".join(filter(None, options.empty))
         note(f"{filling.counts.markers:,} cells were taken as empty, since they hold one of {markers}: see --empty")
@@ -362,7 +390,7 @@ def best_known(
 
 def every_page(kb: Searcher, subject: str = "subject") -> list[Row]:
     """Return a row for each page that may be an answer: its id, and its title as the subject."""
-    return [{"page_id": page_id, subject: title} for page_id, title in Pages(kb.shards).shown()]
+    return [{PAGE_ID: page_id, subject: title} for page_id, title in Pages(kb.shards).shown()]
 
 
 def _table(kb: Searcher, table: str | Path | Iterable[Row] | None, subject: str, note: Note) -> Table:
@@ -370,7 +398,7 @@ def _table(kb: Searcher, table: str | Path | Iterable[Row] | None, subject: str,
     if isinstance(table, str | Path):
         return read_table(as_path(table, "the table"), note)
     if table is None:
-        return Table(("page_id", subject), every_page(kb, subject)).all_filled()
+        return Table((PAGE_ID, subject), every_page(kb, subject)).all_filled()
     return table if isinstance(table, Table) else Table.of_frame(table, subject) or Table.of(table)
 
 
@@ -391,6 +419,18 @@ def _note_relations(
     if known:
         facts = ", ".join(f"{one.name!r} is {one.property}, of type {one.type}" for one in known)
         note(f"{facts}, as `kbq relations` prints; a file relations.toml may say otherwise")
+
+
+def _note_namesakes(filling: Filling, note: Note) -> None:
+    """Note subjects whose name is the title of several pages, unless rows name one of them."""
+    unsure = {name: pages for name, pages in filling.namesakes.items() if name not in filling.apart}
+    for name, pages in list(unsure.items())[:NAMED]:
+        note(
+            f"{len(pages)} pages are called {name!r:.80}, so none of its values is sure: "
+            f"name one of them ({', '.join(pages)[:80]}) in a column {PAGE_ID!r}"
+        )
+    if len(unsure) > NAMED:
+        note(f"… and {len(unsure) - NAMED:,} more subjects are called as several pages are")
 
 
 def _note_disputes(disputes: Sequence[tuple[Decision, Decision]], note: Note) -> None:

@@ -1,14 +1,33 @@
 """Phrases: cut an answer to the value that it states: an item of a list, a whole name, a noun that others narrow.
 
-A list in the text is like items, the last of them behind "and" or "or"; sentences are not parsed.
+A list in the text is like items, the last of them behind "and" or "or"; sentences are not parsed. What may be the name
+of one thing ("Bosnia and Herzegovina", "Vane & Lorimer", "Joel and Ethan Coen") is no list.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Literal, TypeAlias
 
+from kbq import english
 from kbq.answers import Answer, is_likely
-from kbq.reading.reranker import ADJECTIVES
+from kbq.english.countries import ADJECTIVES, NAMES, countries_of_the_world
+from kbq.text.letters import normalise_answer
+
+Things: TypeAlias = Literal["places", "kin", "persons", "others"]  # that a relation may have
+IsName: TypeAlias = Callable[[str], bool]  # whether a text is the title of a page
+
+FIXED_NAMES = Path(english.__path__[0]) / "names_with_and.txt"
+# Nouns of organisations: two of them are two organisations, but "Food and Drug Administration" is one.
+HEADS = re.compile(
+    r"(?:Academ|Administration|Agenc|Alliance|Association|Bank|Board|Bureau|Cent(?:er|re)|Church|Club|College|Commission"
+    r"|Committee|Compan|Conservator|Corporation|Council|Department|Foundation|Hospital|Institut|Laborator|Librar"
+    r"|Ministr|Museum|Office|Part(?:y|ies)|School|Service|Societ|Trust|Union|Universit)\w*\Z"
+)
+AROUND = 40  # characters beside a sign that may hold the names it joins
+BLANKS = re.compile(r"[ \u00a0]")
 
 MOST_WORDS = 5  # of an item
 COMMA, LAST = r"\s*,\s+", r"\s*,?\s+(?:and|or|as well as)\s+|\s+&\s+"
@@ -18,6 +37,8 @@ WORD = r"[^\s,;:.!?()\[\]\"“”&]+(?:(?<=\b[A-Z])\.)?"  # with the full stop o
 ITEM = re.compile(rf"{WORD}(?:[ \u00a0]{WORD}){{0,{MOST_WORDS - 1}}}")
 PARTICLES = "(?:of|the|de|del|van|von|der|la|le|du|al|bin)"
 NAME = re.compile(rf"{WORD}(?:[ \u00a0](?:{PARTICLES} )*(?=[^a-z]){WORD})*")
+LAST_NAME = re.compile(rf"(?<!\S)(?=[^a-z\s]){NAME.pattern}\Z")
+LAST_FIXED_NAME = re.compile(r"[^\s_]+_(?:and|[+]|['’]?n['’]?)_\S+\Z")
 # These begin no item, but another clause, or more about the last one.
 OPENS_NO_ITEM = re.compile(
     r"(?:was|were|is|are|had|has|have|he|she|it|they|who|whom|whose|which|that|where|when|while|then|later|also|but|"
@@ -25,9 +46,9 @@ OPENS_NO_ITEM = re.compile(
     r"\w+ed|\w+ly)\b"
 )
 ENDS_AN_ITEM = re.compile(
-    r"[ \u00a0](?:in|on|at|of|for|with|by|from|to|as|who|whom|whose|which|that|where|when|while|was|were|is|are|had|"
-    r"has|through|into|between|over|across|via|about|like|including|include|includes|"
-    r"during|after|before|since|until|under|best|known|born)[ \u00a0]"
+    r"(?:[ \u00a0]|\A)(?:in|on|at|of|for|with|by|from|to|as|who|whom|whose|which|that|where|when|while|was|were|"
+    r"is|are|had|has|through|into|between|over|across|via|about|like|including|include|includes|"
+    r"during|after|before|since|until|under|best|known|born)(?=[ \u00a0])"
 )
 ARTICLE = re.compile(r"(?:an?|the)[ \u00a0]")
 ANY_ARTICLE = re.compile(r"\b(?:an?|the)[ \u00a0]")
@@ -53,8 +74,12 @@ ORDINAL = r"(?:\d+(?:st|nd|rd|th)|First|Second|Third)"
 REST_OF_A_NAME = re.compile(rf"\s?,?\s(?:Jr|Sr)\b\.?|\s?,\s{ORDINAL}(?: of(?= [A-Z])| [A-Z][\w'’-]+)+")
 
 
-def conjuncts(text: str, start: int, end: int) -> list[tuple[int, int]]:
+def conjuncts(
+    text: str, start: int, end: int, things: Things = "others", is_name: IsName = bool
+) -> list[tuple[int, int]]:
     """Return characters [start, end) of all items of the list that a phrase is or belongs to, or of the phrase alone.
+
+    A phrase that is a part of one name becomes the whole name.
 
     >>> text = "She was an actress, inventor and film producer."
     >>> [text[slice(*place)] for place in conjuncts(text, 11, 18)]
@@ -62,10 +87,77 @@ def conjuncts(text: str, start: int, end: int) -> list[tuple[int, int]]:
     >>> text = "He married Ann Lee and moved to Bonn."
     >>> [text[slice(*place)] for place in conjuncts(text, 11, 18)]
     ['Ann Lee']
+    >>> text = "It is in Bosnia and Herzegovina."
+    >>> [text[slice(*place)] for place in conjuncts(text, 9, 15)]
+    ['Bosnia and Herzegovina']
     """
+    start, end = whole_fixed_name(text, start, end)
+    hidden = with_names_as_words(text, things)
     is_upper = text[start].isupper()
-    found = [*_items_before(text, start, is_upper), *_within(text, start, end), *_items_behind(text, end, is_upper)]
-    return found if len(found) > 1 and ENDS_A_LIST.search(text, found[0][0], found[-1][1]) else [(start, end)]
+    before, behind = _items_before(hidden, start, is_upper), _items_behind(hidden, end, is_upper)
+    found = [*before, *_within(hidden, start, end), *behind]
+    if len(found) < 2 or not ENDS_A_LIST.search(hidden, found[0][0], found[-1][1]):
+        return [(start, end)]
+    items = [text[slice(*place)] for place in found]
+    if is_upper and things in ("kin", "persons") and _share_a_surname(items):
+        return [(found[0][0], found[-1][1])]
+    return found if not is_upper or _are_items(items, things, is_name) else [(start, end)]
+
+
+def _share_a_surname(items: Sequence[str]) -> bool:
+    """Whether these are the names of two with one surname: Joel, Ethan Coen."""
+    return len(items) == 2 and [bool(BLANKS.search(item)) for item in items] == [False, True]
+
+
+def _are_items(items: Sequence[str], things: Things, is_name: IsName) -> bool:
+    """Whether capitalised items are each a thing, and not together the name of one."""
+    if things == "places" or all(_is_known(item) or is_name(item) for item in items):
+        return True
+    are_long = [bool(BLANKS.search(item)) for item in items]
+    if all(are_long):
+        have_heads = [bool(HEADS.search(item)) for item in items]
+        return things != "others" or all(have_heads) or not have_heads[-1]
+    if things == "kin":
+        return not any(are_long)
+    return things == "others" and len(items) > 2
+
+
+def _is_known(item: str) -> bool:
+    words = normalise_answer(item)
+    return words in NAMES or words in ADJECTIVES
+
+
+def whole_fixed_name(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return characters [start, end) of the name with "and" in it to which a phrase belongs, or its own."""
+    for name in _fixed_names().finditer(text):
+        if name.start() <= start and end <= name.end():
+            return name.span()
+    return start, end
+
+
+def with_names_as_words(text: str, things: Things) -> str:
+    """Return a text, as long as before, in which each name with "and" or "&" in it is one word."""
+    text = _fixed_names().sub(lambda name: re.sub(r"[\s,&.]", "_", name[0]), text)
+    for sign in re.finditer(" & ", text):
+        left = text[max(0, sign.start() - AROUND) : sign.start()].split(" ")[-2:]
+        right = text[sign.end() : sign.end() + AROUND].split(" ")[:2]
+        is_full = len(left) == len(right) == 2 and all(word[:1].isupper() for word in (*left, *right))
+        is_name = left[-1][:1].isupper() or right[0][:1].isupper()
+        if is_name and not (is_full and things in ("kin", "persons")):
+            text = f"{text[: sign.start()]}_&_{text[sign.end() :]}".replace("_&_", "_+_")
+    return text
+
+
+@cache
+def _fixed_names() -> re.Pattern[str]:
+    lines = FIXED_NAMES.read_text("utf-8").splitlines()
+    names = [line for line in lines if not line.startswith("#")]
+    countries = [name for country in countries_of_the_world() for name in country.names if " and " in name]
+    forms = []
+    for name in sorted({*names, *countries}, key=len, reverse=True):
+        words = re.escape(name).replace(r"\ and\ ", r"\s+(?:and|&|['’]?n['’]?)\s+")
+        forms.append(words.replace(r"\ ", r"\s+"))
+    return re.compile(rf"\b(?:{'|'.join(forms)})\b", re.IGNORECASE)
 
 
 def _within(text: str, start: int, end: int) -> list[tuple[int, int]]:
@@ -103,7 +195,10 @@ def _items_before(text: str, start: int, is_upper: bool) -> list[tuple[int, int]
         words = WORDS_BEFORE.search(text[:stop])
         begin = words.start() if words else stop
         for form in (ENDS_AN_ITEM, ANY_ARTICLE):
-            begin = max([begin, *(found.end() for found in form.finditer(text, max(0, begin - 1), stop))])
+            for found in form.finditer(text, max(0, begin - 1), stop):
+                begin = max(begin, found.end() + (form is ENDS_AN_ITEM))
+        last = (LAST_NAME if is_upper else LAST_FIXED_NAME).search(text, begin, stop)
+        begin = last.start() if last else begin
         if not _is_item(text[begin:stop], is_upper):
             break
         items.insert(0, (begin, stop))
@@ -127,10 +222,18 @@ def _without_article(text: str, start: int, end: int) -> tuple[int, int]:
     return (article.end() if article else start), end
 
 
-def each_of_several(answer: Answer, threshold: float) -> Iterator[Answer]:
-    """Yield an answer or, if it is a likely list or an item of one, all items, the others with less probability."""
+def each_of_several(
+    answer: Answer, threshold: float, things: Things = "others", is_name: IsName = bool
+) -> Iterator[Answer]:
+    """Yield an answer or, if it is a likely list or an item of one, all items, the others with less probability.
+
+    `things`: what the relation may have. `is_name`: whether a text is the title of a page.
+    """
     own = answer.start, answer.end
-    places = conjuncts(answer.context, *own) if is_likely(answer, threshold) else [own]
+    places = conjuncts(answer.context, *own, things, is_name) if is_likely(answer, threshold) else [own]
+    if len(places) == 1:
+        yield _cut(answer, *places[0])
+        return
     if own in places:
         yield answer
     for start, end in places:
@@ -144,8 +247,15 @@ def first_of_several(answer: Answer) -> Answer:
 
     A capitalised item of one word is no item: it is part of a name, as in "Simon and Garfunkel".
     """
-    item = _cut(answer, *_within(answer.context, answer.start, answer.end)[0])
+    hidden = with_names_as_words(answer.context, "persons")
+    item = _cut(answer, *_within(hidden, answer.start, answer.end)[0])
     return item if item.end < answer.end and (item.text[0].islower() or " " in item.text) else answer
+
+
+def whole_name_with_and(answer: Answer) -> Answer:
+    """Return the whole name with "and" in it of which an answer is a part: "rock and roll" instead of "rock"."""
+    place = whole_fixed_name(answer.context, answer.start, answer.end)
+    return answer if place == (answer.start, answer.end) else _cut(answer, *place)
 
 
 def with_nouns(answer: Answer) -> Answer:
@@ -175,4 +285,6 @@ def bare_name(answer: Answer) -> Answer:
 
 
 def _cut(answer: Answer, start: int, end: int) -> Answer:
+    if (start, end) == (answer.start, answer.end):
+        return answer
     return replace(answer, text=answer.context[start:end], start=start, end=end, unit=(start, end))

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from kbq.dump.page_directory import PageValue
+from kbq.english.countries import country_of, named_country
 from kbq.errors import KbqError, first_line
 from kbq.storage.files import given
 from kbq.storage.limited import LimitedProcess, LimitExceeded
@@ -61,6 +62,10 @@ PREFIXES = {  # http://schema.org/ is not there: it is https://schema.org/, too.
     "skos": "http://www.w3.org/2004/02/skos/core#",
 }
 URL = re.compile(rf"https?://(?:[\w.~-]|%[0-9A-Fa-f]{{2}})+(?::[0-9]*)?(?:[/?]{_PART})?(?:#{_PART})?", re.ASCII)
+
+_CURIE = re.compile(r"^[A-Za-z][\w.-]*:(?=[A-Za-z]\w*$)", re.ASCII)  # a prefix: dbo:, schema:, per:
+_CAMEL = re.compile("[a-z]{2,}(?:[A-Z][a-z0-9]*)+", re.ASCII)  # placeOfBirth
+_HUMP = re.compile("(?<=[a-z0-9])(?=[A-Z])")
 
 KNOWN = Path(__file__).with_name("known.toml")
 MARK = "@"  # before the name of a preset, or of a known relation
@@ -117,10 +122,11 @@ def subject_number(claim: Claim, ids: Mapping[str, str]) -> str:
 
 
 def value_number(claim: Claim, ids: Mapping[str, str]) -> str:
-    """Return the Q-number of a claim's value, by its page or its name, or ""."""
+    """Return the Q-number of a claim's value, by its page, its name or the country it stands for, or ""."""
     page = claim.normal
     by_page = (ids.get(page.page_id) or number_of(page.title, ids)) if isinstance(page, PageValue) else ""
-    return by_page or number_of(claim.value, ids)
+    country = country_of(normalised(claim.value), claim.relation)
+    return by_page or number_of(claim.value, ids) or ids.get(f"{_COUNTRY}{country}", "")
 
 
 def read_ids(path: Path) -> dict[str, str]:
@@ -159,14 +165,18 @@ def read_ids(path: Path) -> dict[str, str]:
     return ids | _compared(ids)
 
 
+_COUNTRY = "\0\0"  # in front of countries
 _COMPARED = "\0"  # in front of names as they are compared: no name of a file begins so
 
 
 def _compared(ids: Mapping[str, str]) -> dict[str, str]:
-    """Return Q-numbers by names in their compared form, if all names of that form have the same."""
+    """Return Q-numbers by compared names and by countries, if all names of that form or country have the same."""
     numbers: dict[str, set[str]] = {}
     for name, number in ids.items():
-        numbers.setdefault(f"{_COMPARED}{normalised(name)}", set()).add(number)
+        words = normalised(name)
+        numbers.setdefault(f"{_COMPARED}{words}", set()).add(number)
+        if country := named_country(words):
+            numbers.setdefault(f"{_COUNTRY}{country}", set()).add(number)
     return {name: found.pop() for name, found in numbers.items() if len(found) == 1}
 
 
@@ -245,16 +255,57 @@ def relation_named(name: str, values: Values = "one") -> Relation:
     """
     relation = _from_table(clean_text(name).strip(), {"values": values})
     _refuse_unaskable(relation)
-    known = next((one for one in known_relations() if relation_key(one.name) == relation_key(relation.query[0])), None)
+    known = _by_any_name().get(relation_key(relation.query[0]))
     return relation if known is None else replace(relation, type=known.type, property=known.property)
+
+
+def words_of(name: str) -> str:
+    """Return the words of a relation's name as programs write it; a P-number is that of a known relation.
+
+    >>> words_of("placeOfBirth"), words_of("schema:birth_date"), words_of("wdt:P19"), words_of("IUCN status")
+    ('place of birth', 'birth date', 'place of birth', 'IUCN status')
+    """
+    known = known_property(name.upper() if re.fullmatch("p[0-9]+", name) else name)
+    if known is not None:
+        return known.name
+    last = re.split("[/#]", name)[-1] if URL.fullmatch(name) else _CURIE.sub("", name)
+    words = (last or name).replace("_", " ")
+    parted = _HUMP.sub(" ", words).lower()
+    is_known = relation_key(parted) in _by_any_name() if words[:1].isupper() else _CAMEL.fullmatch(words)
+    return parted if is_known else words
+
+
+def known_name(relation: Relation) -> str:
+    """Return the name by which rules know a relation: that of its property or wording, or else its own."""
+    known = known_property(relation.property) or _by_any_name().get(relation_key(relation.query[0]))
+    return known.name if known else relation_key(relation.name)
+
+
+@cache
+def _by_any_name() -> dict[str, Relation]:
+    """Return the known relations by their names and other names."""
+    found: dict[str, Relation] = {}
+    for name, table in _known_tables().items():
+        names = name, *table.get("also", ())
+        found |= dict.fromkeys(map(relation_key, names), _known(name, table))
+    return found
+
+
+@cache
+def _known_tables() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(KNOWN.read_text("utf-8"))
+
+
+def _known(name: str, table: Mapping[str, Any]) -> Relation:
+    """Make a known relation of its table, without the keys that only those have."""
+    keys = {key: value for key, value in table.items() if key not in ("groups", "also")}
+    return _from_table(name, {"query": name} | keys)
 
 
 @cache
 def known_relations() -> dict[Relation, tuple[str, ...]]:
     """Return the known relations, those of people first, each with its presets."""
-    tables = tomllib.loads(KNOWN.read_text("utf-8"))
-    presets = {name: tuple(table.pop("groups")) for name, table in tables.items()}
-    return {_from_table(name, table): presets[name] for name, table in tables.items()}
+    return {_known(name, table): tuple(table["groups"]) for name, table in _known_tables().items()}
 
 
 def preset(name: str) -> list[Relation]:
@@ -287,7 +338,7 @@ def as_toml(relations: Iterable[Relation], comments: Sequence[str] = ()) -> str:
     lines: list[str] = []
     for number, relation in enumerate(relations):
         lines.append(f"[{quoted(relation.name)}]{f'  # {comments[number]}' if comments else ''}")
-        if relation.query != (relation.name,):
+        if relation.query != (words_of(relation.name),):
             lines.append(f"query = {quoted(relation.query)}")
         if relation.values != "one":
             lines.append(f'values = "{relation.values}"')
@@ -324,8 +375,8 @@ def read_relations(path: Path) -> list[Relation]:
 
 
 def _from_table(name: str, table: Mapping[str, Any]) -> Relation:
-    """Make a relation of a table. The default of `query` is the name, with blanks for `_`."""
-    query = table.get("query", name.replace("_", " "))
+    """Make a relation of a table. The default of `query` is the name in words."""
+    query = table["query"] if "query" in table else words_of(name)
     return Relation(**dict(table) | {"name": name, "query": (query,) if isinstance(query, str) else tuple(query)})
 
 

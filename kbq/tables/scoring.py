@@ -204,10 +204,10 @@ def scores_of(predicted: ValueSets, gold: ValueSets, guesses: Guesses | None = N
     slots: dict[str, list[SlotCounts]] = defaultdict(list)
     judged: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for (subject, relation), values in gold.items():
-        slots[relation].append(compared(predicted.get((subject, relation), ()), values))
+        slots[relation].append(compared(predicted.get((subject, relation), ()), values, relation))
         if guesses and (subject, relation) in guesses:
             names, chance = guesses[subject, relation]
-            judged[relation].append((chance, compared([names], values).matched > 0))
+            judged[relation].append((chance, compared([names], values, relation).matched > 0))
     scores = {relation: SetScores.of(slots[relation], judged[relation]) for relation in sorted(slots)}
     every = SetScores.of(list(chain(*slots.values())), list(chain(*judged.values())))
     columns = {name: [getattr(one, name) for one in scores.values()] for name in asdict(every) if name != "slots"}
@@ -215,29 +215,29 @@ def scores_of(predicted: ValueSets, gold: ValueSets, guesses: Guesses | None = N
     return TableScores(scores, every, replace(every, **means))
 
 
-def compared(predicted: Iterable[Names], gold: Sequence[Names]) -> SlotCounts:
-    """Count how many values match: a maximum bipartite matching.
+def compared(predicted: Iterable[Names], gold: Sequence[Names], relation: str = "") -> SlotCounts:
+    """Count how many values match: a maximum bipartite matching. `relation`: see `kbq.tables.values.agree`.
 
     >>> compared([("U.S.",), ("Mexico",)], [("United States", "US", "U.S."), ("Canada",)])
     SlotCounts(predicted=2, gold=2, matched=1)
     """
-    guesses, wanted = distinct(predicted), distinct(gold)
+    guesses, wanted = distinct(predicted, relation), distinct(gold, relation)
     places: dict[object, list[int]] = defaultdict(list)
     dated: list[tuple[int, DateValue]] = []
     for place, names in enumerate(wanted):
-        for key in chain.from_iterable(map(keys_of, names)):
+        for key in _keys(names, relation):
             places[key].append(place)
             dated += [(place, key)] if isinstance(key, DateValue) else []
     edges = []
     for names in guesses:
-        keys = frozenset(chain.from_iterable(map(keys_of, names)))
+        keys = _keys(names, relation)
         found = {place for key in keys for place in places.get(key, ())}
         own = [key for key in keys if isinstance(key, DateValue)]  # one date may be more exact than another
         edges.append(sorted(found | {place for place, date in dated for one in own if dates.dates_agree(one, date)}))
     return SlotCounts(len(guesses), len(wanted), _matched(edges))
 
 
-def distinct(values: Iterable[Names]) -> list[Names]:
+def distinct(values: Iterable[Names], relation: str = "") -> list[Names]:
     """Leave out values that repeat an earlier one with its names spelt differently.
 
     >>> distinct([("Jürgen Kurths",), ("Jurgen Kurths",), ("Ann Lee", "A. Lee")])
@@ -245,8 +245,12 @@ def distinct(values: Iterable[Names]) -> list[Names]:
     """
     found: dict[frozenset[object], Names] = {}
     for names in values:
-        found.setdefault(frozenset(chain.from_iterable(map(keys_of, names))), names)
+        found.setdefault(_keys(names, relation), names)
     return list(found.values())
+
+
+def _keys(names: Names, relation: str) -> frozenset[object]:
+    return frozenset(chain.from_iterable(keys_of(name, relation) for name in names))
 
 
 def _matched(edges: Sequence[Iterable[int]]) -> int:

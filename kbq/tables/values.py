@@ -6,6 +6,7 @@ the Julian calendar.
 """
 
 import calendar
+import html
 import re
 from decimal import Decimal
 from functools import lru_cache
@@ -14,6 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kbq.dump.page_directory import PageValue, Titles
+from kbq.english.countries import country_of
 from kbq.tables.claims import Claim, DateValue, QuantityValue, ValueType
 from kbq.text.letters import normalised, seen
 
@@ -364,22 +366,43 @@ def normal_form(
     return None if text.isdigit() else date_of(text, before, behind) or _quantity(text)
 
 
+_ARTICLE = re.compile(r"\A(?:the|an?)\s+(?=\S*[^\W\d_]{2})", re.IGNORECASE)  # before a word, not before "1"
+_AND = re.compile(r"\s*&\s*|(?<=\w)\s+(?:['’`´]n['’`´]?|n['’`´])\s+(?=\w)", re.IGNORECASE)
+
+
+def compared_words(text: str) -> str:
+    """Return the words of a value as they are compared: without a leading article, with "and" for "&" and "'n'".
+
+    >>> compared_words("The Beatles"), compared_words("Simon & Garfunkel"), compared_words("Grade A")
+    ('beatles', 'simon and garfunkel', 'grade a')
+    """
+    text = html.unescape(text.strip()) if "&" in text else text.strip()
+    return normalised(_ARTICLE.sub("", _AND.sub(" and ", text), count=1))
+
+
 @lru_cache(2**14)
 def _forms(text: str) -> tuple[str, DateValue | None, QuantityValue | None]:
     """Return the forms by which a value is compared: its words, and perhaps a date and a quantity."""
     short = " ".join(seen(text).split()) if len(text) <= LONGEST else ""
     number = f"{Decimal(short):f}" if _SCIENTIFIC.fullmatch(short) else short
-    return normalised(text), date_of_cell(short), _quantity(number, anything_counts=True)
+    return compared_words(text), date_of_cell(short), _quantity(number, anything_counts=True)
 
 
-def keys_of(text: str) -> frozenset[object]:
-    """Return the forms of a text; texts of the same value share one."""
-    return frozenset(form for form in _forms(text) if form is not None)
+def keys_of(text: str, relation: str = "") -> frozenset[object]:
+    """Return the forms of a text; texts of the same value share one. See `agree`."""
+    words, date, quantity = _forms(text)
+    country = country_of(words, relation)
+    forms = (("country", country) if country else words), date, quantity
+    return frozenset(form for form in forms if form is not None)
 
 
-def agree(one: str, other: str) -> bool:
-    """Whether two texts are one value: the same words or number, or dates that agree as far as both go.
+def agree(one: str, other: str, relation: str = "") -> bool:
+    """Whether two texts are one value: the same words, number or country, or dates that agree as far as both go.
 
+    `relation`: of a language, German is not Germany.
+
+    >>> agree("American", "USA"), agree("German", "Germany", "native language"), agree("The Beatles", "Beatles")
+    (True, False, True)
     >>> agree("1867-11-07T00:00:00Z", "7 November 1867"), agree("1985.0", "1985"), agree("Lodz", "Łódź")
     (True, True, True)
     >>> agree("C", "C#"), agree("1867-11-08", "7 November 1867"), agree("バリ", "パリ")
@@ -388,12 +411,15 @@ def agree(one: str, other: str) -> bool:
     (words, date, quantity), (others, other_date, other_quantity) = _forms(one), _forms(other)
     if words == others or (date and other_date and dates_agree(date, other_date)):
         return True
-    return quantity is not None and quantity == other_quantity
+    if quantity is not None and quantity == other_quantity:
+        return True
+    country = country_of(words, relation)
+    return bool(country) and country == country_of(others, relation)
 
 
 def is_same(text: str, claim: Claim, titles: Titles) -> bool:
     """Whether a claim has this value: the same text, page or quantity, or a date that agrees as far as both go."""
-    if agree(text, claim.value) or agree(text.removeprefix("the "), claim.value):
+    if agree(text, claim.value, claim.relation):
         return True
     if isinstance(claim.normal, DateValue):  # which may rest on the words around the value
         own = date_of_cell(text)

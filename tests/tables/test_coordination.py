@@ -2,7 +2,41 @@
 
 import pytest
 
-from kbq.tables.phrases import conjuncts
+from kbq.tables.phrases import Things, conjuncts
+
+NAMES = [
+    ("It is in Bosnia and Herzegovina.", "Bosnia", "places", "Bosnia and Herzegovina"),
+    ("It is in Bosnia & Herzegovina and Croatia.", "Croatia", "places", "Bosnia & Herzegovina|Croatia"),
+    ("It borders St. Kitts and Nevis, Cuba and Haiti.", "Cuba", "places", "St. Kitts and Nevis|Cuba|Haiti"),
+    ("It is in Austria and Hungary.", "Austria", "places", "Austria|Hungary"),
+    ("It is in Passau and Linz.", "Linz", "places", "Passau|Linz"),
+    ("Its genre is rock and roll.", "rock", "others", "rock and roll"),
+    ("It plays rock 'n' roll and blues.", "blues", "others", "rock 'n' roll|blues"),
+    ("It plays rhythm and blues, drum & bass and jazz.", "jazz", "others", "rhythm and blues|drum & bass|jazz"),
+    ("made by Procter and Gamble.", "Procter", "others", "Procter"),
+    ("made by Procter and Gamble.", "Procter and Gamble", "others", "Procter and Gamble"),
+    ("made by Vane & Lorimer.", "Vane & Lorimer", "others", "Vane & Lorimer"),
+    ("made by Vane Works & Lorimer Works.", "Vane Works", "others", "Vane Works"),
+    ("made by Orr Company and Vane Company.", "Orr Company", "others", "Orr Company|Vane Company"),
+    ("the Food and Drug Administration", "Food and Drug Administration", "others", "Food and Drug Administration"),
+    ("the National Aeronautics and Space Administration", "National Aeronautics", "others", "National Aeronautics"),
+    ("sung by Simon and Garfunkel.", "Simon and Garfunkel", "persons", "Simon and Garfunkel"),
+    ("sung by Crosby, Stills & Nash.", "Crosby, Stills & Nash", "persons", "Crosby, Stills & Nash"),
+    ("sung by Ann Lee & Bo Ray.", "Bo Ray", "persons", "Ann Lee|Bo Ray"),
+    ("by Joel and Ethan Coen.", "Ethan Coen", "persons", "Joel and Ethan Coen"),
+    ("by Joel and Ethan Coen.", "Joel", "persons", "Joel and Ethan Coen"),
+    ("by Joel & Ethan Coen.", "Joel", "persons", "Joel"),
+    ("had two children, Ann and Bo.", "Ann", "kin", "Ann|Bo"),
+    ("owned by Sony, Philips and Nokia.", "Sony", "others", "Sony|Philips|Nokia"),
+    ("owned by Sony and Apple.", "Sony", "others", "Sony|Apple"),
+]
+
+
+@pytest.mark.parametrize(("text", "phrase", "things", "items"), NAMES)
+def test_a_name_with_and_is_no_list(text: str, phrase: str, things: Things, items: str) -> None:
+    start = text.index(phrase)
+    found = conjuncts(text, start, start + len(phrase), things, {"Sony", "Apple"}.__contains__)
+    assert "|".join(text[slice(*place)] for place in found) == items
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from kbq.answers import Answer
 from kbq.dump.page_directory import PageValue
 from kbq.kb import KnowledgeBase
 from kbq.tables.claims import Alternative, Claim, DateValue
-from kbq.tables.deciding import Decider, Decision
-from kbq.tables.relations import Relation, Slot
+from kbq.tables.deciding import IN_ONE_PLACE, IN_TIME, RIVALS, Decider, Decision
+from kbq.tables.relations import Relation, Slot, known_relations, relation_named
 from kbq.tables.values import normal_form
 
 
@@ -19,6 +19,10 @@ class OneTitle:
 
     def page(self, text: str) -> PageValue | None:
         return PageValue("P1", "Łódź") if text in ("Łódź", "LODZ (city)") else None
+
+    def pages(self, text: str) -> list[PageValue]:
+        """Two pages have the title Twice."""
+        return [PageValue("P7", text), PageValue("P8", text)] if text == "Twice" else []
 
 
 def answer(text: str, probability: float | None, start: int = 0) -> Answer:
@@ -253,7 +257,7 @@ def claim(subject: str, relation: str, value: str, probability: float | None, st
 
 
 def consistent(claims: list[Claim]) -> list[Claim]:
-    relations = [Relation(one.relation, (one.relation,)) for one in claims]
+    relations = [relation_named(one.relation) for one in claims]
     return Decider(OneTitle(), 0.5, 3, {}).consistent(claims, relations)  # type: ignore[arg-type]
 
 
@@ -274,6 +278,14 @@ def consistent(claims: list[Claim]) -> list[Claim]:
         ([("date of birth", "44 BC", 0.9, 0), ("date of death", "AD 14", 0.8, 40)], [0.9, 0.8]),
         ([("inception", "1900", 0.9, 0), ("dissolved, abolished or demolished date", "1800", 0.8, 9)], [0.9, 0.08]),
         ([("start time", "1914", 0.9, 0), ("end time", "1918", 0.8, 9)], [0.9, 0.8]),
+        ([("date_of_birth", "1914", 0.9, 0), ("deathDate", "1918", 0.8, 0)], [0.9, 0.8]),
+        ([("date_of_birth", "1914", 0.9, 0), ("deathDate", "1900", 0.8, 0)], [0.9, 0.08]),
+        ([("inception", "1900", 0.9, 0), ("dissolved, abolished or demolished date", "1900", 0.8, 9)], [0.9, 0.08]),
+        ([("predecessor", "Bo Kim", 0.6, 0), ("successor", "Bo Kim", 0.9, 0)], [0.06, 0.9]),
+        ([("replaces", "Bo Kim", 0.9, 0), ("replaced by", "Bo Kim", 0.8, 0)], [0.9, 0.08]),
+        ([("predecessor", "Bo Kim", 0.9, 0), ("followed by", "Bo Kim", 0.8, 0)], [0.9, 0.08]),
+        ([("predecessor", "Bo Kim", 0.9, 0), ("replaces", "Bo Kim", 0.8, 0)], [0.9, 0.8]),
+        ([("subsidiary", "Orr", 0.9, 0), ("parent company", "Orr", 0.8, 0)], [0.9, 0.08]),
     ],
 )
 def test_a_value_belongs_to_one_rival(
@@ -287,3 +299,51 @@ def test_a_value_belongs_to_one_rival(
 def test_subjects_do_not_exclude_each_other() -> None:
     rows = [claim("Eve", "father", "Ann Lee", 0.6), claim("Ada", "spouse", "Ann Lee", 0.9)]
     assert consistent(rows) == rows
+
+
+def test_every_name_in_a_rule_is_a_known_relation() -> None:
+    known = {relation.name for relation in known_relations()}
+    named = {name for names in (*RIVALS, *IN_TIME, IN_ONE_PLACE) for name in names}
+    assert named - known == set()
+    assert len(named) > 15
+
+
+@pytest.mark.parametrize(
+    ("dates", "values"),
+    [
+        ([("1867", 0.9, 0), ("7 November 1867", 0.5, 40)], [("7 November 1867", 0.9)]),
+        ([("7 November 1867", 0.9, 0), ("1867", 0.5, 40)], [("7 November 1867", 0.9)]),
+        ([("1867", 0.9, 0), ("7 November 1867", 0.2, 40)], [("1867", 0.9)]),  # hardly of the same event
+        ([("1867", 0.9, 0), ("7 November 1868", 0.8, 40)], [("1867", 0.9)]),
+        ([("the 1860s", 0.9, 0), ("1867", 0.5, 40), ("May 1867", 0.4, 80)], [("May 1867", 0.9)]),
+    ],
+)
+def test_the_more_exact_date_of_a_page_wins(
+    dates: list[tuple[str, float, int]], values: list[tuple[str, float]]
+) -> None:
+    decider = Decider(OneTitle(), 0.5, 3, {})  # type: ignore[arg-type]
+    found = [answer(*one) for one in dates]
+    claims = decider.claims(Slot("s", Relation("r", ("r",), type="date")), [found])
+    assert [(claim.value, claim.probability) for claim in claims] == values
+    apart = [replace(one, page_id=f"P{number}") for number, one in enumerate(found)]
+    claims = decider.claims(Slot("s", Relation("r", ("r",), type="date")), [apart])
+    assert claims[0].value == dates[0][0]
+
+
+def test_no_value_of_a_name_that_two_pages_have_is_sure() -> None:
+    decider = Decider(OneTitle(), 0.5, 3, {})  # type: ignore[arg-type]
+    slot, found = Slot("Twice", Relation("r", ("r",))), [answer("Paris", 0.8), answer("Rome", 0.7, 40)]
+    assert [(one.value, one.probability, one.accepted) for one in decider.claims(slot, [found])] == [
+        ("Paris", 0.4, False)
+    ]
+    other = [found[0], replace(found[1], page_id="P8")]
+    assert [one.value for one in decider.claims(slot, [other], "P8")] == ["Rome"]
+    assert decider.claims(slot, [found], "P8") == []
+
+
+def test_names_and_adjectives_of_one_country_are_one_value() -> None:
+    decider = Decider(OneTitle(), 0.5, 3, {})  # type: ignore[arg-type]
+    found = [answer("American", 0.8), answer("United States", 0.7, 40), answer("USA", 0.6, 80)]
+    for name, values in (("citizenship", ["American"]), ("native language", ["American", "United States"])):
+        claims = decider.claims(Slot("s", Relation(name, (name,), values="many")), [found])
+        assert [claim.value for claim in claims] == values

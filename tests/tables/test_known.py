@@ -21,7 +21,7 @@ from kbq.tables.relations import (
 
 def test_every_known_relation_can_be_asked_and_published(tmp_path: Path) -> None:
     known = list(known_relations())
-    assert len(known) == len({one.name for one in known}) == len({one.property for one in known}) == 164
+    assert len(known) == len({one.name for one in known}) == len({one.property for one in known}) == 168
     assert all(property_iri(one.property) and one.query and one.type for one in known)
     (tmp_path / "r.toml").write_text(as_toml(known, ["a comment"] * len(known)), "utf-8")
     assert read_relations(tmp_path / "r.toml") == known

@@ -349,6 +349,17 @@ SAME = [
     ("~1265", "c. 1265"),
     ("c1265", "1265"),
     ("June 23 ,1943", "23 June 1943"),
+    ("The Beatles", "Beatles"),
+    ("the Beatles", "THE BEATLES"),
+    ("Simon & Garfunkel", "Simon and Garfunkel"),
+    ("AT&amp;T and Co", "AT&T & Co"),
+    ("rock 'n' roll", "Rock and Roll"),
+    ("rock n’ roll", "rock & roll"),
+    ("US", "United States of America"),
+    ("American", "the USA"),
+    ("Dutch", "the Netherlands"),
+    ("the U.K.", "British"),
+    ("Czechia", "Czech Republic"),
 ]
 DIFFERENT = [
     ("1867-11-08T00:00:00Z", "7 November 1867"),
@@ -373,6 +384,12 @@ DIFFERENT = [
     ("AB−", "AB+"),
     ("C♯", "C"),
     ("1e3", "13"),
+    ("A 1", "1"),
+    ("Grade A", "Grade"),
+    ("German", "Germanic"),
+    ("Niger", "Nigerian"),
+    ("Guinea", "Equatorial Guinea"),
+    ("England", "British"),
 ]
 
 
@@ -386,6 +403,13 @@ def test_texts_of_one_value_agree(one: str, other: str) -> None:
 def test_what_differs_differs(one: str, other: str) -> None:
     assert not agree(one, other)
     assert not agree(other, one)
+
+
+def test_german_is_a_language_where_one_is_asked_for() -> None:
+    for relation, is_country in (("citizenship", True), ("", True), ("native language", False), ("demonym", False)):
+        assert agree("German", "Germany", relation) == is_country
+        assert (keys_of("German", relation) == keys_of("Germany", relation)) == is_country
+        assert agree("Germany", "Federal Republic of Germany", relation)
 
 
 TEXTS = st.one_of(

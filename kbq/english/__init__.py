@@ -1,0 +1,1 @@
+"""Rules of English, and the tables that they rest on."""
