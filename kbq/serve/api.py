@@ -24,7 +24,7 @@ from kbq.serve.filling import Services, WithServices
 from kbq.serve.guard import refuse_host, refuse_key
 from kbq.serve.problems import DESCRIBED, RefusedError, document
 from kbq.storage.records import json_line
-from kbq.tables.claims import Claim
+from kbq.tables.claims import Claim, ValueType
 from kbq.tables.options import FillOptions, Values
 from kbq.tables.relations import MARK, Relation, preset, relation_named
 from kbq.tables.tables import subject_of
@@ -81,6 +81,7 @@ class Cell(BaseModel):
 
     subject: str
     relation: str
+    type: ValueType | None
     values: Literal["one", "many"]
     claims: list[Json] = Field(description="those that fill the cell, or the best guess")
     triples: list[str] = Field(description="the claims as N-Triples")

@@ -117,6 +117,7 @@ def _cell(slot: Slot, claims: Sequence[Claim], ids: Mapping[str, str]) -> dict[s
     return {
         "subject": slot.subject,
         "relation": slot.relation.name,
+        "type": slot.relation.type,
         "values": slot.relation.values,
         "claims": [claim.to_dict() for claim in claims],
         "triples": [one[0]["fact"] for one in found],

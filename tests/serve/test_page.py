@@ -240,6 +240,112 @@ def test_values_are_corrected_and_decisions_and_cells_stay(tab: Any, service: Ru
     assert tab.get_by_role("button", name="Undo").is_disabled()
 
 
+def test_keys_decide_on_the_row_that_was_clicked_wherever_it_was_clicked(
+    tab: Any, service: Running, tmp_path: Path
+) -> None:
+    fill(tab, service)
+    tab.get_by_role("button", name="Warsaw", exact=True).click()
+    tab.locator("#rows tr").nth(2).locator(".relation").click()  # Newton's place of birth
+    assert tab.locator("#rows tr.chosen .subject").inner_text().split("\n")[0] == "Isaac Newton"
+    assert tab.locator("#evidence .over").inner_text() == "Isaac Newton — place of birth"
+    tab.keyboard.press("c")
+    tab.keyboard.type("Grantham")
+    tab.keyboard.press("Enter")
+    tab.locator("#rows tr").nth(1).locator(".probability").click()
+    tab.keyboard.press("r")
+    lines = [json.loads(line) for line in saved(tab, "Decisions", tmp_path).read_text("utf-8").splitlines()]
+    assert [(one["subject"], one["relation"], one["value"], one["decision"]) for one in lines] == [
+        ("Isaac Newton", "place of birth", "Woolsthorpe", "reject"),
+        ("Isaac Newton", "place of birth", "Grantham", "accept"),
+        ("Marie Curie", "date_of_birth", "7 November 1867", "reject"),
+    ]
+
+
+def test_what_is_no_date_is_asked_about_once(tab: Any, service: Running) -> None:
+    fill(tab, service)
+    tab.get_by_role("button", name="7 November 1867", exact=True).click()
+    typed = tab.get_by_label("Correct to")
+    typed.fill("botanist")
+    typed.press("Enter")
+    assert tab.get_by_role("alert").inner_text() == "“botanist” is no date. Save again to keep it all the same."
+    assert "0 of 6 reviewed" in tab.locator("#done").inner_text()
+    typed.press("Enter")
+    assert listed(tab)[1] == "7 November 1867 botanist"
+    tab.get_by_role("button", name="7 November 1867", exact=True).click()
+    typed.fill("8 November 1867")
+    typed.press("Enter")
+    assert listed(tab)[1] == "7 November 1867 8 November 1867"
+    tab.get_by_role("button", name="Warsaw", exact=True).click()
+    typed.fill("botanist")  # may be a page
+    typed.press("Enter")
+    assert listed(tab)[0] == "Warsaw botanist"
+
+
+LONG = "\n".join(["n\tname\tplace of birth", *(f"{number}{'x' * 80}\tMarie Curie\t" for number in range(100))])
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "others", "count"),
+    [
+        ("Marie Curie", "", "spouse, @date of birth", 2),  # an order that is not that of the boxes
+        ("Marie Curie", "", "doctoral advisor, place of birth", 2),
+        ("n\tname\tplace of birth\n1\tMarie Curie\t\n2\tIsaac Newton\tx", "name", "spouse", 3),
+        (LONG, "name", "", 1),  # too long for an address
+    ],
+)
+def test_a_page_that_is_loaded_again_asks_nothing_again(
+    text: str, column: str, others: str, count: int, tab: Any, service: Running, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+    tab.on("request", lambda request: asked.append(request.url) if request.url.endswith("/v1/fill") else None)
+    tab.goto(f"{service.address}/table")
+    put(tab, text)
+    if column:
+        tab.get_by_label("Column of subjects").select_option(column)
+        tab.locator("#offered").get_by_text("place of birth", exact=True).click()
+    tab.get_by_label("Others").fill(others)
+    tab.get_by_role("button", name="Fill", exact=True).click()
+    tab.get_by_text(f"of {count} cells filled").wait_for()
+    before = saved(tab, "CSV", tmp_path).read_text("utf-8")
+    for _ in range(2):
+        tab.reload()
+        tab.get_by_text(f"of {count} cells filled").wait_for()
+    assert saved(tab, "CSV", tmp_path).read_text("utf-8") == before
+    assert tab.locator("#subjects").input_value() == text
+    assert len(asked) == 1
+
+
+def test_a_page_that_is_loaded_again_amid_the_answer_asks_for_the_rest(
+    tab: Any, service: Running, tmp_path: Path
+) -> None:
+    bodies: list[Any] = []
+    tab.on("request", lambda one: bodies.append(one.post_data_json) if one.url.endswith("/v1/fill") else None)
+    names = ["Marie Curie", "Isaac Newton", "Ada Lovelace", *(f"Nobody {number}" for number in range(13))]
+    tab.goto(f"{service.address}/table")
+    put(tab, "\n".join(names))
+    tab.get_by_text("place of birth", exact=True).click()
+    tab.get_by_role("button", name="Fill", exact=True).click()
+    tab.get_by_role("button", name="Warsaw", exact=True).wait_for()
+    part = saved(tab, "CSV", tmp_path).read_text("utf-8")
+    assert tab.locator("#said").inner_text().endswith("of 16 cells were there: more are being filled.")
+    assert "Marie Curie,Warsaw" in part
+    tab.reload()
+    tab.get_by_text("of 16 cells filled").wait_for()
+    first, second = bodies
+    assert len(first["rows"]) == 16
+    assert 0 < len(second["rows"]) < 16
+    assert second["rows"] == first["rows"][-len(second["rows"]) :]
+    assert len(saved(tab, "CSV", tmp_path).read_text("utf-8").splitlines()) == 17
+
+
+def test_an_empty_file_is_refused_in_words(tab: Any, service: Running) -> None:
+    tab.goto(f"{service.address}/table?subjects=Zork+Blah&relation=place+of+birth")
+    tab.get_by_text("of 1 cells filled").wait_for()
+    for name, said in (("RDF", "No cell has a value yet"), ("Decisions", "Nothing was decided yet")):
+        tab.get_by_role("button", name=name, exact=True).click()
+        assert tab.locator("#said").inner_text() == f"{said}: there is no file."
+
+
 @pytest.mark.parametrize(
     ("text", "header", "waiting"),
     [

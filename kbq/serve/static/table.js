@@ -4,8 +4,10 @@
 
 const form = byId("fill"), progress = byId("progress"), {presets, most} = JSON.parse(byId("known").textContent);
 const LARGEST = 20000;  // cells: an hour
+const kept = new Kept();
 let table = null;     // what is asked: {kb, columns, rows, subject, relations}; `rows` are those of the person, with all their columns
 let received = [];    // lines of the service
+let unkept = [];      // those of them that wait to be kept
 let stopping = null;
 
 const review = new Review({
@@ -18,6 +20,7 @@ const review = new Review({
     return answer.ok ? (await answer.json()).titles.map(({title}) => title) : [];
   },
   table: () => table,
+  unfinished: () => stopping && table ? `${number(cells().length)} of ${number(wantedCells())} cells were there: more are being filled.` : "",
   typed: async values => (await posted("/table/typed", JSON.stringify({kb: table.kb, values: values.map(({value, cell: {subject, relation}}) =>
     ({subject, relation: table.relations[table.plain.indexOf(relation)], value}))}))).json(),
 });
@@ -68,8 +71,23 @@ function asked() {
   const names = [...data.getAll("column"), ...data.getAll("relation"), ...others].flatMap(name => Object.hasOwn(presets, name) ? presets[name] : [name]);
   const relations = [...new Map(names.map(name => [name.replace(/^@/, ""), name])).values()];
   const plain = relations.map(name => name.replace(/^@/, ""));
-  return {kb: data.get("kb"), columns: [...columns, ...plain.filter(name => !columns.includes(name))], relations, plain, subject,
+  const choice = {subjects: byId("subjects").value, subject: data.get("subject"), offered: data.getAll("column"), chosen: data.getAll("relation"),
+    others: data.get("others")};
+  return {kb: data.get("kb"), columns: [...columns, ...plain.filter(name => !columns.includes(name))], relations, plain, subject, choice,
     rows: rows.filter(row => row[subject])};
+}
+
+// The form as it was when a table was asked for.
+function restore({subjects, subject, offered, chosen, others}) {
+  byId("subjects").value = subjects;
+  offer();
+  if (subject) byId("subject").value = subject;
+  for (const box of document.getElementsByName("column")) box.checked = offered.includes(box.value);
+  const boxes = [...document.getElementsByName("relation")], typed = others.split(",").map(oneLine).filter(Boolean);
+  const isTyped = ({value}) => typed.includes(value) && !chosen.includes(value);
+  for (const box of boxes.filter(isTyped)) box.parentElement.remove();  // the address has it, too
+  for (const box of boxes) box.checked = chosen.includes(box.value);
+  byId("others").value = others;
 }
 
 function refusal({rows, relations, plain, columns, subject}) {
@@ -80,8 +98,9 @@ function refusal({rows, relations, plain, columns, subject}) {
   return count > LARGEST ? `The table has ${number(count)} cells: fill it with kbq fill, or ask for ${number(LARGEST)} at most.` : "";
 }
 
-async function fill(kept = null) {
-  const wanted = asked(), problem = refusal(wanted);
+// again: {table, lines} of the page that is loaded again.
+async function fill(again = null) {
+  const wanted = again?.table ?? asked(), problem = refusal(wanted);
   byId("subjects").setAttribute("aria-invalid", String(!wanted.rows.length));
   progress.className = problem ? "warning" : "";
   if (problem) {
@@ -89,62 +108,69 @@ async function fill(kept = null) {
     if (!wanted.rows.length) byId("subjects").focus();
     return;
   }
+  stopping?.abort();
+  const own = stopping = new AbortController();
   table = wanted;
-  share();
   received = [];
+  unkept = [];
   review.clear();
   byId("asking").open = false;
   byId("result").hidden = false;
-  stopping?.abort();
-  const own = stopping = new AbortController();
   byId("stop").hidden = false;
   try {
-    if (kept) kept.forEach(take);
-    else await ask(own.signal);
+    if (again) again.lines.forEach(line => take(line, false));
+    else await begin();
+    if (!received.some(({counts}) => counts?.isAll)) {
+      await ask(own.signal);
+      take({counts: {isAll: true}});
+    }
     tell(true);
-    remember();
   } catch (error) {
     if (stopping !== own) return;
     byId("asking").open = true;
     progress.className = error.name === "AbortError" ? "" : "warning";
-    progress.textContent = error.name === "AbortError" ? `Stopped after ${number(cells().length)} cells.` : `It did not work: ${error.message}`;
+    if (error.name === "AbortError") {
+      take({counts: {isAll: true, isStopped: true}});
+      tell(true);
+    } else progress.textContent = `It did not work: ${error.message}`;
   } finally {
-    if (stopping === own) byId("stop").hidden = true;
+    if (stopping === own) {
+      byId("stop").hidden = true;
+      stopping = null;
+    }
+    await keep();
   }
 }
 
+const wantedCells = () => table.rows.length * table.relations.length;
 const cells = () => received.filter(({claims}) => claims);
 
-function share() {
+// Name the table in the address, if it is short, and keep it.
+async function begin() {
   const chosen = [...table.relations.map(name => ["relation", name]), ["kb", table.kb]];
   const query = new URLSearchParams([["subjects", byId("subjects").value], ...chosen]), isShort = query.toString().length < 7000;
   history.replaceState(null, "", isShort ? `/table?${query}` : `/table?${new URLSearchParams({kb: table.kb})}`);
+  table.address = location.search;
+  await kept.begin(table).catch(() => {});
 }
 
-// A page that is loaded again asks nothing again.
-function remember() {
-  try { sessionStorage.setItem("kbq table", JSON.stringify({table, received})); } catch { /* it is asked again */ }
-}
-
-function remembered() {
-  try {
-    const kept = JSON.parse(sessionStorage.getItem("kbq table"));
-    return kept && JSON.stringify(kept.table) === JSON.stringify(asked()) ? kept.received : null;
-  } catch {
-    return null;
-  }
+async function keep() {
+  if (unkept.length) await kept.add(unkept.splice(0)).catch(() => {});
 }
 
 async function ask(signal) {
+  const there = new Set(cells().flatMap(({rows, relation}) => rows.map(row => `${row} ${relation}`)));
+  const places = table.plain.map(name => [name, table.columns.indexOf(name)]);
+  const left = table.rows.map((row, place) => place)
+    .filter(place => places.some(([name, column]) => !table.rows[place][column] && !there.has(`${place} ${name}`)));
   const step = Math.max(1, Math.floor(most / table.relations.length));
-  for (let first = 0; first < table.rows.length; first += step) {
-    await receive(first, table.rows.slice(first, first + step), signal);
-  }
+  for (let first = 0; first < left.length; first += step) await receive(left.slice(first, first + step), there, signal);
 }
 
-async function receive(first, given, signal) {
+// places: of the rows that are asked for; there: what has come of them before.
+async function receive(places, there, signal) {
   const {kb, columns, relations, plain} = table, subject = plain.includes("subject") ? "the subject" : "subject";
-  const rows = given.map(row => Object.fromEntries([[subject, row[table.subject]],
+  const rows = places.map(place => table.rows[place]).map(row => Object.fromEntries([[subject, row[table.subject]],
     ...plain.map(name => [name, row[columns.indexOf(name)] ?? ""])]));
   const answer = await posted("/v1/fill", JSON.stringify({kb, rows, relations, subject}), {signal});
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -154,21 +180,28 @@ async function receive(first, given, signal) {
     if (done) return;
     const parts = (left + text).split("\n");
     left = parts.pop();
-    for (const line of parts.map(JSON.parse)) take({...line, rows: line.claims ? line.rows.map(row => first + row) : []});
+    for (const line of parts.map(JSON.parse)) {
+      const own = line.claims ? line.rows.map(row => places[row]).filter(row => !there.has(`${row} ${line.relation}`)) : [];
+      if (!line.claims || own.length) take({...line, rows: own});
+    }
+    await keep();
   }
 }
 
-function take(line) {
+function take(line, isNew = true) {
   if (line.problem) throw new Error(line.problem.detail);
-  received.push(line.counts ? {counts: line.counts} : line);
+  const own = line.counts ? {counts: line.counts} : line;
+  received.push(own);
+  if (isNew) unkept.push(own);
   if (line.claims) review.add([{...line, many: line.values === "many"}]);
   tell(false);
 }
 
 function tell(isDone) {
   const done = cells(), filled = done.filter(({claims}) => claims[0]?.accepted).length;
-  const unasked = received.flatMap(({counts}) => counts?.unasked ?? []), all = table.rows.length * table.relations.length;
-  progress.textContent = isDone ? `${number(filled)} of ${number(done.length)} cells filled.` : `${number(done.length)} of ${number(all)} cells …`;
+  const unasked = received.flatMap(({counts}) => counts?.unasked ?? []);
+  const isStopped = received.some(({counts}) => counts?.isStopped);
+  progress.textContent = isStopped ? `Stopped after ${number(done.length)} cells.` : isDone ? `${number(filled)} of ${number(done.length)} cells filled.` : `${number(done.length)} of ${number(wantedCells())} cells …`;
   if (unasked.length) progress.textContent += ` Not asked: ${unasked.join("; ")}`;
 }
 
@@ -199,4 +232,8 @@ byId("upload").addEventListener("change", async event => {
 });
 byId("stop").addEventListener("click", () => stopping?.abort());
 offer();
-if (!refusal(asked()) && byId("result").hidden) fill(remembered());  // an address that was shared, or a page that is loaded again
+kept.read(location.search).then(again => {  // a page that is loaded again, or an address that was shared
+  if (stopping || !byId("result").hidden) return;
+  if (again) restore(again.table.choice);
+  if (again || !refusal(asked())) fill(again);
+});

@@ -23,7 +23,7 @@ class Evidence {
     this.clear();
   }
 
-  // cell: {subject, relation, many, claims}; claim: that of its claims that is shown.
+  // cell: {subject, relation, type, many, claims}; claim: that of its claims that is shown.
   show(cell, claim) {
     if (claim !== this.claim) {  // what somebody is typing for the same claim stays
       Object.assign(this, {cell, claim});
@@ -108,7 +108,15 @@ class Evidence {
     }));
   }
 
+  // What is typed where a relation wants a day or a number is asked about once, if it has no digit.
+  #doubt(text) {
+    const kind = {date: "date", quantity: "number"}[this.cell.type];
+    return kind && !/\p{N}/u.test(text) ? `“${text}” is no ${kind}. Save again to keep it all the same.` : "";
+  }
+
   #correction() {
+    const doubt = element("p", {className: "warning doubtful", role: "alert"});
+    let doubted = "";
     const titles = element("datalist", {id: "suggestions"});
     const input = element("input", {type: "text", dir: "auto", autocomplete: "off", maxLength: 4096});
     input.setAttribute("list", "suggestions");
@@ -120,13 +128,16 @@ class Evidence {
     });
     return element("form", {className: "correct", onsubmit: event => {
       event.preventDefault();
-      if (!oneLine(input.value)) return;
-      const typed = input.value;
+      const typed = oneLine(input.value), said = this.#doubt(typed);
+      if (!typed) return;
+      doubt.textContent = typed === doubted ? "" : said;
+      doubted = typed;
+      if (doubt.textContent) return;
       input.value = "";
       input.blur();
       this.decisions.correct(this.cell, this.claim.by_hand || this.claim.is_nothing ? "" : this.claim.value, typed);
       this.next();
-    }}, element("label", {}, "Correct to ", input), titles, element("button", {}, "Save"));
+    }}, element("label", {}, "Correct to ", input), titles, element("button", {}, "Save"), doubt);
   }
 }
 

@@ -24,7 +24,7 @@ function known({value, cell}) {
 
 claims.forEach((claim, place) => {
   const {subject, relation} = claim, key = Decisions.key(subject, relation);
-  if (!cells.has(key)) cells.set(key, {subject, relation, many: relations[relation]?.values === "many", claims: [], views: []});
+  if (!cells.has(key)) cells.set(key, {subject, relation, type: relations[relation]?.type, many: relations[relation]?.values === "many", claims: [], views: []});
   cells.get(key).claims.push(claim);
   cells.get(key).views.push(views[place]);
 });

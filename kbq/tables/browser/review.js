@@ -18,9 +18,9 @@ class Review {
   #waiting = 0;         // until the list is drawn again
 
   // keep, exchange: as `Decisions` has them; page, suggest: as `Evidence`; table: gives {columns, rows} for tables, or null;
-  // typed: promises, for typed values [{value, cell}], what is known of each: {fact}.
-  constructor({keep, exchange = null, page, suggest, table = () => null, typed}) {
-    Object.assign(this, {table, typed});
+  // typed: promises, for typed values [{value, cell}], what is known of each: {fact}; unfinished: says what a file lacks yet, or "".
+  constructor({keep, exchange = null, page, suggest, table = () => null, typed, unfinished = () => ""}) {
+    Object.assign(this, {table, typed, unfinished});
     this.decisions = new Decisions({keep, exchange, changed: touched => { this.#judge(touched); this.#redraw(touched); }});
     this.evidence = new Evidence(byId("evidence"), {decisions: this.decisions, page, suggest,
       next: () => this.#choose(this.#chosen + 1, true), close: () => this.#close()});
@@ -52,7 +52,7 @@ class Review {
     this.#tell();
   }
 
-  // cells: [{subject, relation, many, claims, views, rows}], views: facts of each claim and its alternatives; they are drawn soon.
+  // cells: [{subject, relation, type, many, claims, views, rows}], views: facts of each claim and its alternatives; they are drawn soon.
   add(cells) {
     for (const cell of cells) {
       const key = Decisions.key(cell.subject, cell.relation);
@@ -178,7 +178,8 @@ class Review {
       ariaLabel: `${label} ${claim.value}`, ariaPressed: String(state === decision), dataset: {choice: decision}, disabled: claim.is_nothing ?? false,
       onclick: () => { this.#choose(place); this.decisions.decide(cell, claim.value, decision); }}, sign);
     const isStruck = instead !== null || state === "reject", level = levelOf(claim.probability);
-    return element("tr", {className: claim.accepted ? "" : "left-empty", dataset: {place}},
+    const choose = ({target}) => target.closest("button") || this.#choose(place, true);
+    return element("tr", {className: claim.accepted ? "" : "left-empty", dataset: {place}, onclick: choose},
       element("td", {className: "decision"}, choice("accept", "yes", "✓", "Accept"), " ", choice("reject", "no", "✗", "Reject")),
       element("td", {dir: "auto", className: "subject"}, claim.subject, element("small", {className: "narrow"}, claim.relation)),
       element("td", {dir: "auto", className: "relation"}, claim.relation),
@@ -261,17 +262,25 @@ class Review {
   }
 
   async #download(format) {
-    const cells = [...this.#cells.values()];
-    if (format === "decisions") save("decisions.jsonl", textOf(this.decisions.lines(record => this.placeOf(record))));
+    const cells = [...this.#cells.values()], decided = format === "decisions" ? this.decisions.lines(record => this.placeOf(record)) : [];
+    const standing = cells.flatMap(cell => this.#standing(cell));
+    const isMissing = {decisions: !decided.length, rdf: !standing.length}[format] ?? !cells.length;
+    if (isMissing) {
+      byId("said").textContent = {decisions: "Nothing was decided yet: there is no file.",
+        rdf: "No cell has a value yet: there is no file."}[format] ?? "No cell is there yet: there is no file.";
+      return;
+    }
+    byId("said").textContent = this.unfinished();
+    if (format === "decisions") save("decisions.jsonl", textOf(decided));
     else if (format === "csv") save("table.csv", textOf(this.#table().map(row => row.map(quoted).join(","))));
     else if (format === "xlsx") save("table.xlsx", spreadsheet(this.#table()));
     else {
-      const standing = cells.flatMap(cell => this.#standing(cell)), typed = standing.filter(({claim}) => !claim?.fact);
+      const typed = standing.filter(({claim}) => !claim?.fact);
       const views = typed.length ? await this.typed(typed).catch(() => []) : [], missing = typed.filter((_, place) => !views[place]?.fact);
       const facts = standing.map(one => one.claim?.fact ?? views[typed.indexOf(one)]?.fact);
       save("facts.nt", textOf([...new Set(facts.filter(Boolean))]));
-      byId("said").textContent = missing.length ? `${number(missing.length)} of ${number(standing.length)} values are not in facts.nt: `
-        + "they were typed, and kbq fill --decisions gives them a form." : "";
+      if (missing.length) byId("said").textContent = `${number(missing.length)} of ${number(standing.length)} values are not in facts.nt: `
+        + "they were typed, and kbq fill --decisions gives them a form.";
     }
   }
 
