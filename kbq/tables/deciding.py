@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, product
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from kbq.answers import Answer, is_likely
 from kbq.dump.page_directory import Titles
@@ -70,7 +70,32 @@ OF_SEVERAL = frozenset(  # persons, and occupations: of names of organisations a
 )
 KIN = frozenset({"P22", "P25", "P26", "P40", "P451", "P1038", "P3373"})
 PLACES = frozenset(  # relations of places, countries, languages
-    ["P17", "P19", "P20", "P27", "P30", "P36", "P37", "P47", "P103", "P131", "P159", "P190", "P205", "P276", "P282", "P364", "P407", "P495", "P551", "P706", "P840", "P937", "P1412", "P2936"]
+    [
+        "P17",
+        "P19",
+        "P20",
+        "P27",
+        "P30",
+        "P36",
+        "P37",
+        "P47",
+        "P103",
+        "P131",
+        "P159",
+        "P190",
+        "P205",
+        "P276",
+        "P282",
+        "P364",
+        "P407",
+        "P495",
+        "P551",
+        "P706",
+        "P840",
+        "P937",
+        "P1412",
+        "P2936",
+    ]
 )
 OF_PERSONS = OF_SEVERAL - {OCCUPATION} | {"P22", "P25"}  # with father and mother, of whom each is one
 EXACT = 0.25  # share of a year's probability that a day of that year must have to take its place
@@ -283,7 +308,8 @@ class Decider:
     ) -> list[Claim]:
         """Return all claims, less probable if they contradict a likelier claim of the same subject.
 
-        `apart`: subjects of whose name there are several pages, each of another one.
+        None of their alternatives is likelier then. `apart`: subjects of whose name there are
+        several pages, each of another one.
         """
         by_name = {relation.name: relation for relation in relations}
         rule_names = {name: known_name(relation) for name, relation in by_name.items()}
@@ -302,7 +328,33 @@ class Decider:
                     relation = by_name[claim.relation]
                     is_accepted = _may_be(claim.value, claim.normal, relation) and chance >= self._threshold(relation)
                     kept[number] = replace(claim, probability=chance, accepted=is_accepted)
-        return kept
+        counts = Counter((claim.subject, claim.relation) for claim in claims)
+        return [self._led(claim, by_name[claim.relation], counts[claim.subject, claim.relation]) for claim in kept]
+
+    def _led(self, claim: Claim, relation: Relation, count: int) -> Claim:
+        """Return a claim that no alternative of it is likelier than, unless a person accepted it.
+
+        An empty cell shows the likeliest as its guess. What fills a cell stays: it was ranked
+        above its alternatives, or they cannot be values of the relation. `count`: of the claims
+        of the cell.
+        """
+        decided = self._decisions.get((claim.subject, claim.relation), {}).values()
+        if claim.probability is None or any(one.choice == "accept" for one in decided):
+            return claim
+        best = max(claim.alternatives, key=_chance, default=None)
+        if best is None or _chance(best) <= claim.probability:
+            return claim
+        if claim.accepted or count > 1:
+            limit = claim.probability
+            others = [replace(other, probability=min(_chance(other), limit)) for other in claim.alternatives]
+            return replace(claim, alternatives=tuple(others))
+        others = [Alternative.of(claim), *(other for other in claim.alternatives if other is not best)]
+        place: dict[str, Any] = {name: getattr(best, name) for name in Alternative.__slots__}
+        return replace(
+            claim, **place, normal=self.normal(best.value, relation), says_the_same=1,
+            metadata=claim.metadata if best.page_id == claim.page_id else {},
+            alternatives=tuple(sorted(others, key=_chance, reverse=True)),
+        )  # fmt: skip
 
     def _threshold(self, relation: Relation) -> float:
         return self._min_probability if relation.min_probability is None else relation.min_probability
@@ -440,6 +492,10 @@ def _years(date: object) -> tuple[int, int] | None:
         return None
     years = sorted(int(found[1] + found[2].replace("X", digit)) for digit in "09")
     return years[0], years[1]
+
+
+def _chance(one: Alternative) -> float:
+    return one.probability or 0.0
 
 
 def _rounded(probability: float | None) -> float | None:

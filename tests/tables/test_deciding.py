@@ -1,5 +1,6 @@
 """Deciding: which answers are claims, which of them are one value, and what a person's decisions change."""
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -294,6 +295,57 @@ def test_a_value_belongs_to_one_rival(
     found = consistent([claim("Eve", *one) for one in claims])
     assert [one.probability for one in found] == kept
     assert [one.accepted for one in found] == [(chance or 0) >= 0.5 for chance in kept]
+
+
+def alternative(value: str, probability: float | None, **more: object) -> Alternative:
+    return Alternative(value, probability, "P", "T", 0, 60, 60 + len(value), value, 60, **more)  # type: ignore[arg-type]
+
+
+def test_an_empty_cell_shows_the_likeliest_of_what_was_found() -> None:
+    couple = claim("Eve", "spouse", "Ann Lee", 0.9)
+    father = replace(
+        claim("Eve", "father", "Ann Lee", 0.6), alternatives=(alternative("Bo", 0.3), alternative("Cy", 0.4))
+    )
+    guess, _ = consistent([father, couple])
+    assert (guess.value, guess.probability, guess.accepted, guess.start) == ("Cy", 0.4, False, 60)
+    assert [(other.value, other.probability) for other in guess.alternatives] == [("Bo", 0.3), ("Ann Lee", 0.06)]
+
+
+def test_what_fills_a_cell_stays_and_no_alternative_is_likelier() -> None:
+    born = replace(
+        claim("Eve", "date of birth", "1867", 0.6), alternatives=(alternative("7 November", 0.8), alternative("x", 0.1))
+    )
+    (found,) = consistent([born])
+    assert (found.value, found.probability, found.accepted) == ("1867", 0.6, True)
+    assert [(other.value, other.probability) for other in found.alternatives] == [("7 November", 0.6), ("x", 0.1)]
+
+
+def test_what_a_person_has_accepted_stays_however_unlikely() -> None:
+    decisions = {("Eve", "father"): {"bo": Decision("Eve", "father", "Bo", "accept")}}
+    chosen = replace(claim("Eve", "father", "Bo", 0.1), accepted=True, alternatives=(alternative("Cy", 0.4),))
+    found = Decider(OneTitle(), 0.5, 3, decisions).consistent([chosen], [relation_named("father")])  # type: ignore[arg-type]
+    assert found == [chosen]
+
+
+def test_no_alternative_is_likelier_whatever_is_found() -> None:
+    source = random.Random(7)
+    names = ("father", "spouse", "mother", "date of birth", "date of death")
+    for _ in range(300):
+        relations = [relation_named(name) for name in source.sample(names, 4)]
+        decider = Decider(OneTitle(), 0.5, 3, {})  # type: ignore[arg-type]
+        claims: list[Claim] = []
+        for relation in relations:
+            texts = source.sample(("Ann Lee", "Bo Kim", "1843", "2 May 1843", "1990", "24 May", "Cy Orr"), 5)
+            answers = [answer(text, round(source.random(), 3), 40 * place) for place, text in enumerate(texts)]
+            claims += decider.claims(Slot("Eve", relation), [answers])
+        found = decider.consistent(claims, relations)
+        assert [one.relation for one in found] == [one.relation for one in claims]
+        for before, one in zip(claims, found, strict=True):
+            assert all((other.probability or 0) <= (one.probability or 0) for other in one.alternatives)
+            assert not one.accepted or one.value == before.value
+            values = {other.value for other in (before, *before.alternatives)}
+            assert {other.value for other in (one, *one.alternatives)} == values
+            assert one.parts[1] == one.value
 
 
 def test_subjects_do_not_exclude_each_other() -> None:
