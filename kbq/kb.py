@@ -50,6 +50,7 @@ from kbq.words.sparta import index_sparta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import ThreadPoolExecutor
     from os import PathLike
 
     from kbq.answers import Backend, PredictWords, RankWords, SearchWords, Unit, WantedKind, WordBackend
@@ -232,6 +233,8 @@ class KnowledgeBase:
         """Release files, indexes and networks. Any later use raises KnowledgeBaseError; closing twice is fine."""
         self._is_closed = True
         self.__dict__.pop("searcher", None)
+        if thread := self.__dict__.pop("_thread", None):
+            thread.shutdown(wait=False)
 
     def __enter__(self) -> Self:
         return self
@@ -342,6 +345,45 @@ class KnowledgeBase:
                 told(len(answers), len(asked))
         answers.queries = asked
         return answers
+
+    @overload
+    async def aquery(  # type: ignore[overload-overlap]
+        self, texts: str, k: int = ..., unit: Unit | None = ..., backend: Backend = ..., **options: Unpack[SearchWords]
+    ) -> list[Answer]: ...
+    @overload
+    async def aquery(
+        self,
+        texts: Iterable[str],
+        k: int = ...,
+        unit: Unit | None = ...,
+        backend: Backend = ...,
+        **options: Unpack[SearchWords],
+    ) -> list[list[Answer]]: ...
+
+    async def aquery(
+        self,
+        texts: str | Iterable[str],
+        k: int = K,
+        unit: Unit | None = None,
+        backend: Backend = "auto",
+        **options: Unpack[SearchWords],
+    ) -> list[Answer] | list[list[Answer]]:
+        """Await what `query` returns, while the event loop goes on.
+
+        Queries that are awaited together wait for one another, on one thread of this knowledge base; ask several texts
+        at once where you can.
+        """
+        import asyncio  # on demand: commands do without
+
+        ask = partial(self.query, texts, k, unit, backend, **options)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
+
+    @cached_property
+    def _thread(self) -> ThreadPoolExecutor:
+        """The thread that answers what is awaited."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        return ThreadPoolExecutor(1, "kbq")
 
     def query_stream(
         self,

@@ -1,5 +1,6 @@
 """Closing: an open knowledge base holds no file open, a closed one refuses to be asked, in one sentence."""
 
+import asyncio
 import gc
 import shutil
 from collections.abc import Callable
@@ -42,6 +43,7 @@ def test_an_open_knowledge_base_holds_no_descriptor_and_a_closed_one_no_map(
 
 QUESTIONS: dict[str, Callable[[KnowledgeBase], object]] = {
     "query": lambda kb: kb.query("Curie"),
+    "aquery": lambda kb: asyncio.run(kb.aquery("Curie")),
     "search": lambda kb: kb.searcher.search(["Curie"], SearchOptions()),
     "explain": lambda kb: kb.explain("Curie"),
     "unknown_words": lambda kb: kb.searcher.unknown_words("Curie"),
@@ -60,3 +62,22 @@ def test_a_closed_knowledge_base_refuses_to_be_asked(question: str) -> None:
         QUESTIONS[question](closed)
     assert closed.counts.pages > 0
     assert not hasattr(closed, "no_such_name")
+
+
+def test_queries_that_are_awaited_have_the_same_answers_while_the_loop_goes_on(kb_folder: Path) -> None:
+    turns = 0
+
+    async def asked(kb: KnowledgeBase) -> list[object]:
+        nonlocal turns
+        several = asyncio.gather(kb.aquery("the river", 2), kb.aquery(["Warsaw", "Paris"], 1), kb.aquery("born", k=1))
+        while not several.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return list(several.result())
+
+    with KnowledgeBase.open(kb_folder, device="cpu") as kb:
+        found = asyncio.run(asked(kb))
+        assert found == [kb.query("the river", 2), kb.query(["Warsaw", "Paris"], 1), kb.query("born", k=1)]
+        thread = kb._thread
+    assert turns > 1
+    assert thread._shutdown

@@ -25,23 +25,35 @@ def serve(
         list[str] | None,
         typer.Argument(metavar="KB", help="Folders, or NAME=FOLDER; by default the bundled sample."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; other machines need a key.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0: any free one.")] = 8000,
+    host: Annotated[
+        str, typer.Option(envvar="KBQ_HOST", help="Address to listen at; other machines need a key.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, envvar="KBQ_PORT", help="Port to listen at; 0: any free one.")
+    ] = 8000,
     public_url: Annotated[
         str,
         typer.Option(
-            help="Address at which others reach the service, such as https://kbq.example.", show_default=False
+            envvar="KBQ_PUBLIC_URL",
+            show_default=False,
+            help="Address at which others reach the service, such as https://kbq.example.",
         ),
     ] = "",
     allow_origin: Annotated[
-        list[str] | None, typer.Option(help="Origin whose scripts may call the API in a browser; repeat it.")
+        list[str] | None,
+        typer.Option(envvar="KBQ_ALLOW_ORIGIN", help="Origin whose scripts may call the API in a browser; repeat it."),
     ] = None,
     api_key_file: Annotated[
-        Path | None, typer.Option(help="File with one key per line; all but /healthz and /readyz need one.")
+        Path | None,
+        typer.Option(
+            envvar="KBQ_API_KEY_FILE", help="File with one key per line; all but /healthz and /readyz need one."
+        ),
     ] = None,
-    queue: Annotated[int, typer.Option(min=1, max=100_000, help="How many queries may wait; more are refused.")] = 256,
+    queue: Annotated[
+        int, typer.Option(min=1, max=100_000, envvar="KBQ_QUEUE", help="How many queries may wait; more are refused.")
+    ] = 256,
     seconds: Annotated[
-        float, typer.Option(min=0.1, max=3600, help="Time to answer a request, and to shut down.")
+        float, typer.Option(min=0.1, max=3600, envvar="KBQ_SECONDS", help="Time to answer a request, and to shut down.")
     ] = 30.0,
     model: Annotated[
         list[str] | None,
@@ -52,15 +64,20 @@ def serve(
     device: Device = "auto",
     decisions: Annotated[
         Path | None,
-        typer.Option(help="Folder for the decisions that people make on the page: NAME.decisions.jsonl for each KB."),
+        typer.Option(
+            envvar="KBQ_DECISIONS", help="Folder for people's decisions on the page: NAME.decisions.jsonl for each KB."
+        ),
     ] = None,
     edit: Annotated[
         bool, typer.Option("--edit", help="Let the page make knowledge bases of documents; only on this machine.")
     ] = False,
     folder: Annotated[
-        Path, typer.Option(help="With --edit: folder of these knowledge bases and their documents.")
+        Path,
+        typer.Option(envvar="KBQ_FOLDER", help="With --edit: folder of these knowledge bases and their documents."),
     ] = Path("knowledge-bases"),
-    log_queries: Annotated[bool, typer.Option("--log-queries", help="Also log the text of queries.")] = False,
+    log_queries: Annotated[
+        bool, typer.Option("--log-queries", envvar="KBQ_LOG_QUERIES", help="Also log the text of queries.")
+    ] = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -29,3 +29,19 @@ def test_the_image_starts_a_service() -> None:
     given = command.make_context("serve", words[2:]).params
     assert (given["kbs"], given["host"], given["public_url"]) == (["/kb"], "0.0.0.0", "http://localhost:8000")
     assert given["api_key_file"] == Path("/run/secrets/kbq-keys")
+
+
+def test_settings_come_from_the_environment_and_options_go_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = get_command(app).commands["serve"]  # type: ignore[attr-defined]
+    settings = {
+        "KBQ_HOST": "127.0.0.2", "KBQ_PORT": "81", "KBQ_PUBLIC_URL": "https://kbq.example", "KBQ_QUEUE": "7",
+        "KBQ_SECONDS": "2.5", "KBQ_DECISIONS": "said", "KBQ_API_KEY_FILE": "keys.txt", "KBQ_LOG_QUERIES": "1",
+        "KBQ_ALLOW_ORIGIN": "https://a.example https://b.example", "KBQ_FOLDER": "made",
+    }  # fmt: skip
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    given = command.make_context("serve", ["--queue", "9"]).params
+    assert (given["host"], given["port"], given["public_url"]) == ("127.0.0.2", 81, "https://kbq.example")
+    assert (given["queue"], given["seconds"], given["log_queries"]) == (9, 2.5, True)
+    assert (given["decisions"], given["api_key_file"]) == (Path("said"), Path("keys.txt"))
+    assert (given["allow_origin"], given["folder"]) == (["https://a.example", "https://b.example"], Path("made"))
