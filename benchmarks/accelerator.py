@@ -1,14 +1,17 @@
 """Accelerator: measure kbq on a GPU, beside the bare product of the same run, and compare its answers with a CPU's.
 
-    python benchmarks/accelerator.py [--device cuda] [--small]
+    python benchmarks/accelerator.py [rows | codes] [--device cuda] [--small] [--corpus FILE]
 
 The data are the bundled articles, several times, and random vectors. Seconds are wall time, with all that the CPU does
 for the GPU. Figures are written after each part; if a part fails, its error is recorded and the next one begins.
-`--small` writes nothing and shows that the program runs, also with `--device cpu`.
+`codes` measures the codes of an index instead (see `device_codes.py`) and keeps the other figures of the file; with
+`--corpus`, also those of real text. `--small` writes nothing and shows that the program runs, also with `--device cpu`;
+codes then need Triton's interpreter (`TRITON_INTERPRET=1`).
 """
 
 import copy
 import itertools
+import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import device_codes
 import numpy as np
 import reporting
 import torch
@@ -254,10 +258,15 @@ def tuned(run: Run, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    options = arguments(__doc__, device="cuda", small=False)
+    options = arguments(__doc__, what=frozenset(("rows", "codes")), device="cuda", small=False, corpus=None)
     with tempfile.TemporaryDirectory() as folder:
         shard = random_shard(Path(folder) / "shard-00000", 600 if options.small else ROWS)
         run = Run(torch.device(options.device), options.small, shard)
+        if options.what == "codes":
+            run.figures |= {} if options.small else earlier_figures()
+            for name, work in device_codes.parts(run, options.corpus):
+                run.part(name, work)
+            return
         run.part("hits equal the CPU's", compared)
         run.part("search of 1.3 million", partial(searched, times=1))
         run.part("text to answer", asked)
@@ -265,6 +274,13 @@ def main() -> None:
         run.part("search of 9.3 million", partial(searched, times=2 if options.small else 7))
         run.part("search of 46.5 million", partial(searched, times=3 if options.small else 35))
         run.part("tuning", tuned)
+
+
+def earlier_figures() -> dict[str, Any]:
+    """What the other parts have measured, which stays in the file."""
+    path = reporting.RESULTS / "accelerator.json"
+    figures: dict[str, Any] = json.loads(path.read_text("utf-8"))["figures"] if path.exists() else {}
+    return figures
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def arguments(description: str | None, **wanted: Any) -> argparse.Namespace:
 
     Args:
         wanted: by name, the type of a required argument, in a list if it takes several values; or the default of an
-            option: False for a switch, None for a text, a tuple for several values.
+            option: False for a switch, None for a text, a tuple for several values, a set for one word without a name.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in wanted.items():
@@ -45,6 +45,8 @@ def arguments(description: str | None, **wanted: Any) -> argparse.Namespace:
             parser.add_argument(name, type=default[0], nargs="+")
         elif callable(default):
             parser.add_argument(name, type=default)
+        elif isinstance(default, frozenset):
+            parser.add_argument(name, nargs="?", choices=sorted(default))
         elif default is False:
             parser.add_argument(option, action="store_true")
         elif isinstance(default, tuple):

@@ -22,7 +22,7 @@ from kbq.dump.manifest import read_manifest, refuse_other_model
 from kbq.dump.page_directory import Pages, Titles
 from kbq.dump.page_encoder import WorkerPool, device_of
 from kbq.errors import KnowledgeBaseError, QueryError
-from kbq.index.factory import open_index
+from kbq.index.factory import Place, choose_place, open_index
 from kbq.model.model import Model
 from kbq.model.queries import refuse_unreadable
 from kbq.options import refuse_unknown_options
@@ -100,6 +100,7 @@ class Searcher:
         self.reranking, self._readers = Reranking(self.model), dict[str, Reader]()
         self.answerers: Answerers | None = None
         self._cluster: RaySearcher | None = None
+        self.place: Place | None = None  # on a cluster, its nodes' CPUs search
         with manifest.damage_explained(folder):
             self.shards = manifest.open_shards(folder, manifest.parts())  # an index looks at its own files
             shown: list[Bools] = []  # of each shard, the pages that may be answered with
@@ -108,8 +109,14 @@ class Searcher:
                 refuse_unknown(folder, unknown)
                 for shard, pages in zip(self.shards, shown, strict=True):
                     shard.show_only(pages)
+            if where.ray is None:
+                may_leave = where.device == "auto"
+                entries, device = manifest.available, self.model.device
+                self.place = choose_place(self.shards, entries, where.index, device, may_leave, where.workers)
+                self.index = self.place.entry
             if where.workers > 1:
-                opens = partial(Searcher, folder.absolute(), manifest, replace(where, workers=1))
+                alone = replace(where, workers=1, index=self.index.kind)
+                opens = partial(Searcher, folder.absolute(), manifest, alone)
                 self.answerers = Answerers(opens, self.model, where.workers)
             elif where.ray is None:
                 self._opened_index  # noqa: B018 - opens it
@@ -132,7 +139,8 @@ class Searcher:
     @cached_property
     def _opened_index(self) -> Index:
         """The index of all shards; where others search, it is opened here when it is asked for."""
-        return open_index(self.shards, self.index, self.model.device, self.where.device == "auto")
+        device = self.model.device if self.place is None else self.place.device
+        return open_index(self.shards, self.index, device, self.where.device == "auto")
 
     @property
     def search_context(self) -> SearchContext:

@@ -8,6 +8,8 @@ from typing import Any, cast
 
 from kbq.dump.manifest import IndexEntry, Manifest, is_knowledge_base, read_manifest
 from kbq.errors import KbqError, ModelError, first_line
+from kbq.index.factory import choose_place
+from kbq.model.devices import choose_device
 from kbq.model.model_folder import CONFIG, FACTS, SPARTA, ModelConfig, local_folder, read_config, refuse_damage
 from kbq.reading.probability import CALIBRATION
 from kbq.reading.reader import has_reader, judge_digest
@@ -77,7 +79,7 @@ def _model(folder: Path) -> dict[str, object]:
 
 def _knowledge_base(folder: Path) -> dict[str, object]:
     manifest = read_manifest(folder)
-    manifest.open_shards(folder)  # raises if one is missing or damaged
+    shards = manifest.open_shards(folder)  # raises if one is missing or damaged
     total = folder_bytes(folder)
     return {
         "kind": "knowledge base",
@@ -92,6 +94,7 @@ def _knowledge_base(folder: Path) -> dict[str, object]:
         "model_fingerprint": manifest.model_fingerprint,
         "filter_threshold": _finite(manifest.filter_threshold),
         "built_by": f"kbq {manifest.kbq}",
+        "searched": choose_place(shards, manifest.available, None, choose_device("auto")).why,
         "indexes": [dataclasses.asdict(facts) for facts in describe_indexes(folder)],
     }
 

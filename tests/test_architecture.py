@@ -108,11 +108,11 @@ def test_files_are_few_and_imports_a_small_part_of_them() -> None:
 
 
 def test_a_short_file_has_several_importers() -> None:
-    """What one file alone uses stands in it, but for what needs Triton, and the sample."""
+    """What one file alone uses stands in it, but for the sample."""
     needing = {module_of(path): [other for other in FILES if module_of(path) in imported(other)] for path in FILES}
     short = {module_of(path) for path in FILES if len(path.read_text("utf-8").splitlines()) < 150}
     alone = {name for name, importers in needing.items() if name in short and len(importers) == 1}
-    assert alone == {"kbq.index.gpu_kernels", "kbq.sample_kb"}
+    assert alone == {"kbq.sample_kb"}
 
 
 def test_a_query_crosses_few_files(sample: KnowledgeBase, run: Run) -> None:

@@ -236,7 +236,7 @@ class AskedKb:
     index: IndexName = None
     ray: Ray = None
     workers: Annotated[
-        int, typer.Option(min=1, max=256, help="Processes that answer; on a GPU, each has its own copy of the vectors.")
+        int, typer.Option(min=1, max=256, help="Processes that answer; each holds a copy of what a GPU searches.")
     ] = 1
     device: Device = "auto"
 
@@ -247,7 +247,10 @@ class AskedKb:
             kb = kbq.KnowledgeBase.sample(self.model, note=note, **where)
         else:
             kb = kbq.KnowledgeBase.open(self.kb, self.model, **where)
-        return kb if self.pages is None else kb.with_pages(self.pages)
+        kb = kb if self.pages is None else kb.with_pages(self.pages)
+        if kb.model.device.type == "cuda" and kb.searcher.place is not None:
+            note(f"searching {kb.searcher.place.why}")
+        return kb
 
     def note_sample(self) -> None:
         if self.kb is None:

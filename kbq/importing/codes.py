@@ -27,6 +27,7 @@ from kbq.array_types import Bools, Doubles, Floats, Rows
 from kbq.dump.manifest import IMPORTED, LINK, IndexEntry, Manifest
 from kbq.dump.shards import PhraseLimit, Shard, open_array
 from kbq.errors import KnowledgeBaseError
+from kbq.index import gpu_codes
 from kbq.index.base import KnowledgeBaseSize, ShardGroup, in_steps, ranges
 from kbq.index.cells import CellIndex, Cells, Hits, load_faiss
 from kbq.storage.files import reading_from
@@ -207,26 +208,49 @@ def codes_instead_of_vectors(folder: Path) -> str:
     )
 
 
-def open_official(shards: Sequence[Shard], entry: IndexEntry) -> CellIndex:
-    """Open the codes of all shards of a knowledge base."""
-    codes = next(shard.codes for shard in shards if isinstance(shard, CodedShard))
+def codes_for_gpu(shards: Sequence[Shard], entry: IndexEntry) -> gpu_codes.Codes:
+    """Describe the one inverted file of all shards, which lies on one GPU."""
+    codes = _codes_of(shards)
+    layout = codes.layout
+
+    def opens() -> tuple[Any, Floats]:
+        return _faiss_index(codes), codes.rotation.T
+
+    file = gpu_codes.CodeFile(layout.vectors, layout.lists, opens, _shown_ids(shards, codes))
+    packing = gpu_codes.Packing(1, layout.code_bytes, 8)
+    return gpu_codes.Codes({0: file}, packing, layout.dim, layout.dim, entry.probes)
+
+
+def _codes_of(shards: Sequence[Shard]) -> Codes:
+    return next(shard.codes for shard in shards if isinstance(shard, CodedShard))
+
+
+def _shown_ids(shards: Sequence[Shard], codes: Codes) -> Bools | None:
+    """Whether the vector of each id may be found, or None if all may. Shape: (ids,)."""
+    if all(shard.shown is None for shard in shards):
+        return None
+    return codes.shown_ids(np.concatenate([shard.shown_rows() for shard in shards]))
+
+
+def open_official(shards: Sequence[Shard], entry: IndexEntry, on_gpu: gpu_codes.GpuCells | None = None) -> CellIndex:
+    """Open the codes of all shards of a knowledge base; on a CPU, unless they have been copied to a GPU."""
+    codes = _codes_of(shards)
+    if on_gpu is not None:
+        return OfficialIndex(shards, codes, on_gpu)
     need, free = codes.means.nbytes, available_memory()
     if need > free:
         raise KnowledgeBaseError(
             f"the official index needs {need / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free: end other "
             "programs, or use a machine with more"
         )
-    shown = None
-    if any(shard.shown is not None for shard in shards):
-        shown = codes.shown_ids(np.concatenate([shard.shown_rows() for shard in shards]))
-    stay = stays_in_memory(codes.layout.bytes)
+    shown, stay = _shown_ids(shards, codes), stays_in_memory(codes.layout.bytes)
     return OfficialIndex(shards, codes, Cells(_faiss_index(codes), entry.probes, codes.rotation.T, stay, shown))
 
 
 class OfficialIndex(CellIndex):
     """One inverted file of the rows of all shards, which are therefore searched as one group."""
 
-    def __init__(self, shards: Sequence[Shard], codes: Codes, cells: Cells) -> None:
+    def __init__(self, shards: Sequence[Shard], codes: Codes, cells: Cells | gpu_codes.GpuCells) -> None:
         super().__init__(shards, (), overfetch=1, whole=KnowledgeBaseSize.of(shards))
         self._codes, self._all_cells = codes, cells
         self._begins = np.cumsum([0, *(len(shard) for shard in shards)])  # the first row of each shard
@@ -238,7 +262,7 @@ class OfficialIndex(CellIndex):
 
     def _best_rows(self, queries: Floats, k: int) -> list[Hits]:
         """Find the k best rows for each query vector; fewer if the probed lists hold fewer. Shape: (vectors, dim)."""
-        _, ids = self._all_cells.search(queries, k)
+        *_, ids = self._all_cells.search(queries, k)
         hits = []
         for query, found in zip(in_steps(queries), ids, strict=True):
             rows = self._codes.rows_of(found[found >= 0])

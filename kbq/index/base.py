@@ -318,28 +318,44 @@ def has_fast_int8(device: torch.device) -> bool:
         return False
 
 
-def devices_for(shards: Sequence[Shard], device: torch.device) -> list[torch.device]:
+def devices_for(
+    shards: Sequence[Shard], device: torch.device, copies: int = 1, advice: str = ADVICE
+) -> list[torch.device]:
     """Choose a device for the rows of each shard: the given one and, if it is a GPU without room, other GPUs.
 
-    Raises KnowledgeBaseError if all GPUs together lack memory.
+    Raises KnowledgeBaseError if all GPUs together lack memory for this number of copies.
     """
     if device.type != "cuda":
         return [device] * len(shards)
-    sizes = [bytes_of(shard) for shard in shards]
     # Each GPU keeps room for the products of a block of rows, or of the largest shard if that is smaller.
     numbers = max((len(shard) * (shard.vectors.shape[1] + BATCH_NUMBERS) for shard in shards), default=0)
-    working = min(WORKING, 4 * numbers)
+    sizes, working = [bytes_of(shard) for shard in shards], min(WORKING, 4 * numbers)
+    return gpus_for(sizes, device, "exact search", working, advice, copies)
+
+
+def gpus_for(
+    sizes: Sequence[int], device: torch.device, what: str, working: int, advice: str, copies: int = 1
+) -> list[torch.device]:
+    """Choose a GPU with room for each size in bytes, first the given one; each process keeps `working` bytes free.
+
+    Raises KnowledgeBaseError if all GPUs together lack memory for this number of processes with a copy each.
+    """
     count, first = torch.cuda.device_count(), device.index or 0
+    kept = working * -(-copies // count)
     room: dict[torch.device, int] = {}
     for number in range(count):  # one by one: a GPU that is queried reserves memory for this process for good
         gpu = torch.device("cuda", (first + number) % count)
-        room[gpu] = _free(gpu) - working
-        chosen = spread(sizes, room)
+        room[gpu] = _free(gpu) - kept
+        chosen = spread([*sizes] * copies, room)
         if chosen is not None:
-            return chosen
-    need = (sum(sizes) + working * count) / 1e9
-    free = ", ".join(f"{(left + working) / 1e9:.1f} GB on {gpu}" for gpu, left in room.items())
-    raise KnowledgeBaseError(f"exact search needs {need:.1f} GB of GPU memory, but only {free} are free: {ADVICE}")
+            return chosen[: len(sizes)]
+    need = (sum(sizes) * copies + working * max(copies, count)) / 1e9
+    free = ", ".join(f"{(left + kept) / 1e9:.1f} GB on {gpu}" for gpu, left in room.items())
+    several = f" for {copies} processes" if copies > 1 else ""
+    fewer = "use fewer workers, or " if copies > 1 else ""
+    raise KnowledgeBaseError(
+        f"{what} needs {need:.1f} GB of GPU memory{several}, but only {free} are free: {fewer}{advice}"
+    )
 
 
 def bytes_of(shard: Shard) -> int:

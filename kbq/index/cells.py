@@ -391,7 +391,14 @@ class CellIndex:
 
     def _best_rows(self, queries: Floats, k: int) -> list[Hits]:
         """Find the k best rows, or all in the probed cells, for each query vector. Shape: (vectors, dim)."""
-        wanted = self._overfetch * k
+        shards, rows = self._best_codes(queries, self._overfetch * k)
+        return [
+            self._rescored(query, query_shards[is_row], query_rows[is_row], k)
+            for query, query_shards, query_rows, is_row in zip(in_steps(queries), shards, rows, rows >= 0, strict=True)
+        ]
+
+    def _best_codes(self, queries: Floats, wanted: int) -> tuple[Rows, Rows]:
+        """Return the shards and numbers of the rows to score again, or -1. Shapes: (vectors, wanted or less)."""
         scores: Floats = np.empty((len(queries), 0), np.float32)
         shards: Rows = np.empty((len(queries), 0), np.int64)
         rows = shards
@@ -405,10 +412,7 @@ class CellIndex:
                 best = np.argpartition(-scores, wanted, axis=1)[:, :wanted]
                 scores = np.take_along_axis(scores, best, axis=1)
                 shards, rows = np.take_along_axis(shards, best, axis=1), np.take_along_axis(rows, best, axis=1)
-        return [
-            self._rescored(query, query_shards[is_row], query_rows[is_row], k)
-            for query, query_shards, query_rows, is_row in zip(in_steps(queries), shards, rows, rows >= 0, strict=True)
-        ]
+        return shards, rows
 
     def _rescored(self, query: Doubles, shards: Rows, rows: Rows, k: int) -> Hits:
         """Return the k best of these rows, by exact scores. Shapes: query (dim,), shards and rows (rows,)."""

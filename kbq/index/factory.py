@@ -9,8 +9,10 @@ exact.
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from logging import getLogger
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -21,9 +23,11 @@ from kbq.array_types import Floats
 from kbq.dump.manifest import IMPORTED, IndexEntry, Manifest
 from kbq.dump.shards import Shard, open_array, save_array
 from kbq.errors import KnowledgeBaseError
-from kbq.index.base import CPU, Index, KnowledgeBaseSize, devices_for
+from kbq.index.base import CPU, Index, KnowledgeBaseSize, bytes_of, devices_for, gpus_for
 from kbq.index.cells import CellIndex, Cells, build_cells, read_cells
 from kbq.index.exact import ExactIndex
+from kbq.index.gpu_codes import WORKING as CODES_WORKING
+from kbq.index.gpu_codes import CodeFile, Codes, GpuCellIndex, Packing, codes_work
 from kbq.plugins import plugin
 from kbq.storage.files import Report, discard_folder, new_folder, reading_from, reading_problem, silent
 from kbq.storage.machine import available_memory, stays_in_memory
@@ -143,6 +147,112 @@ def remove_others(shards: Sequence[Path], entry: IndexEntry) -> None:
             discard_folder(other)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which index a search uses, on which device, and why; GPUs beside this one may hold shards, too."""
+
+    entry: IndexEntry
+    device: torch.device
+    why: str
+
+
+def choose_place(
+    shards: Sequence[Shard],
+    entries: Sequence[IndexEntry],
+    wanted: IndexKind | None,
+    device: torch.device,
+    may_leave_gpu: bool = True,
+    copies: int = 1,
+) -> Place:
+    """Choose the wanted index or, on a GPU, exact search if all rows fit there, codes if they do, or the CPU.
+
+    Args:
+        entries: the indexes that there are, the default first.
+        copies: processes that each hold the rows or codes.
+
+    Raises:
+        KnowledgeBaseError: nothing fits, and the search may not leave the GPU.
+    """
+    default = next(entry for entry in entries if wanted in (None, entry.kind))
+    if device.type != "cuda":
+        return Place(default, device, f"on the CPU: {default.kind} index; no GPU is used")
+    chosen = [default] if wanted else sorted(entries, key=lambda entry: entry.kind != "exact")
+    problems: list[KnowledgeBaseError] = []
+    for entry in chosen:
+        if not lies_on_gpus(entry):
+            continue
+        try:
+            sizes = bytes_on_gpus(shards, entry, device, copies)
+        except KnowledgeBaseError as error:
+            problems.append(error)
+            continue
+        what = "exact search of all vectors" if entry.kind == "exact" else f"codes of the {entry.kind} index"
+        why = f"on {device}: {what}, {sizes / 1e9:.1f} GB"
+        return Place(entry, device, "; ".join([why, *map(str, problems)]))
+    if problems and not may_leave_gpu:
+        raise problems[-1]
+    reasons = list(map(str, problems)) or ["a disk index stays on the disk"]
+    return Place(default, CPU, f"on the CPU: {default.kind} index; {'; '.join(reasons)}")
+
+
+def lies_on_gpus(entry: IndexEntry) -> bool:
+    """Whether a kind of index can be searched on GPUs: all rows, or codes."""
+    return entry.kind in ("exact", IMPORTED) or CODES[entry.kind].together > 0
+
+
+def bytes_on_gpus(shards: Sequence[Shard], entry: IndexEntry, device: torch.device, copies: int = 1) -> int:
+    """Bytes that an index takes on GPUs. Raises KnowledgeBaseError if they have no room, or no kernels."""
+    if entry.kind == "exact":
+        devices_for(shards, device, copies, smaller_than_rows(shards))
+        return sum(map(bytes_of, shards))
+    codes = codes_of(shards, entry)
+    _gpus_of(codes, entry, device, copies)
+    return sum(codes.sizes)
+
+
+def smaller_than_rows(shards: Sequence[Shard]) -> str:
+    """Advise what fits a smaller GPU, and say how much that takes there."""
+    sizes = []
+    for kind in ("compact", "tiny"):
+        files = {number: CodeFile.of_shard(shard, _unread) for number, shard in enumerate(shards) if len(shard)}
+        sizes.append(f"{kind} ({sum(_codes(files, shards, IndexEntry(kind)).sizes) / 1e9:.1f} GB)")
+    kb = shards[0].folder.parent if shards else "KB"
+    return f"use --device=cpu, or build an index of codes with `kbq index vectors {kb} --kind`: {' or '.join(sizes)}"
+
+
+def _unread() -> tuple[Any, Floats]:
+    raise NotImplementedError  # sizes alone are asked for
+
+
+def codes_of(shards: Sequence[Shard], entry: IndexEntry) -> Codes:
+    """Describe the codes of an index. Raises KnowledgeBaseError if it is missing, damaged or older than its rows."""
+    folders = _folders(shards, entry)
+    if entry.kind == IMPORTED:
+        codes: Codes = plugin("codes").codes_for_gpu(shards, entry)
+        return codes
+
+    def opens(folder: Path) -> tuple[Any, Floats]:
+        return read_cells(folder / CELLS), Rotation.open(folder / ROTATION).queries
+
+    files = {number: CodeFile.of_shard(shards[number], partial(opens, folder)) for number, folder in folders.items()}
+    return _codes(files, shards, entry)
+
+
+def _codes(files: dict[int, CodeFile], shards: Sequence[Shard], entry: IndexEntry) -> Codes:
+    dim = shards[0].shape[1] if shards else 1
+    kept = CODES[entry.kind].kept(dim)
+    return Codes(files, Packing.of_nibbles(kept // CODES[entry.kind].together), dim, kept, entry.probes)
+
+
+def _gpus_of(codes: Codes, entry: IndexEntry, device: torch.device, copies: int = 1) -> list[torch.device]:
+    """Choose the GPU of each file of codes. Raises KnowledgeBaseError if none has room, or kernels do not work."""
+    if problem := codes_work(device):
+        raise KnowledgeBaseError(f"codes cannot be searched on {device} ({problem}): use --device=cpu")
+    tiny = ", or build one half as large with `kbq index vectors KB --kind tiny`" * (entry.kind == "compact")
+    advice = f"use --device=cpu{tiny}"
+    return gpus_for(codes.sizes, device, f"the {entry.kind} index", CODES_WORKING, advice, copies)
+
+
 def open_index(
     shards: Sequence[Shard],
     entry: IndexEntry,
@@ -152,20 +262,35 @@ def open_index(
 ) -> Index:
     """Open the index of all shards, or of some neighbouring groups of the `whole` knowledge base.
 
-    Exact search that `may_leave_gpu` uses the CPU if the GPUs lack memory.
+    A search that `may_leave_gpu` uses the CPU if the GPUs lack memory.
     """
-    if entry.kind == "exact":
+    folders = _folders(shards, entry) if entry.kind != "exact" else {}
+    if device.type == "cuda" and lies_on_gpus(entry):
         try:
-            return ExactIndex(shards, devices_for(shards, device))
-        except KnowledgeBaseError:
+            return _open_on_gpus(shards, entry, device, whole)
+        except KnowledgeBaseError as error:
             if not may_leave_gpu:
                 raise
-            return ExactIndex(shards, [CPU] * len(shards))
-    folders = _folders(shards, entry)
+            getLogger("kbq").warning("searching on the CPU: %s", error)
+    if entry.kind == "exact":
+        return ExactIndex(shards, [CPU] * len(shards))
     if entry.kind == IMPORTED:
         index: CellIndex = plugin("codes").open_official(shards, entry)
         return index
     return _open_cells(shards, entry, folders, whole)
+
+
+def _open_on_gpus(
+    shards: Sequence[Shard], entry: IndexEntry, device: torch.device, whole: KnowledgeBaseSize | None
+) -> Index:
+    if entry.kind == "exact":
+        return ExactIndex(shards, devices_for(shards, device, advice=smaller_than_rows(shards)))
+    codes = codes_of(shards, entry)
+    parts = codes.on_gpus(_gpus_of(codes, entry, device))
+    if entry.kind == IMPORTED:
+        index: CellIndex = plugin("codes").open_official(shards, entry, parts[0])
+        return index
+    return GpuCellIndex(shards, parts, CODES[entry.kind].overfetch, whole)
 
 
 def _open_cells(

@@ -124,3 +124,94 @@ def score_pieces(
     place = pair * 2 * PIECE + tl.arange(0, 2 * PIECE)
     tl.store(starts + place, tl.where(edge & OPENS != 0, opens, float("-inf")))
     tl.store(ends + place, tl.where(edge & CLOSES != 0, closes, float("-inf")))
+
+
+@triton.jit
+def score_nibbles(
+    codes: tl.tensor,
+    numbers: tl.tensor,
+    firsts: tl.tensor,
+    counts: tl.tensor,
+    places: tl.tensor,
+    tables_of: tl.tensor,
+    tables: tl.tensor,
+    levels: tl.tensor,
+    steps: tl.tensor,
+    offsets: tl.tensor,
+    scores: tl.tensor,
+    VALUES: tl.constexpr,
+    BLOCKS: tl.constexpr,
+    STEP: tl.constexpr,
+) -> None:
+    """Score the rows of a probed cell by their four-bit codes: add up whole numbers that a table has for each code.
+
+    faiss packs 32 rows in a block: byte j of value v, of 16, has row j // 2 + j % 2 × 8 in its low half, row + 16
+    in its high half.
+    Shapes: codes (blocks, VALUES, 16); numbers (blocks, 32), -1 where there is no row; firsts, counts (of blocks),
+    places (in scores), tables_of and levels (probes,); tables (tables, VALUES, 16); steps and offsets (tables,).
+    """
+    probe = tl.program_id(0)
+    first, count = tl.load(firsts + probe), tl.load(counts + probe)
+    table = tl.load(tables_of + probe)
+    level = tl.load(levels + probe)
+    step, offset = tl.load(steps + table), tl.load(offsets + table)
+    written = scores + tl.load(places + probe)
+    block, byte, some = tl.arange(0, BLOCKS), tl.arange(0, 16), tl.arange(0, STEP)
+    below = byte // 2 + byte % 2 * 8
+    for done in range(0, count, BLOCKS):
+        here = done + block
+        exists = (here < count)[:, None]
+        packed = codes + (first + here)[:, None, None] * (VALUES * 16) + byte[None, None, :]
+        low = tl.zeros((BLOCKS, 16), tl.int32) + level
+        high = tl.zeros((BLOCKS, 16), tl.int32) + level
+        for begin in range(0, VALUES, STEP):
+            value = (begin + some)[None, :, None]
+            within = exists[:, :, None] & (value < VALUES)
+            code = tl.load(packed + value * 16, mask=within, other=0).to(tl.int32)
+            entries = tables + (table * VALUES + value) * 16
+            low += tl.sum(tl.load(entries + (code & 15), mask=within, other=0).to(tl.int32), axis=1)
+            high += tl.sum(tl.load(entries + (code >> 4), mask=within, other=0).to(tl.int32), axis=1)
+        row = here[:, None] * 32 + below[None, :]
+        # faiss never returns a sum of 0, which is what its heaps begin with.
+        named = tl.load(numbers + first * 32 + row, mask=exists, other=-1) >= 0
+        score = tl.where(named & (low > 0), low.to(tl.float32) * step + offset, float("-inf"))
+        tl.store(written + row, score, mask=exists)
+        named = tl.load(numbers + first * 32 + row + 16, mask=exists, other=-1) >= 0
+        score = tl.where(named & (high > 0), high.to(tl.float32) * step + offset, float("-inf"))
+        tl.store(written + row + 16, score, mask=exists)
+
+
+@triton.jit
+def score_bytes(
+    codes: tl.tensor,
+    numbers: tl.tensor,
+    firsts: tl.tensor,
+    counts: tl.tensor,
+    places: tl.tensor,
+    tables_of: tl.tensor,
+    tables: tl.tensor,
+    nearness: tl.tensor,
+    scores: tl.tensor,
+    VALUES: tl.constexpr,
+    ROWS: tl.constexpr,
+) -> None:
+    """Score the rows of a probed cell by codes of a byte for each value: add up the table's numbers, which are float32.
+
+    Shapes: codes (rows, VALUES), numbers (rows,), tables (tables, VALUES, 256), nearness of query and cell (probes,);
+    others as in `score_nibbles`, of rows instead of blocks.
+    """
+    probe = tl.program_id(0)
+    first, count = tl.load(firsts + probe), tl.load(counts + probe)
+    table = tl.load(tables_of + probe)
+    near = tl.load(nearness + probe)
+    written = scores + tl.load(places + probe)
+    row = tl.arange(0, ROWS)
+    for done in range(0, count, ROWS):
+        here = done + row
+        exists = here < count
+        score = tl.zeros((ROWS,), tl.float32) + near
+        for value in range(VALUES):
+            code = tl.load(codes + (first + here) * VALUES + value, mask=exists, other=0).to(tl.int32)
+            score += tl.load(tables + (table * VALUES + value) * 256 + code)
+        named = tl.load(numbers + first + here, mask=exists, other=-1) >= 0
+        tl.store(written + here, tl.where(named, score, float("-inf")), mask=exists)

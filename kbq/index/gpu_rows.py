@@ -78,7 +78,7 @@ class GpuRows:
         """Find openings that may be good enough, and the score to reach of each query. Shape: (queries,)."""
         added = None if bonus is None else self._bonus(bonus, len(starts))
         parts = []
-        with _current(self.device):
+        with current(self.device):
             for first in range(0, len(starts), max(SHAPES)):
                 part = slice(first, first + max(SHAPES))
                 own = None if added is None else added[:, part].contiguous()
@@ -229,7 +229,7 @@ def kernels_work(device: torch.device, dim: int) -> bool:
     asked = QueryBatch.of(one, -one, None, device)
     most = rows.view(-1, PIECE, dim)[:, :, 0].int() * largest_whole(dim) * asked.units
     try:
-        with _current(device):
+        with current(device):
             best = best_of_pieces(rows, edges, edges.int(), asked)
         sides = (best.starts[:, 0], most.amax(dim=1)), (best.ends[:, 0], (-most).amax(dim=1))
         return all(bool(torch.allclose(found, expected)) for found, expected in sides)
@@ -239,6 +239,6 @@ def kernels_work(device: torch.device, dim: int) -> bool:
         return False
 
 
-def _current(device: torch.device) -> AbstractContextManager[object]:
+def current(device: torch.device) -> AbstractContextManager[object]:
     """Make a GPU the current one, on which kernels start whatever their tensors are."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

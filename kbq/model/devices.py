@@ -31,13 +31,24 @@ def choose_device(name: str) -> torch.device:
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ModelError(
-            f"device {name!r} does not exist, this machine has {torch.cuda.device_count()} CUDA devices: "
-            "use --device=cpu or auto"
+            f"device {name!r} does not exist, this machine has {torch.cuda.device_count()} CUDA devices"
+            f"{_why_none()}: use --device=cpu or auto"
         )
     problem = _why_not(device) if device.type == "cuda" else None
     if problem:
         raise ModelError(f"device {name!r} cannot be used ({problem}): use --device=cpu or auto")
     return device
+
+
+def _why_none() -> str:
+    """Say why no GPU is seen, if PyTorch knows: its build has no CUDA, or the driver is too old for it."""
+    if torch.cuda.device_count():
+        return ""
+    try:
+        torch.cuda.init()
+    except (AssertionError, RuntimeError) as error:  # only builds without CUDA assert
+        return f" ({first_line(error)})"
+    return ""
 
 
 @cache

@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from killed import Killed
 
 from kbq.corpus.pages import Page
 from kbq.dump import building
 from kbq.dump.changes import merge
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, ModelError
-from kbq.importing.codes import CodedShard
+from kbq.importing.codes import CodedShard, codes_for_gpu, open_official
 from kbq.importing.index import import_index
 from kbq.kb import KnowledgeBase
 from kbq.search.building_indexes import verify
+from kbq.search.search import SearchContext, search
 
 h5py, faiss = pytest.importorskip("h5py"), pytest.importorskip("faiss")
 WHOLE, FILTERED, PARTS = "start/4_flat_OPQ4", "start/4_flat_OPQ4_ft0", "start/3_flat_OPQ4_parts"
@@ -84,6 +86,17 @@ def test_answers_are_those_of_brute_force(
             assert [answer[0] for answer in found] >= [answer[0] - 1e-4 for answer in expected]
         else:
             same(found, expected)
+
+
+def test_on_a_gpu_the_answers_are_those_of_the_cpu(kb: KnowledgeBase, official: Any) -> None:
+    pytest.importorskip("triton", reason="Triton comes with PyTorch's builds for CUDA, and is in kbq[dev]")
+    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")  # in the interpreter
+    shards, vectors = kb.searcher.shards, np.stack([official.starts[:2], official.ends[:2]], axis=1)
+    (cells,) = codes_for_gpu(shards, kb.index).on_gpus([device])
+    on_cpu, on_gpu = open_official(shards, kb.index), open_official(shards, kb.index, cells)
+    expected = search(SearchContext(shards, on_cpu), vectors, 5, "phrase")
+    assert search(SearchContext(shards, on_gpu), vectors, 5, "phrase") == expected
+    assert [len(hits) for hits in expected] == [5, 5]
 
 
 def test_a_query_has_the_same_answers_whatever_is_asked_beside_it(kb: KnowledgeBase, queries: list[str]) -> None:

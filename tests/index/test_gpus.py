@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from kbq.answers import IndexKind
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
@@ -21,7 +23,7 @@ from kbq.index.base import (
 )
 from kbq.index.cells import Clusters
 from kbq.index.exact import ExactIndex
-from kbq.index.factory import open_index
+from kbq.index.factory import build_missing, choose_place, open_index
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search.search import SearchContext, search
@@ -117,17 +119,17 @@ def test_auto_searches_on_the_cpu_where_gpus_have_no_room(
     """The model says that it lies on a GPU, which is full."""
     tried: list[torch.device] = []
 
-    def full(shards: Sequence[Shard], device: torch.device) -> list[torch.device]:
+    def full(shards: Sequence[Shard], device: torch.device, *_: object, **__: object) -> list[torch.device]:
         tried.append(device)
-        if device.type == "cuda":
-            raise KnowledgeBaseError("exact search needs more")
-        return [CPU] * len(shards)
+        raise KnowledgeBaseError("exact search needs more")
 
     monkeypatch.setattr(Model, "device", ONE)
     monkeypatch.setattr(Model, "open", lambda *_: model)
     monkeypatch.setattr(factory, "devices_for", full)
     if device == "auto":
-        KnowledgeBase.open(kb_folder, device=device)
+        place = KnowledgeBase.open(kb_folder, device=device).searcher.place
+        assert place is not None
+        assert (place.device, place.why) == (CPU, "on the CPU: exact index; exact search needs more")
         assert tried == [ONE]
     else:
         with pytest.raises(KnowledgeBaseError, match="needs more"):
@@ -203,6 +205,80 @@ def test_what_is_made_of_a_block_fits_into_what_is_kept_free(queries: int, dim: 
     assert 4 * (made + sums + alone) <= base.WORKING
     assert made + sums + alone <= rows * (dim + base.BATCH_NUMBERS) or queries > 64
     assert rows >= 2**16 or queries > 64  # and is worth the launch
+
+
+@pytest.fixture
+def places(
+    two_gpus: dict[torch.device, int], random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
+    """Says where 300 rows of 384 dimensions are searched if two GPUs have so many bytes free, in thousands."""
+    pytest.importorskip("faiss")
+    shard = random_shard(*[30] * 10, dim=384)
+    entries = [IndexEntry("compact", filter=1.0), IndexEntry("disk", filter=1.0), IndexEntry()]
+    build_missing([shard], entries[0], np.eye(384, dtype=np.float32))
+    monkeypatch.setattr(base, "WORKING", 0)
+    monkeypatch.setattr(factory, "CODES_WORKING", 0)
+    monkeypatch.setattr(factory, "codes_work", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda gpu: 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda gpu: 0)
+
+    def placed(free: int, device: torch.device = ONE, kind: IndexKind | None = None, **how: Any) -> str:
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda gpu: (free * 1000, 10**9))
+        place = choose_place([shard], entries, kind, device, **how)
+        assert place.why.startswith("on the CPU") == (place.device == CPU)
+        return f"{place.entry.kind} {place.device}: {place.why.removeprefix('on the CPU: ')}"
+
+    return placed
+
+
+def test_rows_are_searched_where_they_fit_else_codes_else_on_the_cpu(places: Callable[..., str]) -> None:
+    rows, codes = 117.0, 453.0  # of 300 rows, 389 bytes each; the rotation is most of the codes' bytes
+    assert places(1000).startswith("exact cuda:0: on cuda:0: exact search of all vectors, 0.0 GB")
+    assert places(rows, kind="compact").startswith("compact cpu: compact index; the compact index needs 0.0 GB of GPU")
+    assert places(codes, kind="compact").startswith("compact cuda:0: on cuda:0: codes of the compact index")
+    assert places(5).startswith("compact cpu: compact index; exact search needs 0.0 GB of GPU memory, but only 0.0 GB")
+    assert places(1000, CPU) == "compact cpu: compact index; no GPU is used"
+    assert places(1000, kind="disk") == "disk cpu: disk index; a disk index stays on the disk"
+
+
+def test_cuda_alone_is_refused_with_what_would_fit(places: Callable[..., str]) -> None:
+    message = r"compact index needs .* cuda:0, 0.0 GB on cuda:1 are free: use device=cpu, or build one half as large"
+    with pytest.raises(KnowledgeBaseError, match=message):
+        places(5, may_leave_gpu=False)
+    with pytest.raises(KnowledgeBaseError, match=r"or build an index of codes .*: compact \(0\.0 GB\) or tiny"):
+        places(5, kind="exact", may_leave_gpu=False)
+
+
+def test_every_worker_holds_a_copy_so_too_many_are_refused(places: Callable[..., str]) -> None:
+    assert places(240, kind="exact", copies=4, may_leave_gpu=False).startswith("exact cuda:0")
+    message = r"of GPU memory for 5 processes, but only .*: use fewer workers, or use device=cpu"
+    with pytest.raises(KnowledgeBaseError, match=message):
+        places(240, kind="exact", copies=5, may_leave_gpu=False)
+    assert places(240, kind="exact", copies=5).startswith("exact cpu: exact index; exact search needs")
+
+
+def test_memory_that_another_process_takes_during_the_load_is_said(
+    random_shard: Callable[..., Shard], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def filled(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(factory, "devices_for", lambda shards, *_, **__: [ONE] * len(shards))
+    monkeypatch.setattr(exact, "kind_for", filled)
+    shard = random_shard(30)
+    with pytest.raises(KnowledgeBaseError, match="cuda:0 ran out of memory, which other programs may use: use dev"):
+        open_index([shard], IndexEntry(), ONE)
+    queries = queries_like(shard)[:2]
+    monkeypatch.undo()
+    expected = search(SearchContext([shard], open_index([shard], IndexEntry(), CPU)), queries, 3, "phrase")
+    monkeypatch.setattr(factory, "_open_on_gpus", filled_codes)
+    index = open_index([shard], IndexEntry(), ONE, may_leave_gpu=True)
+    assert search(SearchContext([shard], index), queries, 3, "phrase") == expected
+    assert [record.message for record in caplog.records] == ["searching on the CPU: another process filled it"]
+
+
+def filled_codes(*_: object) -> None:
+    raise KnowledgeBaseError("another process filled it")
 
 
 @needs_gpu

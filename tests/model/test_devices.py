@@ -24,7 +24,7 @@ def test_devices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("cuda", "'cuda' does not exist, this machine has 0 CUDA devices: use device=cpu or auto"),
+        ("cuda", "'cuda' does not exist, this machine has 0 CUDA devices.*: use device=cpu or auto"),
         ("cuda:1", "'cuda:1' does not exist, this machine has 0 CUDA devices"),
         ("gpu", "'gpu' is unknown: choose auto, cpu, cuda"),
         ("", "'' is unknown: choose auto, cpu, cuda"),
@@ -35,6 +35,16 @@ def test_devices_that_are_not_there(name: str, message: str, monkeypatch: pytest
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(ModelError, match=message):
         choose_device(name)
+
+
+def test_a_driver_that_is_too_old_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_old() -> None:
+        raise RuntimeError("The NVIDIA driver on your system is too old (found version 10010).\nPlease update it.")
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "init", too_old)
+    with pytest.raises(ModelError, match=r"0 CUDA devices \(The NVIDIA driver .* \(found version 10010\)\.\): use dev"):
+        choose_device("cuda")
 
 
 def test_a_gpu_that_does_not_compute_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
