@@ -34,11 +34,19 @@ class DateValue(msgspec.Struct, frozen=True, tag_field="type", tag="date", omit_
     julian: bool = False
 
 
-class QuantityValue(msgspec.Struct, frozen=True, tag_field="type", tag="quantity"):
-    """A number in decimal digits, and its unit as in the text, perhaps none."""
+class QuantityValue(msgspec.Struct, frozen=True, tag_field="type", tag="quantity", omit_defaults=True):
+    """A number in decimal digits, and its unit as in the text, perhaps none; with words that make it less exact."""
 
     number: str
     unit: str
+    about: bool = False
+    bound: Literal["", ">", ">=", "<", "<="] = ""
+    to: str = ""  # the upper end of a range
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is one number, if only about."""
+        return not self.bound and not self.to
 
 
 NormalForm = PageValue | DateValue | QuantityValue

@@ -30,6 +30,7 @@ from kbq.tables.phrases import (
     first_of_several,
     whole_name,
     whole_name_with_and,
+    whole_quantity,
     with_nouns,
 )
 from kbq.tables.relations import Relation, Slot, known_name
@@ -70,35 +71,12 @@ OF_SEVERAL = frozenset(  # persons, and occupations: of names of organisations a
 )
 KIN = frozenset({"P22", "P25", "P26", "P40", "P451", "P1038", "P3373"})
 PLACES = frozenset(  # relations of places, countries, languages
-    [
-        "P17",
-        "P19",
-        "P20",
-        "P27",
-        "P30",
-        "P36",
-        "P37",
-        "P47",
-        "P103",
-        "P131",
-        "P159",
-        "P190",
-        "P205",
-        "P276",
-        "P282",
-        "P364",
-        "P407",
-        "P495",
-        "P551",
-        "P706",
-        "P840",
-        "P937",
-        "P1412",
-        "P2936",
-    ]
-)
+    ("P17", "P19", "P20", "P27", "P30", "P36", "P37", "P47", "P103", "P131", "P159", "P190", "P205", "P276", "P282",
+     "P364", "P407", "P495", "P551", "P706", "P840", "P937", "P1412", "P2936")
+)  # fmt: skip
 OF_PERSONS = OF_SEVERAL - {OCCUPATION} | {"P22", "P25"}  # with father and mother, of whom each is one
 EXACT = 0.25  # share of a year's probability that a day of that year must have to take its place
+LOSS = re.compile(r"\b(?:loss(?:es)?|deficit|shortfall|decline|decrease|reduction|growth|increase)\b", re.IGNORECASE)
 SURE = 0.9  # of both: "was born and died in Vienna"
 
 
@@ -266,6 +244,8 @@ class Decider:
         said = [one for _, one in ranked]
         if relation.type == "page":
             said = [self._shaped(answer, bare_name, decided) for answer in said]
+        if relation.type == "quantity":
+            said = [self._shaped(answer, whole_quantity, decided) for answer in said]
         if relation.values == "many":
             shape = threshold, _things(relation), self._is_title
             said = [each for answer in said for each in each_of_several(answer, *shape)]
@@ -381,6 +361,8 @@ class Decider:
     def normal(self, text: str, relation: Relation, before: str = "", behind: str = "") -> NormalForm | None:
         """Return the normal form of a value of a relation, given the text before and after it."""
         if relation.type in ("date", "quantity"):
+            if LOSS.search(" ".join(relation.query)):
+                before = LOSS.sub("amount", before)  # a loss is what is asked for, not a negative amount
             return normal_form(text, relation.type, before, behind)
         if relation.type == "text":
             return None

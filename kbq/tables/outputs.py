@@ -112,8 +112,10 @@ def _object(claim: Claim, ids: Mapping[str, str]) -> str:
         edtf = gregorian(normal)
         is_plain = re.fullmatch("[0-9-]+", edtf) and edtf[0] != "-" and edtf[:4] != "0000"
         return _literal(edtf, f"<{XSD}{DATE_TYPES[len(edtf)]}>" if is_plain else f"<{EDTF}>")
-    if isinstance(normal, QuantityValue) and not normal.unit:
+    if isinstance(normal, QuantityValue) and normal.is_exact and not normal.about and not normal.unit:
         return _literal(normal.number, f"<{XSD}decimal>")
+    if isinstance(normal, QuantityValue) and normal.about:
+        return _literal(f"about {claim.value}")
     number = "" if normal else value_number(claim, ids)
     return _thing(claim.value, number) if number else _literal(claim.value)
 
@@ -186,6 +188,8 @@ def command(claim: Claim, source: Source, relation: Relation | None, ids: Mappin
     fields = [subject, number, _value(claim, relation, ids)]
     if isinstance(claim.normal, DateValue):
         fields += CIRCUMSTANCES.get(claim.normal.edtf[-1], ())
+    if isinstance(claim.normal, QuantityValue) and claim.normal.about:
+        fields += CIRCUMSTANCES["~"]
     if claim.by_hand:  # the text does not say it, so it is no reference
         return "\t".join(fields)
     url = claim.metadata.get("url")
@@ -199,6 +203,8 @@ def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
         return time_of(claim.normal)
     if isinstance(claim.normal, QuantityValue):
         number, unit = claim.normal.number, claim.normal.unit
+        if not claim.normal.is_exact:
+            raise KbqError(f"value {claim.value!r:.60} is a bound or a range, not one number")
         if unit and not number_of(unit, ids):
             raise NoNumberError(f"unit {unit!r}", unit)
         return number + (number_of(unit, ids).replace("Q", "U") if unit else "")
@@ -379,8 +385,9 @@ def _row(claim: Claim) -> dict[str, Any]:
             return row | {"type": "page", "normal": page_id}
         case DateValue(edtf=edtf):
             return row | {"type": "date", "normal": edtf}
-        case QuantityValue(number=number, unit=unit):
-            return row | {"type": "quantity", "normal": number, "unit": unit or None}
+        case QuantityValue(number=number, unit=unit, about=about, bound=bound, to=to):
+            normal = f"{'~' * about}{bound}{number}{f'/{to}' if to else ''}"
+            return row | {"type": "quantity", "normal": normal, "unit": unit or None}
     return row
 
 

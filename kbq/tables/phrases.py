@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 from kbq import english
 from kbq.answers import Answer, is_likely
 from kbq.english.countries import ADJECTIVES, NAMES, countries_of_the_world
+from kbq.english.quantities import quantity_around
 from kbq.text.letters import normalise_answer
 
 Things: TypeAlias = Literal["places", "kin", "persons", "others"]  # that a relation may have
@@ -276,6 +277,14 @@ def whole_name(answer: Answer) -> Answer:
     """Return a person with the rest of the name: "George Howard, 6th Earl of Carlisle", "Hank Williams, Jr."."""
     rest = REST_OF_A_NAME.match(answer.context, answer.end)
     return _cut(answer, answer.start, rest.end()) if rest else answer
+
+
+def whole_quantity(answer: Answer) -> Answer:
+    """Return a quantity with all that belongs to it: "more than 5,000", "3.2 million", "410 m below sea level"."""
+    found = quantity_around(answer.context, answer.start, answer.end)
+    if found.quantity is None or found.start > answer.start or found.end < answer.end:
+        return answer
+    return _cut(answer, found.start, found.end)
 
 
 def bare_name(answer: Answer) -> Answer:

@@ -171,7 +171,7 @@ def _cell_of_type(value: Any, kind: Any) -> Any:
         return value
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         found = normal_form(value, "quantity")
-        if not isinstance(found, QuantityValue) or found.unit:
+        if not isinstance(found, QuantityValue) or found.unit or found.about or not found.is_exact:
             raise ValueError(value)
         if types.is_integer(kind):
             return int(found.number)

@@ -8,14 +8,16 @@ the Julian calendar.
 import calendar
 import html
 import re
+from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import replace as with_parts
 
 from kbq.dump.page_directory import PageValue, Titles
 from kbq.english.countries import country_of
+from kbq.english.quantities import Quantity, meaning, quantity_around, quantity_of, says_a_loss
 from kbq.tables.claims import Claim, DateValue, QuantityValue, ValueType
 from kbq.text.letters import normalised, seen
 
@@ -61,33 +63,8 @@ _ABOUT = (
 )
 _MARK = rf"(?P<circa>\(?{_ABOUT}\)? ?(?:the )?(?:year )?)?"
 
-LONGEST = 64  # characters of a date or a quantity
-_NUMBER = (
-    r"(?P<sign>[-−]?)(?P<whole>[1-9][0-9]{0,2}(?:,[0-9]{3})+|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}"
-    r"|[1-9][0-9]{0,2}(?:[\u00a0\u2009\u202f][0-9]{3})+|0|[1-9][0-9]*)(?P<part>\.[0-9]+)?"
-)
-_DOUBTFUL = re.compile(  # 1.234 is more than a thousand in half of Europe; 12m may be millions
-    r"(?<![0-9,])[1-9][0-9]{0,2}\.[0-9]{3}(?![0-9])|[0-9]m$"
-)
+LONGEST = 96  # characters of a date or a quantity
 _SCIENTIFIC = re.compile(r"[-+]?[0-9](?:\.[0-9]+)?[eE][-+]?[0-9]{1,2}", re.ASCII)  # as computers write numbers
-_SCALES = {"thousand": 3, "lakh": 5, "million": 6, "crore": 7, "billion": 9, "bn": 9, "trillion": 12}
-_SCALE = rf"(?:\s?(?P<scale>{'|'.join(_SCALES)})\b)?"
-_CODES = "USD|EUR|GBP|JPY|CHF|CAD|AUD|NZD|CNY|INR|SEK|NOK|DKK|RUB|BRL|MXN|KRW|ZAR|PLN|TRY|SGD|HKD"
-_CURRENCY = rf"(?:(?:US|U\.S\.|AU?|CA?|NZ|HK|NT|S|R|Mex)?\s?\$|[€£¥₹₽₩₺₪₫₱฿₴]|Rs\.?|{_CODES})"
-_LENGTH = "[kcm]?m|kilomet(?:re|er)s?|met(?:re|er)s?|mi|miles?|ft|feet"
-_UNIT = (
-    rf"(?:[%‰€£¥]|per ?cent|°\s?[CF]|{_LENGTH}|(?:{_LENGTH})[²2³3]|(?:sq\.?|square|cubic)\s(?:{_LENGTH}|yards?)"
-    r"|km/h|mph|m/s|[kmµ]?g|(?:kilo)?grams?|kilos|tonnes?|tons?|lbs?|pounds?|oz|ounces?|ha|hectares?|acres?|[mk]?[lL]"
-    r"|lit(?:re|er)s?|[kMGT]?W|[kMGT]Wh|[kMGT]?Hz|[kMGT]B|years?|months?|weeks?|days?|hours?|minutes?|seconds?"
-    rf"|(?:(?:US|U\.S\.|American|Canadian|Australian)\s)?dollars?|euros?|yen|rupees?|francs?|{_CODES})"
-)
-_BEHIND = re.compile(rf"{_NUMBER}{_SCALE}\s?(?P<unit>{_UNIT}|)")
-_IN_FRONT = re.compile(rf"(?P<unit>{_CURRENCY})\s?{_NUMBER}{_SCALE}")
-_COUNTED = re.compile(  # people, episodes, anything countable; but no season of 1982, and no part of a number
-    rf"(?![12][0-9]{{3}}\s){_NUMBER}{_SCALE}\s"
-    r"(?!hundred|thousand|lakh|million|crore|billion|trillion|dozen|score|hal[fv]|third|quarter)"
-    r"(?!(?:times|per|point|plus|odd|and|noon)\b)(?P<unit>[^\W\d_]{3,})"
-)
 
 
 def _form(form: str) -> str:
@@ -286,7 +263,7 @@ def _of_wikibase(sign: str, year: str, month: str, day: str, precision: str, jul
         return _value(minus + digits, int(precision))
     parts = [int(month), int(day)] if precision == "11" else [int(month), 0] if precision == "10" else [0, 0]
     found = _day_or_longer(1 - number if minus else number, parts[0], parts[1])
-    return None if found is None else replace(found, julian=True) if julian else found
+    return None if found is None else with_parts(found, julian=True) if julian else found
 
 
 def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
@@ -362,8 +339,12 @@ def normal_form(
     if type == "date":
         return date_of(text, before, behind, is_date=True)
     if type == "quantity":
-        return _quantity(text, anything_counts=True)
-    return None if text.isdigit() else date_of(text, before, behind) or _quantity(text)
+        return _quantity_in(text, before, behind)
+    if text.isdigit():
+        return None
+    quantity = quantity_of(text)
+    is_plain = quantity and not (quantity.about or quantity.bound or quantity.to)
+    return date_of(text, before, behind) or (_as_value(quantity) if is_plain else None)
 
 
 _ARTICLE = re.compile(r"\A(?:the|an?)\s+(?=\S*[^\W\d_]{2})", re.IGNORECASE)  # before a word, not before "1"
@@ -381,11 +362,12 @@ def compared_words(text: str) -> str:
 
 
 @lru_cache(2**14)
-def _forms(text: str) -> tuple[str, DateValue | None, QuantityValue | None]:
-    """Return the forms by which a value is compared: its words, and perhaps a date and a quantity."""
+def _forms(text: str) -> tuple[str, DateValue | None, tuple[object, ...] | None]:
+    """Return the forms by which a value is compared: its words, and perhaps a date and what a quantity means."""
     short = " ".join(seen(text).split()) if len(text) <= LONGEST else ""
     number = f"{Decimal(short):f}" if _SCIENTIFIC.fullmatch(short) else short
-    return compared_words(text), date_of_cell(short), _quantity(number, anything_counts=True)
+    quantity = quantity_of(number, counts_anything=True)
+    return compared_words(text), date_of_cell(short), None if quantity is None else meaning(quantity)
 
 
 def keys_of(text: str, relation: str = "") -> frozenset[object]:
@@ -427,16 +409,22 @@ def is_same(text: str, claim: Claim, titles: Titles) -> bool:
     return isinstance(claim.normal, PageValue) and titles.page(text) == claim.normal
 
 
-def _quantity(text: str, anything_counts: bool = False) -> QuantityValue | None:
-    """Return a number, perhaps with a unit; with `anything_counts`, this may be any word without capitals."""
-    found = _BEHIND.fullmatch(text) or _IN_FRONT.fullmatch(text)
-    if not found and anything_counts and text.islower():
-        found = _COUNTED.fullmatch(text)
-    if not found or _DOUBTFUL.search(text):
+def _quantity_in(text: str, before: str, behind: str) -> QuantityValue | None:
+    """Return the quantity of a text, or None if the words around it make another one of it."""
+    quantity = quantity_of(text, counts_anything=True)
+    if quantity is None or says_a_loss(before):
         return None
-    digits = "".join(filter(str.isdigit, found["whole"])) + (found["part"] or "")
-    power = _SCALES.get(found["scale"], 0)
-    number = f"{Decimal(f'{digits}e{power}'):f}"
-    if "." in number:
-        number = number.rstrip("0").rstrip(".")
-    return QuantityValue(number if number == "0" else found["sign"].replace("−", "-") + number, found["unit"])
+    if quantity.about and not quantity.unit and date_of(text):  # c. 1867
+        return None
+    start, end = len(before), len(before) + len(text)
+    around = quantity_around(before + text + behind, start, end).quantity
+    if around is None or (around.to, around.bound, around.number) != (quantity.to, quantity.bound, quantity.number):
+        return None
+    has_other_unit = meaning(around)[0] != meaning(quantity)[0]
+    return None if has_other_unit else _as_value(replace(quantity, about=around.about))
+
+
+def _as_value(quantity: Quantity | None) -> QuantityValue | None:
+    if quantity is None:
+        return None
+    return QuantityValue(quantity.number, quantity.unit, quantity.about, quantity.bound, quantity.to)

@@ -94,7 +94,7 @@ QUANTITIES = {
     "1.2345678901234567890123456789012345 km²": ("1.2345678901234567890123456789012345", "km²"),
 }
 DOUBTFUL = (
-    "", " ", "now", "today", "the", "1867–1934", "1867-1934",
+    "", " ", "now", "today", "the",
     "1899/2000",
      "1868/1867", "listopad 1900", "13 Foo 1900", "Wednesday 15 April 1455", "1939-45", "2004-05",
     "from 1867", "in 1867",
@@ -106,9 +106,8 @@ DOUBTFUL = (
     "Monday, December 11, 2012", "7 November 1867 and 1900", "7 November 1867.", "1234567890 BC",
     "1.234", "$1.234", "12m", "-12.345 km",
     "1,23", "1,2345", "1,234,56", "0,123", "1.234.567", "192.168.100.200", "12 345",
-    "70-80 kg", "70–80", "5 to 6", "between 5 and 6",
-    "about 5,000", "more than 5,000", "5,000+", "1st", "3D", "747s", "4x4", "5'11\"", "5½", "½", "12²", "²", "٣", "1e9",
-    "1_000", "0x12", "007", "+5", "--5", "5 hundred", "2 thousands", "3 dozen", "50 Cent", "8 Mile", "$5 km", "$", "km",
+    "1st", "3D", "747s", "4x4", "12²", "²", "٣", "1e9",
+    "1_000", "0x12", "007", "+5", "--5", "2 thousands", "3 dozen", "50 Cent", "8 Mile", "$5 km", "$", "km",
     "$5 m", "12.5 km (7.8 mi)", "5 km 3 m", "1/2", "3.", ".5", "NaN", "Infinity", "5\x00km", "9" * 1000, "9 " * 1000,
 )  # fmt: skip
 TYPED_ALONE: dict[str, dict[ValueType | None, DateValue | QuantityValue | None]] = {
@@ -121,6 +120,11 @@ TYPED_ALONE: dict[str, dict[ValueType | None, DateValue | QuantityValue | None]]
     "1982 season": {"date": None, "quantity": None},
     "1,500 characters": {"date": None, "quantity": QuantityValue("1500", "characters")},
     "3 Doors": {"date": None, "quantity": None},
+    "1867–1934": {"date": None, "quantity": QuantityValue("1867", "", to="1934")},
+    "70-80 kg": {"date": None, "quantity": QuantityValue("70", "kg", to="80")},
+    "about 5,000": {"date": None, "quantity": QuantityValue("5000", "", about=True)},
+    "more than 5,000": {"date": None, "quantity": QuantityValue("5000", "", bound=">")},
+    "5,000+": {"date": None, "quantity": QuantityValue("5000", "", bound=">=")},
 }
 
 
@@ -226,7 +230,7 @@ def test_no_text_is_too_strange(text: str, type: ValueType | None) -> None:
     found = normal_form(text, type)
     if isinstance(found, QuantityValue):
         assert f"{Decimal(found.number):f}" == found.number
-        assert found.unit in text
+        assert found.unit in text or found.unit == "in"  # of 5'11"
 
 
 @given(st.text(max_size=80))
