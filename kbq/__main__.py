@@ -16,7 +16,7 @@ import typer
 
 from kbq.commands.options import explained
 from kbq.commands.terminal import note, print_error
-from kbq.errors import KbqError, first_line, for_commands
+from kbq.errors import KbqError, first_line, for_commands, is_out_of_memory
 from kbq.storage.files import own
 from kbq.text.letters import visible
 
@@ -79,9 +79,10 @@ def _status_of(app: Callable[..., int | None]) -> int:
                 KbqError(f"{error.filename or 'the system'} cannot be used ({error.strerror or error}): {advice}")
             )
         return 1
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, of a GPU
-            print_error(KbqError(f"too little memory ({first_line(error)}): try --device cpu, or fewer --workers"))
+    except (MemoryError, RuntimeError, ImportError) as error:
+        if is_out_of_memory(error):
+            advice = "end other programs, or try --device cpu or fewer --workers"
+            print_error(KbqError(f"too little memory ({first_line(error)}): {advice}"))
         elif type(error).__name__ == "AcceleratorError" or first_line(error).startswith("CUDA error"):
             print_error(KbqError(f"the GPU cannot go on ({first_line(error)}): try again, or use --device cpu"))
         else:

@@ -6,6 +6,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 MOST_PROBLEMS = 100  # listed by a command at most
+_NO_MEMORY = re.compile(  # as torch, oneDNN, C++ and the loader of libraries say it
+    "(cannot|can't|could not|failed to|unable to) (allocate|create a memory|map segment)|(out of|not enough) memory"
+    "|bad_alloc|can't start new thread",
+    re.IGNORECASE,
+)
 _FOR_COMMANDS = ContextVar("_FOR_COMMANDS", default=False)
 _COMMAND, _OPTION = re.compile(r"(`[^`]*`)"), re.compile(r"(?<![^\s(])--([a-z][a-z-]*[a-z])(=?)")
 
@@ -86,3 +91,14 @@ class EvaluationError(KbqError):
 def first_line(error: BaseException) -> str:
     """Return the first line of another library's error message, to quote it in one of ours."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory is short, whichever library raised it.
+
+    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."))
+    True
+    >>> is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    False
+    """
+    return isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)) is not None

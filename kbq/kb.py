@@ -478,6 +478,7 @@ class KnowledgeBase:
         hidden: float = HIDDEN,
         backend: Backend = "auto",
         command: str = "",
+        note: Note = warn,
         report: Callable[[int, int], None] | None = None,
         **options: Unpack[RankWords],
     ) -> CalibrationOutcome:
@@ -497,7 +498,9 @@ class KnowledgeBase:
         self.searcher.check(search)
         with LateBar(f"calibrating {path}") as bar:
             told = bar.to("count", report)
-            outcome = calibrate(self.searcher, triples, path, search, hidden=hidden, command=command, report=told)
+            outcome = calibrate(
+                self.searcher, triples, path, search, hidden=hidden, command=command, note=note, report=told
+            )
         self.searcher.forget_calibration()  # it may be the file just written
         return outcome
 

@@ -119,18 +119,39 @@ def test_a_gpu_that_is_lost_is_said(
     assert told.err == f"error: the GPU cannot go on ({reason}): try again, or use --device cpu\n"
 
 
-@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory. Tried\nto")])
-def test_too_little_memory_is_said(
-    error: Exception, run: Run, kb_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def encode(*arguments: object) -> None:
-        raise error
+def too_little_for_torch() -> None:
+    torch.empty(2**50)
 
-    monkeypatch.setattr("kbq.model.model.Model.encode_queries", encode)
+
+def too_little_for_python() -> None:
+    bytes(2**60)
+
+
+def too_little_for_a_gpu() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried\nto")
+
+
+def too_little_for_a_library() -> None:
+    raise ImportError("libtorch_cpu.so: failed to map segment from shared object")
+
+
+@pytest.mark.parametrize(
+    ("fail", "reason"),
+    [
+        (too_little_for_torch, r"\[enforce fail at .* can't allocate memory: you tried to allocate \d+ bytes.*"),
+        (too_little_for_python, "MemoryError"),
+        (too_little_for_a_gpu, "CUDA out of memory. Tried"),
+        (too_little_for_a_library, "libtorch_cpu.so: failed to map segment from shared object"),
+    ],
+)
+def test_too_little_memory_is_said(
+    fail: Callable[[], None], reason: str, run: Run, kb_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbq.model.model.Model.encode_queries", lambda *_: fail())
     told = run("query", "the river", "--kb", kb_folder)
     assert (told.status, told.out) == (1, "")
-    reason = "MemoryError" if isinstance(error, MemoryError) else "CUDA out of memory. Tried"
-    assert told.err == f"error: too little memory ({reason}): try --device cpu, or fewer --workers\n"
+    advice = "end other programs, or try --device cpu or fewer --workers"
+    assert re.fullmatch(rf"error: too little memory \({reason}\): {advice}\n", told.err), told.err
 
 
 def test_an_error_of_ours_is_no_lack_of_memory(run: Run, kb_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

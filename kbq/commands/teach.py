@@ -115,7 +115,9 @@ def calibrate(
     opened = kbq.KnowledgeBase.open(kb, model, device=device)
     with Bar(f"calibrating {out}") as bar:
         words = {name: getattr(options, name) for name in RANKING}
-        outcome = opened.calibrate(triples, out, hidden=hidden, command=typed_command(), report=bar.count, **words)
+        outcome = opened.calibrate(
+            triples, out, hidden=hidden, command=typed_command(), note=note, report=bar.count, **words
+        )
     tell(dataclasses.asdict(outcome) | {"out": str(out)}, as_json, *calibration_lines(outcome))
 
 

@@ -15,7 +15,15 @@ import numpy as np
 from kbq.array_types import Bools, Rows
 from kbq.corpus.pages import Page, PageIds
 from kbq.dump.building import SHARD_ROWS
-from kbq.dump.manifest import STATE, IndexEntry, Manifest, changing, publish, read_manifest, write_manifest
+from kbq.dump.manifest import (
+    IndexEntry,
+    Manifest,
+    changing,
+    publish,
+    read_manifest,
+    remove_unnamed_shards,
+    write_manifest,
+)
 from kbq.dump.page_directory import Pages
 from kbq.dump.shard_writer import Progress, ShardWriter, page_digest
 from kbq.dump.shards import Shard, ShardEntry, deleted_file, shard_name
@@ -136,16 +144,6 @@ def without(manifest: Manifest, shards: Sequence[Shard], gone: Sequence[Bools]) 
             files.write_bytes(deleted_file(shard.folder, digest), content.getvalue())
             entries[number] = replace(entries[number], deleted=digest, live=shard.counts_of(left))
     return replace(manifest, shards=tuple(entries))
-
-
-def remove_unnamed_shards(folder: Path, manifest: Manifest) -> None:
-    """Remove shards and lists of deleted pages that neither the manifest nor an unfinished build needs."""
-    named = {deleted_file(folder / entry.name, entry.deleted) for entry in manifest.shards}
-    for unnamed in set(folder.glob("shard-*/deleted-*")) - named:
-        files.remove_file(unnamed)
-    if not (folder / STATE).exists():
-        for unnamed in set(folder.glob("shard-*")) - set(manifest.shard_folders(folder)):
-            files.remove_folder(unnamed)
 
 
 def groups_to_compact(manifest: Manifest, threshold: float) -> list[list[ShardEntry]]:

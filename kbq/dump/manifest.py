@@ -15,6 +15,8 @@ from kbq.dump.shards import REPAIR, Counts, HexDigits, PhraseLimit, Shard, Shard
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
 from kbq.plugins import plugin
 from kbq.storage.files import (
+    CHECK,
+    discard_folder,
     reading_from,
     reading_problem,
     refuse_strange_files,
@@ -353,13 +355,37 @@ def write_manifest(folder: Path, manifest: Manifest) -> Manifest:
 
 
 @contextmanager
-def changing(folder: Path) -> Iterator[Manifest]:
-    """Lock a published knowledge base, and yield its manifest."""
+def changing(folder: Path, in_parts: bool = False) -> Iterator[Manifest]:
+    """Lock a published knowledge base, remove what killed runs have left, and yield its manifest.
+
+    `in_parts`: the work publishes several manifests, and goes on with the next one if it is done again.
+    """
     read_manifest(folder)  # first, so that only a knowledge base is locked
     with writing_to(folder, KnowledgeBaseError, goes_on=True), writing_alone(folder):
         manifest = read_manifest(folder)
         with suppress(OSError, ValueError, TypeError, KeyError):  # a damaged state is reported when it is resumed
             if read_object(folder / STATE)["first_shard"] < manifest.next_shard:
                 remove_file(folder / STATE)  # the build was killed just after it was published
+        remove_unnamed_shards(folder, manifest)
         with manifest.damage_explained(folder):
-            yield manifest
+            try:
+                yield manifest
+            except OSError as error:
+                if in_parts or read_manifest(folder) == manifest:
+                    raise
+                reason = f"{folder} has been changed as asked, but then there was an error"
+                raise KnowledgeBaseError(f"{reason} ({error.strerror or error}): {CHECK}") from error
+
+
+def remove_unnamed_shards(folder: Path, manifest: Manifest) -> None:
+    """Remove shards and lists of deleted pages that neither the manifest nor an unfinished build needs.
+
+    What cannot be removed stays until the next change: nothing names it, so nothing needs it.
+    """
+    named = {deleted_file(folder / entry.name, entry.deleted) for entry in manifest.shards}
+    for unnamed in set(folder.glob("shard-*/deleted-*")) - named:
+        with suppress(OSError):
+            remove_file(unnamed)
+    if not (folder / STATE).exists():
+        for unnamed in set(folder.glob("shard-*")) - set(manifest.shard_folders(folder)):
+            discard_folder(unnamed)

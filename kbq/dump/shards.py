@@ -83,13 +83,15 @@ class GrowingArray:
     def close(self) -> None:
         """Write the header and close the file, which `numpy.load` can then read."""
         rows = len(self)
-        self._file.seek(0)
         header = {"descr": self.dtype.str, "fortran_order": False, "shape": (rows, *self.row_shape)}
-        np.lib.format.write_array_header_1_0(self._file, header)
-        if self._file.tell() != HEADER:
-            raise ValueError(f"{self.path}: NumPy wrote a header of {self._file.tell()} bytes, not {HEADER}")
-        self.sync()
-        self._file.close()
+        try:
+            self._file.seek(0)
+            np.lib.format.write_array_header_1_0(self._file, header)
+            if self._file.tell() != HEADER:
+                raise ValueError(f"{self.path}: NumPy wrote a header of {self._file.tell()} bytes, not {HEADER}")
+            self.sync()
+        finally:
+            self.abandon()
 
 
 def new_array(path: Path, dtype: DTypeLike, rows: int) -> NDArray[Any]:
@@ -118,6 +120,11 @@ class GrowingTexts:
         encoded = [text.encode() for text in texts]
         self.ends.append(np.cumsum([len(text) for text in encoded], dtype=np.int64) + len(self.bytes))
         self.bytes.append(np.frombuffer(b"".join(encoded), np.uint8))
+
+    def abandon(self) -> None:
+        """Close the files; see `GrowingArray.abandon`."""
+        self.bytes.abandon()
+        self.ends.abandon()
 
 
 class Texts:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kbq.corpus.readers import BadLines, checked_pages, noting_language, read_corpus
 from kbq.dump.building import OtherCorpusError, build_shards, manifest_before
-from kbq.dump.changes import Changes, Comparison, groups_to_compact, remove_unnamed_shards, without, write_compacted
+from kbq.dump.changes import Changes, Comparison, groups_to_compact, without, write_compacted
 from kbq.dump.manifest import (
     STATE,
     changing,
@@ -23,6 +23,7 @@ from kbq.dump.manifest import (
     read_manifest,
     refuse_other_model,
     refuse_strange_parts,
+    remove_unnamed_shards,
     sentence,
     write_manifest,
 )
@@ -230,13 +231,12 @@ def compact(folder: Path, open_model: Callable[[], Model], threshold: float = 0.
     """
     if not (isinstance(threshold, int | float) and 0 <= threshold <= 1):
         raise KnowledgeBaseError(f"threshold is {threshold!r}, must be from 0 to 1", is_usage=True)
-    with changing(folder) as manifest:
+    with changing(folder, in_parts=True) as manifest:
         manifest.refuse_codes(folder)
         if (folder / STATE).exists():
             raise KnowledgeBaseError(
                 f"{folder} has an unfinished update: run the same command again, or delete {folder / STATE}"
             )
-        remove_unnamed_shards(folder, manifest)  # left from a run that was killed
         groups = groups_to_compact(manifest, threshold)
         stage = Stage(report, "rows copied", sum(entry.live.rows for group in groups for entry in group))
         for group in groups:

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 from prometheus_client import generate_latest
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, create_model, model_validator
+from pydantic_core import CoreSchema, PydanticCustomError
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 import kbq
@@ -167,6 +167,9 @@ router = APIRouter(prefix="/v1", dependencies=[Depends(json_only)], responses={"
 health = APIRouter(tags=["service"])
 
 
+ABOUT = "title", "description", "default", "examples"  # a field, whatever its type
+
+
 class ClientObject(BaseModel):
     """An object from a client, without unknown fields."""
 
@@ -181,6 +184,16 @@ class ClientObject(BaseModel):
         if len(fields) > problems.MOST_FIELDS:
             raise PydanticCustomError("too_many_fields", f"has {len(fields):,} fields: leave unknown ones out")
         return {name: value for name, value in fields.items() if value is not None or name not in cls.model_fields}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe that null is the default of any field that has one."""
+        described = handler.resolve_ref_schema(handler(schema))
+        for name, field in described["properties"].items():
+            if name not in described.get("required", ()) and {"type": "null"} not in field.get("anyOf", ()):
+                about = {word: field.pop(word) for word in ABOUT if word in field}
+                described["properties"][name] = {"anyOf": [field, {"type": "null"}], **about}
+        return described
 
 
 def http_fields(record: Any, *names: str, **changes: Any) -> Any:
@@ -393,7 +406,7 @@ async def readyz(request: Request, services: WithServices) -> dict[str, Any]:
     return status | {"kbs": [{"name": one.name, "problem": one.problem} for one in services.kbs]}
 
 
-@health.get("/metrics")
+@health.get("/metrics", response_class=PlainTextResponse)
 async def metrics(services: WithServices) -> Response:
     """Return the metrics, as Prometheus reads them."""
     for one in services.kbs:

@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 from kbq.answers import Answer, Result, SearchOptions
 from kbq.kb import KnowledgeBase
 from kbq.serve.guard import QUEUE, SECONDS
-from kbq.serve.knowledge_bases import ServedKb
+from kbq.serve.knowledge_bases import OpenedKb
 from kbq.serve.problems import LateError, Metrics, OverloadedError, cost, weight
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class Batcher:
         seconds = time.monotonic() - self._since
         return f"the search has been busy for {seconds:.0f} seconds" if seconds > self._seconds else ""
 
-    async def ask(self, kb: ServedKb, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
+    async def ask(self, kb: OpenedKb, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
         """Return the answers to each text, as `KnowledgeBase.query` does.
 
         Raises QueryError if a text cannot be asked or the options do not fit, OverloadedError if too many queries wait,
@@ -107,11 +107,11 @@ class Batcher:
         return [one.likely for one in await self._results(kb.kb, texts, options)]
 
     async def found(
-        self, kb: ServedKb, texts: Sequence[str], options: SearchOptions, part: KnowledgeBase | None = None
+        self, kb: OpenedKb, texts: Sequence[str], options: SearchOptions, part: KnowledgeBase | None = None
     ) -> list[Result]:
         """Return the results of each text, with unlikely answers and unknown words; raise the same errors as `ask`.
 
-        `part`: some pages of the knowledge base, see `ServedKb.part`; by default all.
+        `part`: some pages of the knowledge base, see `OpenedKb.part`; by default all.
         """
         asked = part or kb.kb
         found = await self._results(asked, texts, options)

@@ -14,7 +14,7 @@ from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
 from kbq.serve.batcher import Batcher
 from kbq.serve.guard import ServeSettings
-from kbq.serve.knowledge_bases import KnowledgeBases, ServedKb
+from kbq.serve.knowledge_bases import KnowledgeBases, OpenedKb
 from kbq.serve.problems import Metrics, OverloadedError
 from kbq.tables.claims import Claim
 from kbq.tables.deciding import Decider
@@ -33,7 +33,7 @@ TABLES = 16  # filled at once
 class SlotFiller:
     """Fills slots from one knowledge base."""
 
-    def __init__(self, served: ServedKb, batcher: Batcher) -> None:
+    def __init__(self, served: OpenedKb, batcher: Batcher) -> None:
         self.served, self._batcher = served, batcher
 
     @property

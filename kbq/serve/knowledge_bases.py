@@ -307,15 +307,53 @@ def unescaped_id(escaped: str) -> str:
     return ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("~", "")).decode("utf-8", "replace"), plain)
 
 
-class _Opened:
-    """A knowledge base as it was opened, with the tables of its pages and titles."""
+class OpenedKb:
+    """A knowledge base as it was opened, with the tables of its pages and titles: what one request is answered from."""
 
-    def __init__(self, kb: KnowledgeBase) -> None:
+    def __init__(self, name: str, kb: KnowledgeBase) -> None:
         shards = kb.searcher.shards
-        self.kb, self.pages, self.titles = kb, Pages(shards), PageTitles(shards)
-        self.pages.is_known("")  # makes the table
-        self.words = TitleWords(shards, self.pages)
-        self.parts: dict[object, KnowledgeBase] = {}  # some pages of it, by what they were chosen by
+        self.name, self.kb = name, kb
+        self.titles = PageTitles(shards)
+        self._pages = Pages(shards)
+        self._pages.is_known("")  # makes the table
+        self.words = TitleWords(shards, self._pages)  # of its titles, for matching names
+        self._parts: dict[object, KnowledgeBase] = {}  # some pages of it, by what they were chosen by
+
+    @property
+    def relations(self) -> list[str]:
+        """Relations to suggest: those its query encoder was tuned on, or usual ones."""
+        return self.kb.model.config.tuned_relations or [one.name for one in preset(USUAL)]
+
+    def page(self, page_id: str) -> Page:
+        """Return the page with this id. Raises RefusedError if there is none."""
+        page = self._pages.page(page_id) or self._pages.page(unescaped_id(page_id))
+        if page is None:
+            raise RefusedError(404, f"{self.name} has no page {page_id!r:.80}")
+        return page
+
+    def has_page(self, page_id: str) -> bool:
+        """Whether there is a page with this id, plain or escaped."""
+        return self._pages.is_known(page_id) or self._pages.is_known(unescaped_id(page_id))
+
+    def part(self, pages: Sequence[str], where: Mapping[str, str]) -> KnowledgeBase:
+        """Return the knowledge base with only the pages that have these ids, if any, and these values as metadata.
+
+        The last few stay open for the next requests. Raises RefusedError if there is no page.
+        """
+        wanted = tuple(pages), tuple(where.items())
+        if not any(wanted):
+            return self.kb
+        if wanted not in self._parts:
+            chosen = {self.page(one).page_id for one in pages} or set(self._pages.ids())
+            if where:
+                found = zip(self._pages.ids(), self._pages.metadata(), strict=True)
+                chosen &= {page_id for page_id, fields in found if all(has_value(fields, *pair) for pair in wanted[1])}
+            if not chosen:
+                raise RefusedError(422, f"{self.name} has no page with these metadata: see `kbq pages`")
+            while len(self._parts) >= PARTS:
+                del self._parts[next(iter(self._parts))]
+            self._parts[wanted] = self.kb.with_pages(sorted(chosen))
+        return self._parts[wanted]
 
 
 def make_ready(kb: KnowledgeBase) -> None:
@@ -334,58 +372,16 @@ class ServedKb:
         self._folder, self._seen = folder, folder.stamp
         self._next = 0.0  # when a refused folder is tried again
         self._pause = AGAIN  # seconds until the time after that
-        self._opened = _Opened(folder.opened(others))
+        self._opened = OpenedKb(name, folder.opened(others))
+
+    @property
+    def now(self) -> OpenedKb:
+        """The one that is open now; requests that have it go on with it when it is replaced."""
+        return self._opened
 
     @property
     def kb(self) -> KnowledgeBase:
-        """The one that is open now; requests that have it go on with it when it is replaced."""
         return self._opened.kb
-
-    @property
-    def titles(self) -> PageTitles:
-        return self._opened.titles
-
-    @property
-    def words(self) -> TitleWords:
-        """The words of its titles, for matching names."""
-        return self._opened.words
-
-    @property
-    def relations(self) -> list[str]:
-        """Relations to suggest: those its query encoder was tuned on, or usual ones."""
-        return self.kb.model.config.tuned_relations or [one.name for one in preset(USUAL)]
-
-    def page(self, page_id: str) -> Page:
-        """Return the page with this id. Raises RefusedError if there is none."""
-        pages = self._opened.pages
-        page = pages.page(page_id) or pages.page(unescaped_id(page_id))
-        if page is None:
-            raise RefusedError(404, f"{self.name} has no page {page_id!r:.80}")
-        return page
-
-    def has_page(self, page_id: str) -> bool:
-        """Whether there is a page with this id, plain or escaped."""
-        return self._opened.pages.is_known(page_id) or self._opened.pages.is_known(unescaped_id(page_id))
-
-    def part(self, pages: Sequence[str], where: Mapping[str, str]) -> KnowledgeBase:
-        """Return the knowledge base with only the pages that have these ids, if any, and these values as metadata.
-
-        The last few stay open for the next requests. Raises RefusedError if there is no page.
-        """
-        opened, wanted = self._opened, (tuple(pages), tuple(where.items()))
-        if not any(wanted):
-            return opened.kb
-        if wanted not in opened.parts:
-            chosen = {self.page(one).page_id for one in pages} or set(opened.pages.ids())
-            if where:
-                found = zip(opened.pages.ids(), opened.pages.metadata(), strict=True)
-                chosen &= {page_id for page_id, fields in found if all(has_value(fields, *pair) for pair in wanted[1])}
-            if not chosen:
-                raise RefusedError(422, f"{self.name} has no page with these metadata: see `kbq pages`")
-            while len(opened.parts) >= PARTS:
-                del opened.parts[next(iter(opened.parts))]
-            opened.parts[wanted] = opened.kb.with_pages(sorted(chosen))
-        return opened.parts[wanted]
 
     def hidden(self, text: str) -> str:
         """Return a text with the name of this knowledge base in place of its folder, and no path."""
@@ -415,11 +411,11 @@ class ServedKb:
         metrics.reopened.labels(self.name, "opened").inc()
         log.info("a changed knowledge base is open", extra={"kb": self.name, "pages": opened.kb.counts.pages})
 
-    def _checked(self) -> _Opened:
+    def _checked(self) -> OpenedKb:
         found = verify(self._folder.path)
         if not found:
             raise KbqError(found.problems[0])
-        return _Opened(self._folder.opened([self]))
+        return OpenedKb(self.name, self._folder.opened([self]))
 
 
 class KnowledgeBases:
@@ -435,13 +431,16 @@ class KnowledgeBases:
         """Serve one more."""
         self._by_name[served.name] = served
 
-    def named(self, name: str | None = None) -> ServedKb:
-        """Return the knowledge base of a name, by default the first. Raises RefusedError if there is none."""
+    def named(self, name: str | None = None) -> OpenedKb:
+        """Return the knowledge base of a name as it is now, by default the first.
+
+        A request takes it once, so that its answer is of one state. Raises RefusedError if there is none.
+        """
         found = self._by_name.get(name) if name else next(iter(self))
         if found is None:
             names = ", ".join(self._by_name)
             raise RefusedError(404, f"there is no knowledge base {name!r:.80}: choose from {names}")
-        return found
+        return found.now
 
     def hidden(self, text: str) -> str:
         """Return a text without the places on this machine."""

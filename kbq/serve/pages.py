@@ -19,7 +19,7 @@ from kbq.corpus.pages import SAFE
 from kbq.errors import KbqError
 from kbq.serve.api import ClientObject, KbName, json_only, relations_asked
 from kbq.serve.filling import Services, WithServices
-from kbq.serve.knowledge_bases import ServedKb
+from kbq.serve.knowledge_bases import OpenedKb
 from kbq.serve.problems import LONGEST, MOST_CELLS, MOST_RELATIONS, RefusedError, refuse_more, status_of, title_of
 from kbq.storage.rows import SUFFIXES
 from kbq.tables.deciding import Decider, by_hand
@@ -286,7 +286,7 @@ def error_page(request: Request, error: KbqError) -> Response:
     return answer
 
 
-def html_page(name: str, request: Request, services: Services, served: ServedKb, view: Mapping[str, Any]) -> Response:
+def html_page(name: str, request: Request, services: Services, served: OpenedKb, view: Mapping[str, Any]) -> Response:
     """Answer with a page; `served` is the knowledge base that its head names."""
     edits = services.settings.edit is not None
     common = {"kb": served, "kbs": list(services.kbs), "path": request.url.path, "edits": edits}

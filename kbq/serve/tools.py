@@ -154,7 +154,7 @@ class Tools:
     """The tools that a model may call; it reads the docstrings of these methods."""
 
     def __init__(self, served: ServedKb, batcher: Batcher) -> None:
-        self._served, self._batcher, self._filler = served, batcher, SlotFiller(served, batcher)
+        self._served, self._batcher = served, batcher
 
     async def search(
         self,
@@ -166,7 +166,7 @@ class Tools:
         Example: {"query": "Who discovered radium?", "limit": 3}
         """
         with _refusals(self._served):
-            (answers,) = await self._batcher.ask(self._served, [query], SearchOptions(limit, "page"))
+            (answers,) = await self._batcher.ask(self._served.now, [query], SearchOptions(limit, "page"))
         results = []
         for answer in answers:
             (first, last), url = answer.window(AROUND), _url(answer.page_id, answer.metadata)
@@ -180,9 +180,10 @@ class Tools:
 
         Example: {"id": "S001"}
         """
-        if not self._served.has_page(id):
-            raise ToolError(f"{self._served.name} has no page {id!r:.80}: take the id of one that search has found")
-        page = self._served.page(id)
+        opened = self._served.now
+        if not opened.has_page(id):
+            raise ToolError(f"{opened.name} has no page {id!r:.80}: take the id of one that search has found")
+        page = opened.page(id)
         return FetchedPage(
             page.page_id, page.title, _written(page), _url(page.page_id, page.metadata), dict(page.metadata)
         )
@@ -222,25 +223,27 @@ class Tools:
 
     async def read(self, id: str) -> str:
         """Give the text of a page."""
-        if not self._served.has_page(id):
-            raise ResourceNotFoundError(f"{self._served.name} has no page {id!r:.80}")
-        return _written(self._served.page(id))
+        opened = self._served.now
+        if not opened.has_page(id):
+            raise ResourceNotFoundError(f"{opened.name} has no page {id!r:.80}")
+        return _written(opened.page(id))
 
     async def _claims(self, subjects: list[str], relations: list[str], values: Values) -> list[list[list[Claim]]]:
+        opened = self._served.now  # all cells are of one state
         with _refusals(self._served):
             refuse_long(subjects, relations)
             wanted = [relation_named(relation, values) for relation in relations]
             slots = [Slot(subject_of(subject), relation) for subject in subjects for relation in wanted]
-            tokenizers = [self._served.kb.model.query_tokenizer]
+            tokenizers = [opened.kb.model.query_tokenizer]
             queries = [query for slot in slots for query in slot.queries]
             await asyncio.to_thread(refuse_unreadable, queries, tokenizers)
-            claims = await self._filler.claims(slots)
+            claims = await SlotFiller(opened, self._batcher).claims(slots)
         return [claims[first : first + len(wanted)] for first in range(0, len(claims), len(wanted))]
 
 
 def server(served: ServedKb, batcher: Batcher) -> MCPServer:
     """Make an MCP server for a knowledge base; the batcher must run while it does."""
-    examples = ", ".join(one.title for one in served.titles.spread(EXAMPLES))
+    examples = ", ".join(one.title for one in served.now.titles.spread(EXAMPLES))
     made = _Server(
         "kbq",
         title=f"{served.name} (kbq)",
@@ -266,7 +269,7 @@ def applications(services: Services) -> list[Starlette]:
     come on the stream that a GET opens.
     """
     guarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the guard checks Host and Origin
-    paths = {MCP: services.kbs.named()} | {f"{MCP}/kb/{one.name}": one for one in services.kbs}
+    paths = {MCP: next(iter(services.kbs))} | {f"{MCP}/kb/{one.name}": one for one in services.kbs}
     made = [
         server(one, services.batcher).streamable_http_app(
             streamable_http_path=path, json_response=True, stateless_http=True, transport_security=guarded

@@ -15,19 +15,20 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, Literal
 
 from kbq.errors import KbqError, first_line
 
 PACKAGE = Path(__file__).parents[1]
 LARGEST = 2**28  # unpacked bytes of anything that is read as a whole
+CHECK = "check the disk or the network"
 CANNOT_READ = {  # advice on errors of files that may well be whole
     errno.EACCES: "ask for permission to read it",
     errno.EPERM: "ask for permission to read it",
     errno.EMFILE: "raise the limit (`ulimit -n`)",
     errno.ENFILE: "end other programs that hold files open",
     errno.ENOMEM: "end other programs, or use a machine with more memory",
-    errno.EIO: "check the disk or the network",
+    errno.EIO: CHECK,
     errno.ESTALE: "check the network",
 }
 
@@ -35,7 +36,8 @@ Report = Callable[[str, int, int], None]  # called with the name of a stage, the
 Note = Callable[[str], None]  # called with a one-line message for the user
 
 RESUMES = "the same command resumes from there"
-ADVICE = {  # by error; for any other, such as a full disk, it is to free disk space
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+ADVICE = {  # by error, besides a full disk
     errno.EACCES: "choose a folder that you may write to",
     errno.EPERM: "choose a folder that you may write to",
     errno.EROFS: "choose a folder that can be written to",
@@ -45,6 +47,9 @@ ADVICE = {  # by error; for any other, such as a full disk, it is to free disk s
     errno.ENOENT: "choose an existing folder",
     errno.ENAMETOOLONG: "choose another name",
     errno.ELOOP: "choose another name",
+    errno.EMFILE: CANNOT_READ[errno.EMFILE],
+    errno.ENFILE: CANNOT_READ[errno.ENFILE],
+    errno.ENOMEM: CANNOT_READ[errno.ENOMEM],
 }
 NOT_FOLLOWED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 NOT_SYNCED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM}  # of folders: CIFS, FUSE, Windows
@@ -167,30 +172,41 @@ except ImportError:  # on Windows, folders cannot be locked
 def writing_alone(path: Path, what: Path | None = None) -> Iterator[None]:
     """Hold an exclusive, advisory lock on a folder or file, where the system supports locks.
 
-    Raises KbqError, which names `what` or else `path`, if another process holds the lock.
+    Raises KbqError, which names `what` or else `path`, if another process holds the lock. Without locks, an error of
+    the work says so, as another process may be its cause.
     """
     if fcntl is None:
         yield
         return
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe of this name would be waited for
     try:
-        if not lock(handle):
+        found = _lock(handle)
+        if found == "taken":
             raise KbqError(f"another kbq process is writing to {what or path}: wait until it is done")
         yield
+    except KbqError as error:
+        if found == "impossible" and str(path) in error.args[0]:
+            advice = "make sure that no other kbq process writes to it, and try again before anything else"
+            error.args = (f"{error.args[0]}; but its file system has no locks: {advice}", *error.args[1:])
+        raise
     finally:
         os.close(handle)
 
 
 def lock(handle: int) -> bool:
     """Lock an open file or folder, and return False if another process has the lock."""
+    return _lock(handle) != "taken"
+
+
+def _lock(handle: int) -> Literal["held", "taken", "impossible"]:
     if fcntl is not None:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
-        except OSError:  # the file system does not support locks
-            pass
-    return True
+            return "taken"
+        except OSError:  # the file system has no locks
+            return "impossible"
+    return "held"
 
 
 class StrangeFileError(KbqError):
@@ -301,8 +317,9 @@ def writing_to(
         yield
     except errors as problem:
         reason = (isinstance(problem, OSError) and problem.strerror) or first_line(problem)
-        number = problem.errno if isinstance(problem, OSError) else None
-        advice = advice or ADVICE.get(number or 0) or f"free disk space{f'; {RESUMES}' if goes_on else ''}"
+        number = problem.errno if isinstance(problem, OSError) else errno.ENOSPC  # a library's words for a full disk
+        otherwise = "free disk space" if number in FULL else CHECK
+        advice = advice or ADVICE.get(number or 0) or f"{otherwise}{f'; {RESUMES}' if goes_on else ''}"
         raise error(f"{path} cannot be written ({reason}): {advice}") from problem
 
 

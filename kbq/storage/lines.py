@@ -16,7 +16,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -93,6 +93,33 @@ def _within(most: int, parts: Iterable[Part], name: str, error: type[KbqError]) 
 def read_whole_lines(source: str, error: type[KbqError] = KbqError, on_bad_line: BadLine = refuse) -> Iterator[Line]:
     """Stream the lines of a file with their ends, and with a byte order mark if there is one; see `read_lines`."""
     return decoded(_byte_lines(source, error), source_name(source), error, on_bad_line)
+
+
+def read_growing_lines(source: str, error: type[KbqError] = KbqError, note: Note = unheard) -> Iterator[Line]:
+    """Stream the JSON lines of a file that somebody may be writing to, with their ends; see `read_whole_lines`.
+
+    An unfinished last line is left out, with a `note`: whoever writes is not done, was killed, or lost power, which
+    leaves zeros.
+    """
+    name = source_name(source)
+    return decoded(_finished(_byte_lines(source, error), name, note), name, error)
+
+
+def _finished(lines: Iterable[tuple[int, bytes]], name: str, note: Note) -> Iterator[tuple[int, bytes]]:
+    is_array: bool | None = None
+    for number, line in lines:
+        if is_array is None and line.strip():
+            is_array = line.lstrip().startswith(b"[")  # which has one object a line, or not
+        if line.strip() and not is_array and not line.endswith(b"\n") and not _is_json(line):
+            note(f"{name}:{number}: the last line is unfinished, and left out")
+            return
+        yield number, line
+
+
+def _is_json(line: bytes) -> bool:
+    with suppress(UnicodeDecodeError):
+        return not _parsed(parsed_json, line.decode("utf-8").removeprefix(MARK))[1]
+    return False
 
 
 def decoded(

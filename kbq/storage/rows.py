@@ -30,6 +30,7 @@ from kbq.storage.lines import (
     BadLine,
     parse_json_lines,
     read_any_lines,
+    read_growing_lines,
     read_whole_lines,
     refuse,
     source_name,
@@ -265,6 +266,7 @@ def read_rows(
     on_bad_row: BadLine | None = None,
     has_header: bool = True,
     note: Note = unheard,
+    grows: bool = False,
 ) -> Rows:
     """Read the rows of a file, plain or compressed; see `lines`.
 
@@ -278,7 +280,8 @@ def read_rows(
         on_bad_row: called for a row with more values than columns, or a line that is not JSON; by default, these rows
             are named together at the end.
         has_header: without a header, the columns are called 0, 1, …
-        note: told if a text is not UTF-8 and its encoding is a guess.
+        note: told if a text is not UTF-8 and its encoding is a guess, and of an unfinished last line.
+        grows: leave out an unfinished last line of a .jsonl file, which somebody may be writing.
     """
     name, suffix = source_name(source), _suffix(source)
     if suffix in SPREADSHEETS:
@@ -292,7 +295,10 @@ def read_rows(
     except KbqError as problem:
         raise error(str(problem)) from None
     is_json = SUFFIXES.get(suffix) == "jsonl"  # which is UTF-8
-    lines = read_whole_lines(source, error) if is_json else read_any_lines(source, error, note)
+    if is_json:
+        lines = read_growing_lines(source, error, note) if grows else read_whole_lines(source, error)
+    else:
+        lines = read_any_lines(source, error, note)
     has_mark = False
     for first in lines:
         has_mark = has_mark or first[1].startswith(MARK)

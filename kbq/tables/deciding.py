@@ -21,6 +21,7 @@ from kbq.english.countries import NAMES, country_of
 from kbq.errors import KbqError
 from kbq.reading.reranker import meanings
 from kbq.search.spans import Sentences
+from kbq.storage.files import Note, unheard
 from kbq.storage.rows import read_rows
 from kbq.tables.claims import Alternative, Claim, DateValue, NormalForm, QuantityValue
 from kbq.tables.phrases import (
@@ -116,11 +117,14 @@ def decision_of(fields: Mapping[str, object]) -> Decision:
     return Decision(subject, relation, value, texts[3], *map(subject_of, more))  # type: ignore[arg-type]
 
 
-def read_decisions(path: Path) -> dict[Cell, dict[str, Decision]]:
-    """Return the valid decisions of a file of JSON lines. Raises KbqError if a line is none; all are named."""
+def read_decisions(path: Path, note: Note = unheard) -> dict[Cell, dict[str, Decision]]:
+    """Return the valid decisions of a file of JSON lines, to which a service may be writing: see `read_rows`.
+
+    Raises KbqError if a line is none; all are named.
+    """
     decisions: list[Decision] = []
     problems: list[str] = []
-    for number, fields in read_rows(str(path)).numbered:
+    for number, fields in read_rows(str(path), note=note, grows=True).numbered:
         try:
             decisions.append(decision_of(fields))
         except KbqError as error:

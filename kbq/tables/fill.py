@@ -330,7 +330,7 @@ def fill(
     """Fill, or check, the cells of a table; see `KnowledgeBase.fill`."""
     asked = list(relations) if isinstance(relations, Iterable) and not isinstance(relations, str) else relations
     wanted, before = relations_of(asked, options.values), _table(kb, table, options.subject, note)
-    decided = {} if options.decisions is None else read_decisions(options.decisions)
+    decided = {} if options.decisions is None else read_decisions(options.decisions, note)
     format, path = None, None if out is None else as_path(out, "out")
     if path is not None:
         if isinstance(table, str | Path) and path.exists() and Path(table).exists() and path.samefile(table):

@@ -36,7 +36,7 @@ from kbq.reading.probability import FEATURES, HIDDEN, Calibration, chances_of, f
 from kbq.reading.reader import POINTS, PhraseJudge, RelationJudge
 from kbq.reading.reranker import answers_in, rerank
 from kbq.search.search import BATCH
-from kbq.storage.files import file_digest, make_folders, unheard, writing_to
+from kbq.storage.files import Note, file_digest, make_folders, unheard, writing_to
 from kbq.text.answer_scores import best_f1
 from kbq.text.letters import clean_text, normalise_answer, sentence_bounds, whole_words
 from kbq.training.encoders import marginal_losses
@@ -98,6 +98,7 @@ def calibrate(
     *,
     hidden: float = HIDDEN,
     command: str = "",
+    note: Note = unheard,
     report: Callable[[int, int], None] = unheard,
 ) -> CalibrationOutcome:
     """Fit a calibration for a knowledge base's model and way of searching; see `KnowledgeBase.calibrate`.
@@ -110,7 +111,7 @@ def calibrate(
     if not kb.plan(options).n_reranked:
         raise TrainingError("probabilities rest on the reranker, and there is none: leave out --rerank=0")
     triples, out = Path(triples), Path(out)
-    golds = read_triples(triples, unanswered=True)
+    golds = read_triples(triples, unanswered=True, note=note)
     refuse_unreadable([gold.input or "" for gold in golds], kb.query_tokenizers(options), [gold.id for gold in golds])
     facts = {"command": command, "data": {triples.name: file_digest(triples)}, "hidden": hidden}
     if out.is_dir():

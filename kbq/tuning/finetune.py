@@ -239,8 +239,8 @@ def _percent(shares: Sequence[float]) -> list[float]:
 
 
 def _records(triples: Path, dev: Path | None, examples: int, seed: int, note: Note) -> tuple[list[Gold], list[Gold]]:
-    golds = read_triples(triples)
-    dev_golds = [] if dev is None else read_triples(dev)
+    golds = read_triples(triples, note=note)
+    dev_golds = [] if dev is None else read_triples(dev, note=note)
     if not dev_golds:
         golds, dev_golds = split(golds, seed)
     if examples > len(golds):

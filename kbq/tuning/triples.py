@@ -26,11 +26,13 @@ from kbq.kilt.records import HARMLESS, Gold, GoldOutput, Problems, read_golds
 from kbq.kilt.scores import relation_of
 from kbq.model.queries import QueryTokenizer
 from kbq.search.spans import reach
+from kbq.storage.files import Note, unheard
 from kbq.storage.rows import Rows, empty_markers, read_rows
 from kbq.text.letters import clean_text, mention_in, slot_of
 
 COLUMNS = ("subject", "relation", "object")
 MORE_COLUMNS = ("aliases", "page")
+DECISIONS = ".decisions.jsonl"  # the end of a file to which `kbq serve` may be writing
 MARKERS = empty_markers()  # of no object
 LIKENESS = 0.7  # of a column to one of these: "page_id" and "alias" are alike enough, "image" is not
 DEV_SHARE, MOST_DEV = 0.1, 500  # examples set aside to score on
@@ -76,13 +78,16 @@ AROUND = 60  # characters on either side of a mention
 TRIES = 20  # for each query: the encoder reads some texts only
 
 
-def read_triples(path: Path, unanswered: bool = False) -> list[Gold]:
+def read_triples(path: Path, unanswered: bool = False, note: Note = unheard) -> list[Gold]:
     """Read the gold records of a file; unless `unanswered`, leave out records with neither an answer nor a page.
+
+    `note` is told of what is left out of decisions to which a service is writing.
 
     Raises TrainingError if a column is missing, a line is malformed (all of them are named), or there is no triple.
     """
     problems: list[str] = []
-    rows = read_rows(str(path), TrainingError, lambda problem: problems.append(str(problem)))
+    grows = path.name.endswith(DECISIONS)
+    rows = read_rows(str(path), TrainingError, lambda problem: problems.append(str(problem)), note=note, grows=grows)
     first = next(rows.numbered, (0, {}))
     numbered = chain([first] if first[0] else (), rows.numbered)
     if not rows.columns and "input" in first[1]:

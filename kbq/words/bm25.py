@@ -114,9 +114,12 @@ def write_postings(
         array.append(values)
         array.close()
     texts = GrowingTexts(partial, "terms")
-    texts.append([vocabulary[index] for index in order])
-    texts.bytes.close()
-    texts.ends.close()
+    try:
+        texts.append([vocabulary[index] for index in order])
+        texts.bytes.close()
+        texts.ends.close()
+    finally:
+        texts.abandon()
     seal_folder(partial, of)
     old = _old(folder)
     if folder.exists():

@@ -18,7 +18,7 @@ from kbq.kb import KnowledgeBase
 from kbq.reading.probability import FEATURES, Calibration
 from kbq.serve.batcher import Batcher
 from kbq.serve.filling import TABLES, TableFiller
-from kbq.serve.knowledge_bases import Folder, ServedKb
+from kbq.serve.knowledge_bases import Folder, OpenedKb, ServedKb
 from kbq.serve.problems import LateError, Metrics, OverloadedError
 from kbq.tables.options import FillOptions
 from kbq.tables.relations import relation_named
@@ -27,12 +27,16 @@ ONE, TWO = SearchOptions(1), SearchOptions(2)
 
 
 @pytest.fixture(scope="module")
-def served(kb_folder: Path) -> ServedKb:
-    return ServedKb("tiny", Folder(kb_folder, device="cpu"))
+def served(kb_folder: Path) -> OpenedKb:
+    return opened(kb_folder)
+
+
+def opened(folder: Path) -> OpenedKb:
+    return ServedKb("tiny", Folder(folder, device="cpu")).now
 
 
 @pytest.fixture
-def batches(served: ServedKb, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def batches(served: OpenedKb, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The texts of every search."""
     seen: list[list[str]] = []
     search = served.kb.searcher.search
@@ -70,7 +74,7 @@ async def outcomes(batcher: Batcher, *requests: Coroutine[Any, Any, Any]) -> lis
         return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_what_waits_is_searched_together(served: ServedKb, batches: list[list[str]]) -> None:
+def test_what_waits_is_searched_together(served: OpenedKb, batches: list[list[str]]) -> None:
     batcher = Batcher(metrics=(metrics := Metrics()))
     asked = (["the river"], ["Paris", "Warsaw"], ["Marie"])
     found = asyncio.run(outcomes(batcher, *(batcher.ask(served, texts, ONE) for texts in asked)))
@@ -79,7 +83,7 @@ def test_what_waits_is_searched_together(served: ServedKb, batches: list[list[st
     assert metrics.registry.get_sample_value("kbq_batch_queries_sum") == 4.0
 
 
-def test_a_query_alone_waits_for_nobody(served: ServedKb, batches: list[list[str]]) -> None:
+def test_a_query_alone_waits_for_nobody(served: OpenedKb, batches: list[list[str]]) -> None:
     async def alone() -> list[list[Answer]]:
         async with (batcher := Batcher()):
             return await batcher.ask(served, ["Paris"], ONE)
@@ -88,7 +92,7 @@ def test_a_query_alone_waits_for_nobody(served: ServedKb, batches: list[list[str
     assert batches[0] == ["Paris"]
 
 
-def test_other_options_are_another_batch(served: ServedKb, batches: list[list[str]]) -> None:
+def test_other_options_are_another_batch(served: OpenedKb, batches: list[list[str]]) -> None:
     batcher = Batcher()
     asked = [("a", ONE), ("b", TWO), ("c", ONE), ("d", TWO)]
     asyncio.run(outcomes(batcher, *(batcher.ask(served, [text], options) for text, options in asked)))
@@ -96,7 +100,7 @@ def test_other_options_are_another_batch(served: ServedKb, batches: list[list[st
 
 
 def test_a_batch_has_16_reranked_queries_at_most_so_that_who_comes_need_not_wait_for_long(
-    served: ServedKb, batches: list[list[str]]
+    served: OpenedKb, batches: list[list[str]]
 ) -> None:
     batcher, plain = Batcher(), SearchOptions(1, rerank=0)
     asked = [(30, ONE), (6, ONE), (7, ONE), (64, plain)]
@@ -104,7 +108,7 @@ def test_a_batch_has_16_reranked_queries_at_most_so_that_who_comes_need_not_wait
     assert list(map(len, batches)) == [16, 14, 13, 64]  # the rest of 30 has no room for six more
 
 
-def test_beside_others_a_large_request_is_searched_in_parts(served: ServedKb, batches: list[list[str]]) -> None:
+def test_beside_others_a_large_request_is_searched_in_parts(served: OpenedKb, batches: list[list[str]]) -> None:
     batcher = Batcher()
     asked = [["Paris"] * 10, ["Marie", "?"] * 20, ["Marie"], ["Warsaw"] * 2]
     found = asyncio.run(outcomes(batcher, *(batcher.ask(served, texts, ONE) for texts in asked)))
@@ -114,7 +118,7 @@ def test_beside_others_a_large_request_is_searched_in_parts(served: ServedKb, ba
 
 
 def test_a_request_is_answered_from_one_knowledge_base(
-    served: ServedKb, kb_folder: Path, batches: list[list[str]], monkeypatch: pytest.MonkeyPatch
+    served: OpenedKb, kb_folder: Path, batches: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def replaced() -> list[list[Answer]]:
         async with (batcher := Batcher()):
@@ -122,14 +126,14 @@ def test_a_request_is_answered_from_one_knowledge_base(
                 asking = asyncio.create_task(batcher.ask(served, ["Paris"] * 6, ONE))
                 asyncio.create_task(batcher.ask(served, ["Marie"], ONE))  # noqa: RUF006 (its answer is not wanted)
                 await asyncio.sleep(0)
-                monkeypatch.setattr(served, "_opened", ServedKb("other", Folder(kb_folder, device="cpu"))._opened)
+                monkeypatch.setattr(served, "kb", opened(kb_folder).kb)
             return await asking
 
     assert len(asyncio.run(replaced())) == 6
     assert batches == [["Marie"], ["Paris"] * 4, ["Paris"] * 2]  # all of them from the one that was open
 
 
-def test_what_is_given_up_is_not_searched(served: ServedKb, batches: list[list[str]]) -> None:
+def test_what_is_given_up_is_not_searched(served: OpenedKb, batches: list[list[str]]) -> None:
     async def given_up() -> None:
         async with (batcher := Batcher(queue=2)):
             async with busy(batcher):
@@ -143,7 +147,7 @@ def test_what_is_given_up_is_not_searched(served: ServedKb, batches: list[list[s
     assert batches == [["here"]]
 
 
-def test_a_deadline_that_passes_is_told(served: ServedKb, batches: list[list[str]]) -> None:
+def test_a_deadline_that_passes_is_told(served: OpenedKb, batches: list[list[str]]) -> None:
     async def late() -> None:
         async with (batcher := Batcher(seconds=0.0)), busy(batcher):
             with pytest.raises(LateError, match="no answer within 0 seconds") as refused:
@@ -154,7 +158,7 @@ def test_a_deadline_that_passes_is_told(served: ServedKb, batches: list[list[str
     assert batches == []
 
 
-def test_a_full_queue_refuses_at_once(served: ServedKb, batches: list[list[str]]) -> None:
+def test_a_full_queue_refuses_at_once(served: OpenedKb, batches: list[list[str]]) -> None:
     async def overloaded() -> None:
         async with (batcher := Batcher(queue=3)):
             async with busy(batcher):
@@ -170,7 +174,7 @@ def test_a_full_queue_refuses_at_once(served: ServedKb, batches: list[list[str]]
     assert batches == [["a", "b", "c"], ["e"] * 4]
 
 
-def test_nobody_fails_for_another(served: ServedKb, batches: list[list[str]]) -> None:
+def test_nobody_fails_for_another(served: OpenedKb, batches: list[list[str]]) -> None:
     batcher = Batcher()
     good, bad, also_good = asyncio.run(
         outcomes(
@@ -192,7 +196,7 @@ def test_a_mention_that_needs_a_probability_fails_alone(judging_kb: KnowledgeBas
     )
     even.write(tmp_path / "c.json")
     options = SearchOptions(1, min_probability=0.3, calibration=str(tmp_path / "c.json"))
-    served, batcher = ServedKb("judged", Folder(judging_kb.folder, device="cpu")), Batcher()
+    served, batcher = opened(judging_kb.folder), Batcher()
     asked = ("[START_ENT] Marie [END_ENT] was born", "Marie [SEP] place of birth")
     mention, slot = asyncio.run(outcomes(batcher, *(batcher.ask(served, [text], options) for text in asked)))
     assert "the page of a mention has no probability" in str(mention)
@@ -200,7 +204,7 @@ def test_a_mention_that_needs_a_probability_fails_alone(judging_kb: KnowledgeBas
 
 
 def test_large_requests_wait_for_small_ones_and_do_not_fill_their_queue(
-    served: ServedKb, batches: list[list[str]], monkeypatch: pytest.MonkeyPatch
+    served: OpenedKb, batches: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kbq.serve.batcher.RECENT", math.inf)  # however slow the machine is
 
@@ -222,7 +226,7 @@ def test_large_requests_wait_for_small_ones_and_do_not_fill_their_queue(
 
 
 def test_who_waited_for_a_long_search_is_expected_to_ask_again(
-    served: ServedKb, batches: list[list[str]], monkeypatch: pytest.MonkeyPatch
+    served: OpenedKb, batches: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each search takes longer than small requests are expected for, but it is their answers that count."""
     passed = 0.0
@@ -254,7 +258,7 @@ class Panic(BaseException):
 
 @pytest.mark.parametrize("error", [Panic("index"), StopIteration(), SystemExit(3), MemoryError(), ZeroDivisionError()])
 def test_whatever_a_search_raises_the_next_one_is_answered(
-    error: BaseException, served: ServedKb, monkeypatch: pytest.MonkeyPatch
+    error: BaseException, served: OpenedKb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
         raise error
@@ -272,7 +276,7 @@ def test_whatever_a_search_raises_the_next_one_is_answered(
     asyncio.run(both())
 
 
-def test_a_search_that_does_not_end_is_told(served: ServedKb) -> None:
+def test_a_search_that_does_not_end_is_told(served: OpenedKb) -> None:
     found = []
 
     async def stuck() -> None:
@@ -286,7 +290,7 @@ def test_a_search_that_does_not_end_is_told(served: ServedKb) -> None:
     assert found == ["the search has been busy for 0 seconds", ""]
 
 
-def test_tables_are_bounded_and_leave_room_for_queries(served: ServedKb, batches: list[list[str]]) -> None:
+def test_tables_are_bounded_and_leave_room_for_queries(served: OpenedKb, batches: list[list[str]]) -> None:
     async def fill(filler: TableFiller, subjects: list[str]) -> list[dict[str, Any]]:
         options = FillOptions(min_probability=0.0)
         rows = [{"subject": subject} for subject in subjects]

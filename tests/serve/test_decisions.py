@@ -3,6 +3,8 @@
 import json
 import resource
 import threading
+import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,6 +15,7 @@ import httpx2
 import pytest
 
 from kbq.kb import KnowledgeBase
+from kbq.serve.decisions import DecisionsFile
 from kbq.tables.deciding import read_decisions
 from kbq.tables.outputs import BROWSER
 
@@ -60,7 +63,8 @@ def test_decisions_are_appended_and_read_from_a_place_on(keeping: Running, tmp_p
     ]
     path.write_bytes(path.read_bytes().replace(b"what somebody has written\n", b""))
     assert [*read_decisions(path)[("Marie Curie", "born")]] == [""]
-    assert exchanged(keeping, since=10_000_000)["decisions"][0] == kept  # of a longer file
+    for since in (10_000_000, 2**53):  # of a longer file
+        assert exchanged(keeping, since=since)["decisions"][0] == kept
 
 
 def test_a_long_line_of_before_keeps_nobody_from_what_follows(keeping: Running, tmp_path: Path) -> None:
@@ -99,6 +103,77 @@ def test_a_torn_tail_is_cut_off_said_and_kept_beside(
     assert len(exchanged(keeping, LINE | {"value": "Kraków"}, since=len(whole))["decisions"]) == 1
     assert exchanged(keeping, since=7)["decisions"] == exchanged(keeping)["decisions"]  # a place within a line
     assert [*read_decisions(path)[("Marie Curie", "born")]] == ["warsaw", "krakow"]
+
+
+def test_ids_are_known_whoever_wrote_them_and_forgotten_with_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "sample.decisions.jsonl"
+    mine, other = DecisionsFile(path), DecisionsFile(path)  # two services
+    lines = [json.dumps(LINE | {"id": name}).encode() + b"\n" for name in "abcd"]
+    mine.exchanged(lines[:2], 0)
+    other.exchanged(lines[1:3], 0)
+    assert [one["id"] for one in mine.exchanged([*lines, lines[3]], 0).decisions] == ["a", "b", "c", "d"]
+    assert path.read_bytes() == b"".join(lines)
+    path.write_bytes(b"".join(lines[1:]))  # somebody removes a line
+    assert [one["id"] for one in mine.exchanged(lines, 0).decisions] == ["b", "c", "d", "a"]
+    path.unlink()
+    path.write_bytes(lines[3])
+    assert [one["id"] for one in other.exchanged(lines[2:], 0).decisions] == ["d", "c"]
+
+
+def test_a_decision_beside_a_hundred_thousand_costs_little(tmp_path: Path) -> None:
+    path = tmp_path / "sample.decisions.jsonl"
+    lines = [json.dumps(LINE | {"id": f"{number:036}"}).encode() + b"\n" for number in range(100_000)]
+    path.write_bytes(b"".join(lines))
+    file = DecisionsFile(path)
+    file.repair()
+    begun = time.process_time()
+    tracemalloc.start()
+    answer = file.exchanged([lines[50_000], json.dumps(LINE | {"id": "new"}).encode() + b"\n"], 0)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (len(answer.decisions) > 1000, answer.more) == (True, True)
+    assert path.stat().st_size == len(lines) * len(lines[0]) + len(json.dumps(LINE | {"id": "new"})) + 1
+    assert most < 20_000_000  # it was 476 MB
+    assert time.process_time() - begun < 2  # seconds; it was 4.1, without counting the memory
+
+
+@pytest.mark.parametrize("kind", ["a folder", "a link", "a second name"])
+def test_a_file_that_cannot_be_opened_keeps_nobody_from_asking(
+    kind: str, serve: Serve, kb_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "sample.decisions.jsonl"
+    other = tmp_path / "other"
+    other.touch()
+    if kind == "a folder":
+        path.mkdir()
+    elif kind == "a link":
+        path.symlink_to(other)
+    else:
+        path.hardlink_to(other)
+    keeping = serve({"sample": kb_folder}, decisions=tmp_path)
+    assert f"decisions are not kept: {path} " in caplog.text
+    assert len(keeping.query("the river")) == 1
+    answer = keeping.client.post("/v1/decisions", json={"decisions": [LINE]})
+    assert answer.status_code == 507
+    assert str(tmp_path) not in answer.json()["detail"]
+
+
+@pytest.mark.slow
+def test_a_torn_file_on_a_full_disk_keeps_nobody_from_asking(kb_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tiny.decisions.jsonl"
+    torn = json.dumps(LINE).encode() + b"\n" + b"\0" * 5000
+    path.write_bytes(torn)
+    words = (f"tiny={kb_folder}", "--port", "0", "--json", "--decisions", str(tmp_path))
+    limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, -1))  # noqa: E731 - a disk that is full
+    with command(*words, preexec_fn=limited) as process, httpx2.Client(base_url=address_of(process)) as client:
+        assert client.post("/v1/query", json={"queries": ["the river"]}).status_code == 200
+        assert client.post("/v1/decisions", json={"decisions": [LINE]}).status_code == 507
+        process.terminate()
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "Traceback" not in said
+    assert "decisions are not kept: " in said
+    assert path.read_bytes() == torn
 
 
 @pytest.mark.slow
@@ -161,6 +236,7 @@ def test_what_many_send_at_once_is_all_there(keeping: Running, tmp_path: Path) -
         ({"decisions": [LINE | {"end": 10**400}]}, 422, "decisions[0] has a end that is too long, or no number"),
         ({"decisions": [LINE | {"id": "x" * 65}]}, 422, "decisions[0] has a text of "),
         ({"since": -1}, 422, "since: "),
+        ({"since": 2**70}, 422, "since: "),
         ({"kb": "../x"}, 404, "there is no knowledge base '../x': choose from sample"),
     ],
 )

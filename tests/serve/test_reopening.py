@@ -1,20 +1,24 @@
 """Reopening: a knowledge base that is changed while it is asked loses no request; a damaged one is not taken."""
 
 import asyncio
+import json
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kbq.answers import SearchOptions
 from kbq.corpus.pages import Page
 from kbq.kb import KnowledgeBase
+from kbq.search.search import BATCH
 from kbq.serve import knowledge_bases
 from kbq.serve.batcher import Batcher
-from kbq.serve.knowledge_bases import KnowledgeBases
+from kbq.serve.knowledge_bases import KnowledgeBases, OpenedKb
 from kbq.serve.problems import Metrics
+from kbq.serve.tools import Tools
 
 from .conftest import Running, Serve
 
@@ -77,6 +81,39 @@ def test_new_pages_are_found_and_no_request_is_lost(serve: Serve, folder: Path) 
         {"query": "Warsaw", "exact": True, "unknown_words": []}
         | {"answers": [answer.to_dict() for answer in KnowledgeBase.open(folder, device="cpu").query("Warsaw", 3)]}
     ]
+
+
+@pytest.mark.parametrize("route", ["tools", "reconciliation"])
+def test_all_cells_of_a_request_are_of_one_state(
+    route: str, serve: Serve, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = serve({"kb": folder})
+    (served,) = service.services.kbs
+    before, asked = served.now, list[int]()
+    search = before.kb.searcher.search
+
+    def changed_meanwhile(texts: Sequence[str], options: SearchOptions) -> Any:
+        if not asked:
+            changed = KnowledgeBase.open(folder, device="cpu").update([NEW])
+            served._opened = OpenedKb("kb", changed)  # as the watcher does, which waits for this thread
+        asked.append(len(texts))
+        return search(texts, options)
+
+    monkeypatch.setattr(before.kb.searcher, "search", changed_meanwhile)
+    pages = before.titles.listed("", 0, 50)[0]
+    names = [f"relation {number}" for number in range(BATCH // len(pages) + 1)]
+    if route == "tools":
+        filling = Tools(served, service.services.batcher).fill_table([one.title for one in pages], names)
+        asyncio.run_coroutine_threadsafe(filling, service.loop).result(60)
+    else:
+        ids = [one.page_id for one in pages]
+        extend = {"ids": ids, "properties": [{"id": name} for name in names]}
+        answer = service.client.post("/reconcile", data={"extend": json.dumps(extend)})
+        assert answer.status_code == 200
+        assert list(answer.json()["rows"]) == ids
+    assert served.now is not before
+    assert len(asked) > 1
+    assert sum(asked) == len(pages) * len(names) > BATCH  # all of them from the one that was open
 
 
 def test_a_replaced_folder_is_taken(serve: Serve, folder: Path, model: Any, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Decisions: what is read of them, and that all of them are obeyed."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +102,29 @@ def test_a_value_by_hand_keeps_what_was_found_as_alternatives() -> None:
     assert [other.value for other in found.alternatives] == ["Paris", "Rome"]
     assert found.normal == normal_form("7 May 1867")
     assert Claim.from_dict(found.to_dict()) == found
+
+
+def test_half_a_line_at_the_end_is_left_out_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "kept.decisions.jsonl"
+    fields = {"subject": "Marie Curie", "relation": "born", "decision": "accept"}
+    first, last = (
+        json.dumps(fields | {"value": value, "object": value}, ensure_ascii=False).encode() for value in ("A", "Łódź")
+    )
+    torn = [last[:end] for end in range(1, len(last))] + [b"\0" * 100, last[:20] + b"\0" * 100]
+    for tail in torn:
+        path.write_bytes(first + b"\n" + tail)
+        said: list[str] = []
+        assert [*read_decisions(path, said.append)["Marie Curie", "born"]] == ["a"]
+        assert said == [f"{path}:2: the last line is unfinished, and left out"]
+        assert [gold.answers for gold in read_triples(path, note=said.append)] == [frozenset({"A"})]
+        assert len(said) == 2
+    for whole in (last, last + b"\n", b"\n", b"  "):
+        path.write_bytes(first + b"\n" + whole)
+        read_decisions(path, pytest.fail)
+    for number, damaged in ((1, first[:-3] + b"\n" + last), (2, first + b"\n" + last[:-3] + b"\n")):
+        path.write_bytes(damaged)
+        with pytest.raises(KbqError, match=f":{number}: "):
+            read_decisions(path)
 
 
 def test_a_table_obeys_and_says_which_decisions_change_nothing(write_json_lines: Callable[..., Path]) -> None:

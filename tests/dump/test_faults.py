@@ -1,0 +1,138 @@
+"""Faults: a change that an error of the disk ends is said to be done or not as it is; where there are no locks, too."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kbq
+from kbq.corpus.pages import Page
+from kbq.dump.manifest import read_manifest
+from kbq.dump.shards import deleted_file
+from kbq.errors import KbqError
+from kbq.kb import KnowledgeBase
+from kbq.model.model import Model
+from kbq.storage import files
+
+PAGES = [Page(name, name, [f"Marie was born in the city {name}.", "The river."]) for name in "abcd"]
+Change = Callable[[KnowledgeBase], object]
+CHANGES: dict[str, Change] = {
+    "delete": lambda kb: kb.delete("b"),
+    "update": lambda kb: kb.update([Page("a", "a", ["Paris."])]),
+    "sync": lambda kb: kb.sync(PAGES[:2]),
+    "compact": lambda kb: kb.compact(),
+    "index bm25": lambda kb: kb.index_bm25(),
+}
+
+
+@pytest.fixture
+def changing(model: Model, tmp_path: Path) -> KnowledgeBase:
+    """A knowledge base with a list of deleted pages, which the next change replaces."""
+    return KnowledgeBase.build(PAGES, tmp_path / "kb", model, bm25=False).delete("d")
+
+
+@contextmanager
+def failing(call: int, number: int) -> Iterator[list[str]]:
+    """Let the n-th call that changes something on the disk fail; yields the calls until then."""
+    made: list[str] = []
+
+    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def maybe(*words: Any, **more: Any) -> Any:
+            made.append(name)
+            if len(made) == call:
+                raise OSError(number, os.strerror(number))
+            return real(*words, **more)
+
+        return maybe
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("replace", "unlink", "fsync", "rmdir"):
+            patched.setattr(os, name, counted(name, getattr(os, name)))
+        yield made
+
+
+def left_over(folder: Path) -> list[Path]:
+    """Lists of deleted pages and shards that nothing names."""
+    manifest = read_manifest(folder)
+    lists = {deleted_file(folder / entry.name, entry.deleted) for entry in manifest.shards}
+    shards = {folder / entry.name for entry in manifest.shards}
+    return [*({*folder.glob("shard-*/deleted-*")} - lists), *({*folder.glob("shard-*")} - shards)]
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_that_a_disk_ends_is_done_or_resumes_as_it_says(
+    name: str, changing: KnowledgeBase, tmp_path: Path
+) -> None:
+    change, folder = CHANGES[name], changing.folder
+    tried = outcomes = 0
+    while True:
+        tried += 1
+        number = (errno.EIO, errno.ENOSPC)[tried % 2]
+        copy = tmp_path / f"kb{tried}"
+        files.link_folder(folder, copy, lambda _: False)
+        kb, before = KnowledgeBase.open(copy, changing.model), read_manifest(copy)
+        said = ""
+        with failing(tried, number) as made:
+            try:
+                change(kb)
+            except KbqError as error:
+                said = str(error)
+        after = read_manifest(copy)
+        if len(made) < tried:
+            assert (said, left_over(copy)) == ("", [])
+            break
+        outcomes += bool(said)
+        if said:
+            is_done = after != before and name != "compact"  # which publishes shard by shard, and goes on
+            assert ("has been changed as asked" in said) == is_done, said
+            assert (files.RESUMES in said) != is_done, said
+            assert ("free disk space" in said) == (number == errno.ENOSPC and not is_done), said
+            assert ("check the disk" in said) == (number == errno.EIO or is_done), said
+        else:
+            assert after != before
+        assert kbq.verify(copy).problems == ()
+        with suppress(KbqError):  # the page is gone
+            change(KnowledgeBase.open(copy, changing.model))
+        assert left_over(copy) == []
+    assert outcomes > 3
+
+
+def updated(folder: Path, model: str, number: int, said: Any) -> None:
+    """Update a knowledge base on a file system without locks, and send what comes of it."""
+    import fcntl
+
+    def none(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    fcntl.flock = none
+    try:
+        kb = KnowledgeBase.open(folder, model, device="cpu")
+        for turn in range(3):
+            kb = kb.update([Page(f"{number} {turn}", "New", ["The river of Paris is long."] * 5)])
+        said.send("")
+    except KbqError as error:
+        said.send(str(error))
+    except Exception as error:
+        said.send(f"failed: {type(error).__name__}: {error}")
+
+
+def test_two_updates_without_locks_are_told_so(model_folder: Path, changing: KnowledgeBase) -> None:
+    context, told = get_context("fork"), []
+    pipes = [context.Pipe(duplex=False) for _ in range(2)]
+    running = [
+        context.Process(target=updated, args=(changing.folder, str(model_folder), number, pipe))
+        for number, (_, pipe) in enumerate(pipes)
+    ]
+    for process in running:
+        process.start()
+    for process, (heard, _) in zip(running, pipes, strict=True):
+        told.append(heard.recv())
+        process.join()
+    for said in filter(None, told):
+        assert not said.startswith("failed")
+        assert "its file system has no locks" in said
