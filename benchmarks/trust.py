@@ -78,9 +78,11 @@ def asked(kb: KnowledgeBase, golds: Sequence[Gold]) -> tuple[Doubles, Bools, Dou
         seen = rerank(reranking.reader, texts, phrases, plan.score_scale, reranking.relation_judge)
         for gold, text, hits, looks in zip(part, texts, phrases, seen, strict=True):
             answers = {normalise_answer(answer) for answer in gold.answers}
-            chance = plan.calibration.applied(text, looks)[0].answer.probability or 0.0 if plan.calibration else 0.0
+            naming = plan.naming(text)
+            looks = plan.calibration.applied(text, looks, naming) if plan.calibration else looks
+            chance = looks[0].answer.probability or 0.0
             right, plain = normalise_answer(looks[0].answer.text) in answers, normalise_answer(hits[0].text) in answers
-            columns.append((chance, right, hits[0].score, plain, features(text, looks)[0].tolist()))
+            columns.append((chance, right, hits[0].score, plain, features(text, looks, naming)[0].tolist()))
     return tuple(map(np.array, zip(*columns, strict=True)))
 
 

@@ -91,7 +91,7 @@ class GroupSearch:
             lexical = []
             for one in words:
                 indexes = sparta if one.statistics is None else [index.within(one.statistics) for index in bm25]
-                lexical.append(LexicalScores(context.shards, indexes, one.terms, one.weight))
+                lexical.append(LexicalScores(context.shards, indexes, one.terms, one.weight, one.slots))
             return search_several(context, queries, wanted, lexical)
 
     @cached_property

@@ -155,6 +155,15 @@ class Texts:
     def __getitem__(self, index: int) -> str:
         return self._read(index, self._ends[index - 1] if index else 0, self._ends[index])
 
+    def bytes_between(self, first: int, stop: int) -> int:
+        """Return how many bytes the texts from `first` to before `stop` have.
+
+        >>> Texts(np.array([1, 3, 6]), np.frombuffer(b"abcdef", np.uint8)).bytes_between(1, 3)
+        5
+        """
+        before = [self._ends[index - 1] if index else 0 for index in (first, stop)]
+        return int(before[1] - before[0])
+
     def __iter__(self) -> Iterator[str]:
         begin = 0
         for index, end in enumerate(self._ends):

@@ -25,7 +25,8 @@ from kbq.reading.reranker import Candidate, Reranking, before_others, meanings, 
 from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT, WordIndexes
 from kbq.storage.files import reading_problem, writing_to
 from kbq.storage.records import OtherFormatError, digest_of_record, read_record, write_record
-from kbq.text.letters import normalise_answer, slot_of
+from kbq.text.letters import normalise_answer, slot_of, whole_words
+from kbq.words.names import LEAD, NOWHERE, Name, Naming
 
 FEATURES = (
     "share",  # log odds of its meaning, with all phrases that share it, against all others and none
@@ -42,7 +43,14 @@ FEATURES = (
     "words",  # logarithm of their number
     "proposed",  # by the reader
     "slot",  # the query is one; else it is a question
+    "named here",  # the subject's whole name stands near the phrase
+    "short name here",  # only the family name does, or an acronym that the page explains
+    "named close by",  # 1 at either name, 1/2 at a distance of 50 characters; 0: there is none
+    "mentions",  # logarithm of how often the page has the whole name
+    "named early",  # 1 at the beginning of the page, 1/2 after 100 bytes; 0: nowhere
+    "namesakes",  # logarithm of how many pages have the name
 )
+CLOSE_BY = 50  # characters between a phrase and a name
 POINTS = 10.0  # of the search: about as much as a logit
 NEAR = 300  # characters on either side of a phrase, where the subject is looked for
 WORD = re.compile(r"\w+")
@@ -61,8 +69,11 @@ STEPS, CLOSE = 100, 1e-9  # of Newton's method: most, and the change of weights 
 Number = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
-def features(text: str, candidates: Sequence[Candidate]) -> Floats:
-    """Compute the features of each phrase that was found for a query. Shape: (phrases, features)."""
+def features(text: str, candidates: Sequence[Candidate], naming: Naming = NOWHERE) -> Floats:
+    """Compute the features of each phrase that was found for a query. Shape: (phrases, features).
+
+    `naming`: the pages that name the query's subject.
+    """
     slot = slot_of(text)
     subject = slot[0] if slot else text
     words = _words(subject) if slot else [word for word in _words(text) if not QUESTION_WORDS.fullmatch(word)]
@@ -76,7 +87,7 @@ def features(text: str, candidates: Sequence[Candidate]) -> Floats:
     )
     means_of, rows = np.array(means), []
     title_shares = {candidate.answer.title: _share(words, candidate.answer.title) for candidate in candidates}
-    subject = normalise_answer(subject)
+    subject, name_of_subject = normalise_answer(subject), Name(slot[0] if slot else "")
     for candidate, name, meaning, title in zip(candidates, names, means, titles, strict=True):
         answer = candidate.answer
         same = np.array([name in pair for pair in zip(names, means, strict=True)])
@@ -98,9 +109,30 @@ def features(text: str, candidates: Sequence[Candidate]) -> Floats:
                 math.log(max(1, len(_words(name)))),
                 candidate.is_proposed,
                 slot is not None,
+                *_named(name_of_subject, answer, naming),
             )
         )
     return np.array(rows, np.float32).reshape(-1, len(FEATURES))
+
+
+def _named(name: Name, answer: Answer, naming: Naming) -> tuple[float, ...]:
+    """Return the features that say where a subject is named: near a phrase, and on its page."""
+    page = naming.pages.get(answer.page_id)
+    begin = max(0, answer.start - NEAR)
+    window = answer.context[begin : answer.end + NEAR]
+    whole = [mention.start for mention in name.mentions(window)]
+    short_names = {name.family_name, page.acronym if page else ""} - {""}
+    short = [start for short_name in short_names for start in whole_words(window, short_name)] if page else []
+    places = [begin + start for start in whole or short]
+    distance = min((max(answer.start - place, place - answer.end, 0) for place in places), default=math.inf)
+    return (
+        bool(whole),
+        bool(short) and not whole,
+        1 / (1 + distance / CLOSE_BY),
+        math.log1p(page.mentions) if page else 0.0,
+        1 / (1 + page.first / LEAD) if page else 0.0,
+        math.log1p(len(naming.pages)),
+    )
 
 
 def _words(text: str) -> list[str]:
@@ -134,7 +166,7 @@ class Calibration:
     """A logistic regression over `FEATURES`, as written into a file."""
 
     mode: SearchMode
-    weights: dict[str, Number]  # of each feature
+    weights: dict[str, Number]  # of each feature; an earlier calibration lacks some, which count nothing
     intercept: Number
     queries: int  # it was fitted on
     right: int  # of these answers
@@ -142,13 +174,18 @@ class Calibration:
     facts: dict[str, object]  # command, data, versions, scores on relations that were left out
 
     def __post_init__(self) -> None:
-        if tuple(self.weights) != FEATURES:
+        if not self.weights or set(self.weights).difference(FEATURES):
             raise ValueError(f"it has weights for {', '.join(self.weights)}, not for {', '.join(FEATURES)}")
 
-    def applied(self, text: str, candidates: Sequence[Candidate]) -> list[Candidate]:
+    @property
+    def all_weights(self) -> list[float]:
+        """The weight of each of `FEATURES`."""
+        return [self.weights.get(name, 0.0) for name in FEATURES]
+
+    def applied(self, text: str, candidates: Sequence[Candidate], naming: Naming = NOWHERE) -> list[Candidate]:
         """Give the phrases found for a query, best first, their probabilities; none exceeds one before it."""
-        rows = features(text, candidates).astype(np.float64)
-        chances = np.minimum.accumulate(chances_of(rows, list(self.weights.values()), self.intercept)).tolist()
+        rows = features(text, candidates, naming).astype(np.float64)
+        chances = np.minimum.accumulate(chances_of(rows, self.all_weights, self.intercept)).tolist()
         return [
             candidate._replace(answer=replace(candidate.answer, probability=chance))
             for candidate, chance in zip(candidates, chances, strict=True)
@@ -223,6 +260,7 @@ class SearchPlan:
     score_scale: float  # worth of a point of the search, in points of a query encoder whose `lexical_factor` is 1
     mode: SearchMode
     calibration: Calibration | None  # gives answers their probabilities; see `fitting`
+    naming: Callable[[str], Naming]  # the pages that name a query's subject
 
     @property
     def n_reranked(self) -> int:
@@ -262,7 +300,7 @@ class SearchPlan:
         if n_reranked:
             found = own() if options.calibration is None else Calibration.read(Path(options.calibration))
         calibration = fitting(found, options, mode, reranking)
-        return cls(backend, weights, point / (config.lexical_factor or 1.0), mode, calibration)
+        return cls(backend, weights, point / (config.lexical_factor or 1.0), mode, calibration, words.naming)
 
 
 def best_answers(
@@ -287,7 +325,8 @@ def best_answers(
         found, phrases = find((k, unit), (n_reranked, "phrase"))
     judged = rerank(reranking.reader, texts, phrases, plan.score_scale, reranking.relation_judge)
     if plan.calibration is not None:
-        judged = [plan.calibration.applied(*each) for each in zip(texts, judged, strict=True)]
+        namings = map(plan.naming, texts)
+        judged = [plan.calibration.applied(*each) for each in zip(texts, judged, namings, strict=True)]
     return [before_others(*each, unit)[:k] for each in zip(judged, found, strict=True)]
 
 
@@ -304,14 +343,14 @@ def fit(rows: Doubles, right: Bools, before: Calibration | None = None) -> tuple
     little of it. Shape of `rows`: (items, features).
     """
     if before is not None and not len(rows):
-        return list(before.weights.values()), before.intercept
+        return before.all_weights, before.intercept
     means, scales = rows.mean(axis=0), np.maximum(rows.std(axis=0), 1e-9)
     inputs = np.column_stack([(rows - means) / scales, np.ones(len(rows))])
     goal = right.astype(np.float64)
     if before is None:
         expected, penalty = np.zeros(inputs.shape[1]), np.diag([PENALTY] * rows.shape[1] + [0.0])
     else:
-        weights = np.array(list(before.weights.values()))
+        weights = np.array(before.all_weights)
         expected = np.append(weights * scales, before.intercept + weights @ means)
         penalty = BELIEF * np.eye(len(expected))
     solution = expected.copy()

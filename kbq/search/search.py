@@ -22,7 +22,8 @@ from kbq.errors import QueryError
 from kbq.index.base import Bonus, Index, in_steps
 from kbq.search.spans import Spans, TextOf, Units, best_units, find_spans, shared_texts
 from kbq.text.letters import MARKERS, folded, mention_in, slot_of
-from kbq.words.bm25 import BM25Index, WordStatistics, missing_words, open_bm25, query_words, title_term
+from kbq.words.bm25 import BM25Index, WordStatistics, missing_words, open_bm25, query_words, shares_of, title_term
+from kbq.words.names import NOWHERE, Names, Naming
 from kbq.words.sparta import PieceTokenizer, SentenceImpacts
 
 # What a point of each source adds to the score of a phrase, times the `lexical_factor` of the query encoder, which is
@@ -46,6 +47,15 @@ class WordQueries:
     terms: Sequence[Sequence[str]]
     weight: float
     statistics: WordStatistics | None  # of the whole knowledge base, for BM25; None for learned impacts
+    slots: "SlotWords | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotWords:
+    """The subjects and the relations of queries, as far as they count otherwise than the words of any text."""
+
+    namings: Sequence[Naming]  # the pages that name the subject of each query
+    shares: Sequence[Sequence[float]]  # of each term of each query that counts
 
 
 class LexicalScores:
@@ -57,22 +67,33 @@ class LexicalScores:
         indexes: Sequence[ParagraphIndex],
         terms: Sequence[Sequence[str]],
         weight: float = 1.0,
+        slots: SlotWords | None = None,
     ) -> None:
         self._shards, self._indexes, self._weight = shards, indexes, weight
-        self._terms, self._text_of = terms, shared_texts(shards)
+        self._terms, self._text_of, self._slots = terms, shared_texts(shards), slots
 
     @property
     def queries(self) -> WordQueries:
         """The queries without the shards, of which there must be some."""
         words = {term for terms in self._terms for term in terms}
-        return WordQueries(self._terms, self._weight, self._indexes[0].statistics(words))
+        return WordQueries(self._terms, self._weight, self._indexes[0].statistics(words), self._slots)
 
     def bonus(self, shard: int, queries: Sequence[int]) -> Floats:
         """Return the scores that the paragraphs of a shard add to their phrases. Shape: (queries, paragraphs)."""
-        scores = np.stack([self._indexes[shard].scores(self._terms[query]) for query in queries])
+        scores = np.stack([self._scores(shard, query) for query in queries])
         scores *= np.float32(self._weight)
         shown = self._shards[shard].shown
         return scores if shown is None else scores * shown
+
+    def _scores(self, shard: int, query: int) -> Floats:
+        """Return the scores of a shard's paragraphs, without the weight. Shape: (paragraphs,)."""
+        if self._slots is None:
+            return self._indexes[shard].scores(self._terms[query])
+        scores = self._indexes[shard].scores(self._terms[query], self._slots.shares[query])
+        named = self._slots.namings[query].of_shards.get(self._shards[shard].folder.name)
+        if named is not None:
+            scores[named.paragraphs] += named.points
+        return scores
 
     def best(self, query: int, unit: Unit, k: int) -> list[Answer]:
         """Find the k best paragraphs, or pages by their best paragraph, that share a term with the query."""
@@ -132,6 +153,7 @@ class WordIndexes:
         self.bm25 = open_bm25(shards) if manifest.bm25 else []
         self.sparta = [SentenceImpacts(shard, manifest) for shard in shards] if manifest.sparta else []
         self._pieces = PieceTokenizer(folder, manifest) if manifest.sparta else None
+        self._names = Names(shards, self.bm25)
 
     def __bool__(self) -> bool:
         return bool(self.bm25 or self.sparta)
@@ -144,16 +166,28 @@ class WordIndexes:
                     f"{self._folder} has no learned impacts: add them with `kbq index sparta {self._folder} MODEL`"
                 )
             return LexicalScores(self._shards, self.sparta, [self._pieces.terms(text) for text in texts], weight)
+        return LexicalScores(self._shards, self.bm25, self._words_of(texts), weight)
+
+    def _words_of(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the words of queries. Raises QueryError if the knowledge base has no BM25 index."""
         if not self.bm25:
             raise QueryError(f"{self._folder} has no BM25 index: add one with `kbq index bm25 {self._folder}`")
-        return LexicalScores(self._shards, self.bm25, [query_words(text, self.bm25) for text in texts], weight)
+        return [query_words(text, self.bm25) for text in texts]
 
     def all_scores(self, texts: Sequence[str], bm25_weight: float, sparta_weight: float) -> list[LexicalScores]:
         """Return the weighted scores of all indexes. Raises QueryError if there is none."""
         sources = [self.scores(texts, "sparta", sparta_weight)] if self.sparta else []
         if self.bm25 or not sources:
-            sources.append(self.scores(texts, "bm25", bm25_weight))
+            terms = self._words_of(texts)
+            shares = [shares_of(text, of_text) for text, of_text in zip(texts, terms, strict=True)]
+            slots = SlotWords(list(map(self.naming, texts)), shares)
+            sources.append(LexicalScores(self._shards, self.bm25, terms, bm25_weight, slots))
         return sources
+
+    def naming(self, text: str) -> Naming:
+        """Return the pages that name the subject of a slot query; none for any other query."""
+        slot = slot_of(text)
+        return self._names.of(slot[0]) if slot and self.bm25 else NOWHERE
 
     def respelled(self, text: str) -> str:
         """Spell the subject of a query, or a name in a question, like the title that reads the same: Łódź for Lodz.

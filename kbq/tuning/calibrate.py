@@ -198,7 +198,7 @@ def _judge(kb: Searcher, asked: Sequence[tuple[Gold, bool]], options: SearchOpti
     for (gold, is_hidden), text, seen in zip(asked, texts, reranked, strict=True):
         if seen:
             answers = {normalise_answer(answer) for answer in gold.answers}
-            row = tuple(features(text, seen)[0].tolist())
+            row = tuple(features(text, seen, plan.naming(text))[0].tolist())
             judged.append(
                 JudgedAnswer(relation_of(gold), is_hidden, row, normalise_answer(seen[0].answer.text) in answers)
             )

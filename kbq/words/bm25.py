@@ -62,6 +62,7 @@ CHUNK = 4096  # paragraphs tokenised together
 LENGTHS = "lengths"
 FOLDED = "folded"  # an empty array: the words are folded, and titles are terms; older indexes lack it
 TITLE = "="  # how the term of a title begins: no word does
+RELATION = 0.25  # what a word of the relation counts in a hybrid search: vectors know its synonyms, too, but no names
 COMMON = 0.02  # share of the paragraphs that have a word which tells little of a name
 STEMS = 10_000  # that the stemmer remembers
 LONGEST_NAME = 200  # characters of a name that is looked up as a title
@@ -194,12 +195,15 @@ class Postings:
     def __contains__(self, term: str) -> bool:
         return len(self.of(term)[0]) > 0
 
-    def scores(self, terms: Sequence[str]) -> Floats:
-        """Add up the weights of terms in each passage; repeated terms count repeatedly. Shape: (passages,)."""
+    def scores(self, terms: Sequence[str], shares: Sequence[float] = ()) -> Floats:
+        """Add up the weights of terms in each passage, or a share of each; repeated terms count repeatedly.
+
+        Shapes: shares (terms,) or (0,), result (passages,).
+        """
         scores = np.zeros(self.count, np.float32)
-        for term in terms:
+        for term, share in itertools.zip_longest(terms, shares, fillvalue=1.0):
             passages, weights = self.of(term)
-            scores[passages] += weights
+            scores[passages] += np.float32(share) * weights
         return scores
 
     def parts(self, terms: Sequence[str], passage: int) -> dict[str, float]:
@@ -355,6 +359,18 @@ def _title_terms(text: str, indexes: Sequence["BM25Index"]) -> list[str]:
     return [term] if is_common else []
 
 
+def shares_of(text: str, terms: Sequence[str]) -> list[float]:
+    """Return how much each term of a query counts, given as `query_words` has them.
+
+    >>> shares_of("Nile [SEP] length", ["nile", "length"]), shares_of("how long?", ["how", "long"])
+    ([1.0, 0.25], [1.0, 1.0])
+    """
+    slot = slot_of(text)
+    subject, relation = words_of(slot) if slot and not mention_in(text) else ([], [])
+    behind = len(subject) + len(relation)
+    return [RELATION if len(subject) <= place < behind else 1.0 for place in range(len(terms))]
+
+
 def missing_words(text: str, indexes: Sequence["BM25Index"]) -> list[str]:
     """Return the words of a text that no paragraph has; stop words, numbers and scripts without case are left out."""
     words = [word for word in WORD.findall(plain(text)) if word.lower() != word.upper()]
@@ -442,13 +458,13 @@ class BM25Index(Postings):
         index._statistics = statistics
         return index
 
-    def scores(self, terms: Sequence[str]) -> Floats:
-        """Add up the BM25 weights of words in each paragraph. Shape: (paragraphs,)."""
+    def scores(self, terms: Sequence[str], shares: Sequence[float] = ()) -> Floats:
+        """Add up the BM25 weights of words in each paragraph, or a share of each. Shape: (paragraphs,)."""
         scores = np.zeros(self.count, np.float32)
-        for term in terms:
+        for term, share in itertools.zip_longest(terms, shares, fillvalue=1.0):
             paragraphs, counts = self.of(term)
             relative = self._lengths[paragraphs] / self._statistics.mean_length
-            weights = self._statistics.idf(term) * counts / (counts + K1 * (1 - B + B * relative))
+            weights = share * self._statistics.idf(term) * counts / (counts + K1 * (1 - B + B * relative))
             scores[paragraphs] += weights.astype(np.float32)
         return scores
 

@@ -483,10 +483,10 @@ class SentenceImpacts:
         self._sentences = postings
         self._count = len(shard.texts)
 
-    def scores(self, terms: Sequence[str]) -> Floats:
-        """Return the score of each paragraph for these terms. Shape: (paragraphs,)."""
+    def scores(self, terms: Sequence[str], shares: Sequence[float] = ()) -> Floats:
+        """Return the score of each paragraph for these terms, or a share of each. Shape: (paragraphs,)."""
         best = np.zeros(self._count, np.float32)
-        np.maximum.at(best, self.paragraphs, self._sentences.scores(terms))
+        np.maximum.at(best, self.paragraphs, self._sentences.scores(terms, shares))
         return best
 
     def statistics(self, terms: Iterable[str]) -> None:

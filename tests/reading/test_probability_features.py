@@ -8,6 +8,7 @@ import pytest
 from kbq.answers import Answer
 from kbq.reading.probability import FEATURES, features
 from kbq.reading.reranker import Candidate
+from kbq.words.names import NOWHERE, Naming, PageNaming
 
 TEXT = "Marie Curie was born in Warsaw. The city of Warsaw is in Poland."
 
@@ -18,8 +19,8 @@ def look(text: str, score: float, judged: float = 0.5, title: str = "Marie Curie
     return Candidate(Answer(text, score, title, title, 0, *place, TEXT, place), 10 * score, judged, proposed, score)
 
 
-def of(text: str, looks: list[Candidate], number: int = 0) -> dict[str, float]:
-    return dict(zip(FEATURES, features(text, looks)[number].tolist(), strict=True))
+def of(text: str, looks: list[Candidate], number: int = 0, naming: Naming = NOWHERE) -> dict[str, float]:
+    return dict(zip(FEATURES, features(text, looks, naming)[number].tolist(), strict=True))
 
 
 def test_a_phrase_alone_competes_with_none() -> None:
@@ -40,8 +41,43 @@ def test_a_phrase_alone_competes_with_none() -> None:
             "words": 0.0,
             "proposed": 0.0,
             "slot": 1.0,
+            "named here": 1.0,
+            "short name here": 0.0,
+            "named close by": 1 / (1 + TEXT.index("Warsaw") / 50),
+            "mentions": 0.0,
+            "named early": 0.0,
+            "namesakes": 0.0,
         }
     )
+
+
+def test_a_page_that_names_the_subject_is_told_from_one_that_does_not() -> None:
+    naming = Naming({"Marie Curie": PageNaming(3, 100), "Poland": PageNaming(1, 0)})
+    looks = [look("Warsaw", 2.0), look("Poland", 1.0, title="Elsewhere")]
+    here, elsewhere = (of("Marie Curie [SEP] place of birth", looks, number, naming) for number in (0, 1))
+    assert (here["mentions"], here["named early"], here["namesakes"]) == pytest.approx((math.log(4), 0.5, math.log(3)))
+    assert (elsewhere["mentions"], elsewhere["named early"]) == (0.0, 0.0)
+    assert elsewhere["named close by"] == pytest.approx(1 / (1 + TEXT.index("Poland") / 50))
+
+
+@pytest.mark.parametrize(
+    ("subject", "acronym", "named", "short"),
+    [
+        ("Marie Curie", "", 1.0, 0.0),
+        ("Pierre Curie", "", 0.0, 1.0),  # the family name, where the page has the whole one, too
+        ("Maria Sklodowska", "", 0.0, 0.0),
+        ("Union of Towns", "The", 0.0, 1.0),
+        ("it", "", 0.0, 0.0),
+    ],
+)
+def test_a_short_name_counts_on_a_page_that_has_the_whole_one(
+    subject: str, acronym: str, named: float, short: float
+) -> None:
+    naming = Naming({"Marie Curie": PageNaming(1, 0, acronym)})
+    found = of(f"{subject} [SEP] place of birth", [look("Warsaw", 2.0)], naming=naming)
+    assert (found["named here"], found["short name here"]) == (named, short)
+    without = of(f"{subject} [SEP] place of birth", [look("Warsaw", 2.0)])
+    assert (without["named here"], without["short name here"]) == (named, 0.0)
 
 
 def test_equal_texts_compete_together() -> None:

@@ -78,7 +78,7 @@ def asked(kb: KnowledgeBase, texts: Sequence[str], backend: Backend, unit: Unit)
 
 
 def of_part(scores: LexicalScores, part: slice) -> LexicalScores:
-    return LexicalScores(scores._shards[part], scores._indexes[part], scores._terms, scores._weight)
+    return LexicalScores(scores._shards[part], scores._indexes[part], scores._terms, scores._weight, scores._slots)
 
 
 def asked_in_parts(kb: KnowledgeBase, backend: Backend, unit: Unit, count: int) -> list[list[Answer]]:

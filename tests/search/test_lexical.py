@@ -1,4 +1,4 @@
-"""Lexical scores: a hybrid score is the phrase's own plus the weighted BM25 of its paragraph, for every unit."""
+"""Lexical scores: a hybrid score is the phrase's own plus the weighted words of its paragraph, for every unit."""
 
 from pathlib import Path
 from typing import get_args
@@ -12,6 +12,7 @@ from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search.search import LexicalScores, SummedBonus
+from kbq.words.bm25 import RELATION, query_words
 
 TEXTS = ["Marie Curie [SEP] place of birth", "the river of Paris"]
 
@@ -29,10 +30,19 @@ def kb(
     return kb
 
 
-def bm25_scores(kb: KnowledgeBase, text: str) -> dict[tuple[str, int], float]:
-    """Of (page, paragraph)."""
-    hits = kb.query([text], 1000, "paragraph", "bm25")[0]
-    return {(hit.page_id, hit.paragraph): hit.score for hit in hits}
+def word_scores(kb: KnowledgeBase, text: str) -> dict[tuple[str, int], float]:
+    """Of (page, paragraph): the BM25 of its words, a quarter for those of a relation, and the points of a name."""
+    words, scores = kb.searcher.words, dict[tuple[str, int], float]()
+    terms = query_words(text, words.bm25)
+    shares = [RELATION if term in ("place", "birth") else 1.0 for term in terms]
+    for shard, index in zip(kb.searcher.shards, words.bm25, strict=True):
+        of_shard = index.scores(terms, shares)
+        named = words.naming(text).of_shards.get(shard.folder.name)
+        if named is not None:
+            of_shard[named.paragraphs] += named.points
+        for number, page in enumerate(shard.paragraph_pages.tolist()):
+            scores[shard.ids[page], int(shard.paragraph_numbers[number])] = float(of_shard[number])
+    return scores
 
 
 def place(hit: Answer) -> tuple[tuple[str, int, int, int], tuple[int, int]]:
@@ -45,7 +55,7 @@ def test_hybrid_scores_are_sums(unit: Unit, k: int, kb: KnowledgeBase) -> None:
     inside: Unit = "paragraph" if unit == "page" else unit
     found = kb.query(TEXTS, k, unit, "hybrid", bm25_weight=2.0)
     for text, dense, hybrid in zip(TEXTS, kb.query(TEXTS, 1000, inside, "dense"), found, strict=True):
-        bonus = bm25_scores(kb, text)
+        bonus = word_scores(kb, text)
         expected = {place(hit): hit.score + 2 * bonus.get((hit.page_id, hit.paragraph), 0) for hit in dense}
         best = sorted(expected, key=lambda one: -expected[one])
         if unit == "page":
@@ -144,7 +154,7 @@ def test_k_below_one_is_refused(backend: Backend, dogs_kb: KnowledgeBase) -> Non
 
 
 def test_pages_of_several_shards_are_told_apart(kb: KnowledgeBase) -> None:
-    pages = {page for page, _ in bm25_scores(kb, "the city river")}
+    pages = {page for (page, _), score in word_scores(kb, "the city river").items() if score > 0}
     hits = kb.query(["the city river"], 1000, "page", "bm25")[0]
     assert len(pages) > 5
     assert sorted(hit.page_id for hit in hits) == sorted(pages)

@@ -1,0 +1,225 @@
+"""Names: find the pages that name a subject exactly, by the postings of its words, and verify it in their text.
+
+The paragraphs that have all words of a name are few, and are read. A page is more likely to be about a subject the
+earlier it names it, and the more often; a name that many pages have says less of each. Nothing is stored: a knowledge
+base without a word index names nothing.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain, groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from kbq.array_types import Floats, Rows
+from kbq.dump.shards import Shard
+from kbq.text.letters import UNSPACED, folded, joined
+from kbq.words.bm25 import STOP_WORDS, BM25Index, words_of
+
+MOST_READ = 2000  # paragraphs that may have a name; of more, those with the highest BM25
+LONGEST = 200  # characters of a name
+CACHED = 64  # names: a table asks for many relations of one subject
+NAMED = 8.0  # points of BM25 that a page gains by the name alone
+LEAD = 100  # bytes at the beginning of a page, which says there what it is about
+SELDOM = 100  # pages: a name that so many have counts half
+BESIDE = 0.5  # share of a page's points for its paragraphs without the name
+LETTER = re.compile(rf"[^\W{UNSPACED}]")
+BRACKETS = re.compile(r"\s*\([^()]*\)\s*$")  # at the end of a title: "Georgia (country)"
+INITIALS = re.compile(r"\b\w\.|\b[A-Z]{2,4}\b")  # J. R. R. Tolkien, AC Milan
+PARTICLES = {"al", "bin", "da", "de", "del", "der", "di", "du", "el", "ibn", "la", "le", "van", "von"}  # in a person's
+MOST_NAMES = 4  # words of a person's name, without particles
+ACRONYM = re.compile(r" \((\w[\w.&-]{1,8})\)")  # behind a name
+
+
+@dataclass(frozen=True, slots=True)
+class PageNaming:
+    """How a page names a subject."""
+
+    mentions: int  # in its text
+    first: int  # bytes of its text before the first one; 0 if the name is its title
+    acronym: str = ""  # that stands in brackets behind the name, in capitals
+
+    @property
+    def points(self) -> float:
+        """What the page gains, in points of BM25, if no other page has the name."""
+        return max(0.0, NAMED + math.log1p(self.mentions) - math.log1p(self.first / LEAD))
+
+
+class NamedParagraphs(NamedTuple):
+    """What a name adds to the BM25 of the paragraphs of a shard. Shapes: (paragraphs,)."""
+
+    paragraphs: Rows
+    points: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """The pages of a knowledge base that name a subject."""
+
+    pages: Mapping[str, PageNaming] = field(default_factory=dict)  # by id
+    of_shards: Mapping[str, NamedParagraphs] = field(default_factory=dict)  # by the name of a shard's folder
+
+
+NOWHERE = Naming()
+
+
+class Mention(NamedTuple):
+    """A name in a text; the character is that of the folded text."""
+
+    start: int
+    acronym: str  # in brackets behind it, in capitals, or nothing
+
+
+class Name:
+    """A subject's name, for which texts are searched."""
+
+    def __init__(self, subject: str) -> None:
+        bare = BRACKETS.sub("", subject).strip() or subject.strip()
+        self._titles = {_as_title(subject), _as_title(bare)}
+        self._bare = bare if len(bare) <= LONGEST else ""
+        self._has_initials = INITIALS.search(self._bare) is not None
+        self._pattern = _pattern(folded(self._bare))
+        self._joined = _pattern(folded(joined(self._bare)))
+        self._initials = [word[0] for word in folded(self._bare).split() if word not in STOP_WORDS]
+        (words,) = words_of([self._bare])
+        self.words = list(dict.fromkeys(words))  # stems that every text with the name has
+
+    @property
+    def family_name(self) -> str:
+        """The last word of what may be a person's name, or nothing.
+
+        >>> [Name(text).family_name for text in ("Rick Astley", "Ludwig van Beethoven", "Battle of Hastings", "It")]
+        ['Astley', 'Beethoven', '', '']
+        """
+        words = [word for word in self._bare.split() if word not in PARTICLES]
+        may_be_person = 2 <= len(words) <= MOST_NAMES and all(word[0].isupper() for word in words)
+        return words[-1] if may_be_person and words[-1].isalpha() and len(words[-1]) > 2 else ""
+
+    def mentions(self, text: str) -> list[Mention]:
+        """Find the name in any case and spelling of letters, between the bounds of words.
+
+        A name of stop words or of one letter, which has no stem, is found nowhere.
+
+        >>> [mention.start for mention in Name("Art (film)").mentions("party, ART")], Name("?").mentions("What?")
+        ([7], [])
+        >>> Name("Łódź").mentions("in Lodz"), Name("AC Milan").mentions("A.C. Milan (ACM)")
+        ([Mention(start=3, acronym='')], [Mention(start=0, acronym='')])
+        >>> Name("Bank of Ireland").mentions("the Bank of Ireland (BI)")
+        [Mention(start=4, acronym='BI')]
+        """
+        found = self._found(self._pattern, folded(text))
+        return self._found(self._joined, folded(joined(text))) if not found and self._has_initials else found
+
+    def is_title(self, title: str) -> bool:
+        """Whether a page's title is the name, with or without what stands in brackets behind either."""
+        return not self._titles.isdisjoint((_as_title(title), _as_title(BRACKETS.sub("", title))))
+
+    def _found(self, pattern: re.Pattern[str], letters: str) -> list[Mention]:
+        matches = [match.span() for match in pattern.finditer(letters)] if self.words else []
+        return [Mention(start, self._acronym(letters, end)) for start, end in matches if is_whole(letters, start, end)]
+
+    def _acronym(self, letters: str, end: int) -> str:
+        """Return the initials of the name that stand in brackets behind it."""
+        behind = ACRONYM.match(letters, end)
+        short = behind[1].replace(".", "") if behind else ""
+        return short.upper() if len(short) > 1 and list(short) == self._initials else ""
+
+
+class Names:
+    """Looks up names in the word indexes of all shards."""
+
+    def __init__(self, shards: Sequence[Shard], indexes: Sequence[BM25Index]) -> None:
+        self._shards, self._indexes = shards, indexes
+        self.of = lru_cache(CACHED)(self._of)  # the pages that name a subject
+
+    def _of(self, subject: str) -> Naming:
+        name = Name(subject)
+        if not (name.words and self._indexes and all(index.is_folded for index in self._indexes)):
+            return NOWHERE
+        having = [_with_all(index, name.words) for index in self._indexes]
+        count = sum(map(len, having))
+        read = having if count <= MOST_READ else self._best(having, name.words)
+        found = [_read(shard, name, own) for shard, own in zip(self._shards, read, strict=True)]
+        pages = {page_id: naming for each in found for page_id, naming in each.by_id().items()}
+        unread = max(0, count - MOST_READ)  # paragraphs that may have the name, too
+        share = 1 / (1 + (len(pages) + unread) / SELDOM)
+        return Naming(pages, {each.shard.folder.name: each.points(share) for each in found if each.pages})
+
+    def _best(self, having: Sequence[Rows], words: Sequence[str]) -> list[Rows]:
+        """Keep the paragraphs with the highest BM25, the first of equal ones."""
+        scores = [index.scores(words)[rows] for index, rows in zip(self._indexes, having, strict=True)]
+        best = np.zeros(sum(map(len, having)), np.bool_)
+        best[np.argsort(-np.concatenate(scores), kind="stable")[:MOST_READ]] = True
+        bounds = np.cumsum([len(rows) for rows in having])[:-1]
+        return [rows[kept] for rows, kept in zip(having, np.split(best, bounds), strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedPages:
+    """The pages of one shard that name a subject."""
+
+    shard: Shard
+    pages: Mapping[int, PageNaming]
+    paragraphs: Rows  # that have the name, ascending
+
+    def by_id(self) -> dict[str, PageNaming]:
+        return {self.shard.ids[page]: naming for page, naming in self.pages.items()}
+
+    def points(self, share: float) -> NamedParagraphs:
+        """Return what all paragraphs of these pages gain. `share`: what is left where many pages have the name."""
+        numbers = np.array(list(self.pages))
+        firsts, stops = np.searchsorted(self.shard.paragraph_pages, [numbers, numbers + 1])
+        paragraphs = np.concatenate(list(map(np.arange, firsts.tolist(), stops.tolist())))
+        points = np.repeat([share * naming.points for naming in self.pages.values()], stops - firsts)
+        has_name = np.isin(paragraphs, self.paragraphs)
+        return NamedParagraphs(paragraphs, np.where(has_name, points, BESIDE * points).astype(np.float32))
+
+
+def _read(shard: Shard, name: Name, having: Rows) -> _NamedPages:
+    """Read the paragraphs of a shard that have all words of a name, in order."""
+    pages: dict[int, PageNaming] = {}
+    paragraphs: list[int] = []
+    for page, members in groupby(having.tolist(), key=lambda paragraph: int(shard.paragraph_pages[paragraph])):
+        is_title = name.is_title(shard.titles[page])
+        mentions = {paragraph: name.mentions(shard.texts[paragraph]) for paragraph in members}
+        named = [paragraph for paragraph, found in mentions.items() if found]
+        if not (named or is_title):
+            continue
+        first = 0
+        if not is_title:
+            begin = int(np.searchsorted(shard.paragraph_pages, page))
+            first = shard.texts.bytes_between(begin, named[0]) + mentions[named[0]][0].start
+        every = list(chain.from_iterable(mentions.values()))
+        acronym = next((mention.acronym for mention in every if mention.acronym), "")
+        pages[page] = PageNaming(len(every), first, acronym)
+        paragraphs += named
+    return _NamedPages(shard, pages, np.array(paragraphs, np.int64))
+
+
+def _with_all(index: BM25Index, words: Sequence[str]) -> Rows:
+    """Return the paragraphs of a shard that have all words, ascending."""
+    rarest, *others = sorted((index.of(word)[0] for word in words), key=len)
+    kept = np.asarray(rarest, np.int64)
+    for paragraphs in others:
+        places = np.searchsorted(paragraphs, kept)
+        places[places == len(paragraphs)] = 0
+        kept = kept[paragraphs[places] == kept] if len(paragraphs) else kept[:0]
+    return kept
+
+
+def _pattern(letters: str) -> re.Pattern[str]:
+    """Return the pattern of a name, whose words any white space divides."""
+    return re.compile(r"\s+".join(map(re.escape, letters.split())))
+
+
+def _as_title(text: str) -> str:
+    return " ".join(folded(text).split())
+
+
+def is_whole(text: str, start: int, end: int) -> bool:
+    """Whether characters [start, end) stand between the bounds of words."""
+    return not (LETTER.match(text[max(0, start - 1) : start]) or LETTER.match(text[end : end + 1]))
