@@ -29,6 +29,7 @@ from kbq.tables.phrases import (
     bare_name,
     each_of_several,
     first_of_several,
+    whole_date,
     whole_name,
     whole_name_with_and,
     whole_quantity,
@@ -248,6 +249,8 @@ class Decider:
         said = [one for _, one in ranked]
         if relation.type == "page":
             said = [self._shaped(answer, bare_name, decided) for answer in said]
+        if relation.type == "date":
+            said = [self._shaped(answer, whole_date, decided) for answer in said]
         if relation.type == "quantity":
             said = [self._shaped(answer, whole_quantity, decided) for answer in said]
         if relation.values == "many":

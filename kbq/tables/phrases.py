@@ -15,6 +15,7 @@ from kbq import english
 from kbq.answers import Answer, is_likely
 from kbq.english.countries import ADJECTIVES, NAMES, countries_of_the_world
 from kbq.english.quantities import quantity_around
+from kbq.tables.values import date_around
 from kbq.text.letters import normalise_answer
 
 Things: TypeAlias = Literal["places", "kin", "persons", "others"]  # that a relation may have
@@ -285,6 +286,11 @@ def whole_quantity(answer: Answer) -> Answer:
     if found.quantity is None or found.start > answer.start or found.end < answer.end:
         return answer
     return _cut(answer, found.start, found.end)
+
+
+def whole_date(answer: Answer) -> Answer:
+    """Return a day with all that says it: "7–8 May 1945", "7 November [O.S. 26 October] 1867"."""
+    return _cut(answer, *date_around(answer.context, answer.start, answer.end))
 
 
 def bare_name(answer: Answer) -> Answer:

@@ -34,6 +34,7 @@ _ORDINALS = (
     "first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|thirteenth|fourteenth"
     "|fifteenth|sixteenth|seventeenth|eighteenth|nineteenth|twentieth|twenty-first"
 )
+_ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII")  # months, in 7.XI.1867
 # Forms of dates; parts in square brackets may be missing. Excel has 7-Nov-1867, ctime Thu Nov 7 … 1867.
 FORMS = (
     "[{weekday}[,] ][the ]{day}[ of] {month}[,] {year}",
@@ -43,6 +44,10 @@ FORMS = (
     "{day}-{month}-{year}",
     "{day}/{month}/{year}",
     "{day}.{month}.{year}",
+    "{day}.[ ]{roman}.[ ]{year}",
+    "{day}/{roman}/{year}",
+    "{day}-{roman}-{year}",
+    "{day} {roman} {year}",
     "{year}-{month}-{day}",
     "{year}/{month}/{day}",
     "{month}[ of][,] {year}",
@@ -54,12 +59,13 @@ _PARTS = {
     "weekday": rf"(?P<weekday>{_WEEKDAYS}|{'|'.join(f'{day[:3]}' for day in _WEEKDAYS.split('|'))}|Tues|Thurs?)\.?",
     "day": r"(?P<day>0?[1-9]|[123][0-9])(?:st|nd|rd|th)?",
     "month": rf"(?P<month>{_NAMES}|{'|'.join(_SHORT)}|Sept)\.?",
+    "roman": rf"(?P<roman>(?-i:{'|'.join(_ROMAN)}))",
     "year": _YEAR,
 }
 _ABOUT = (
     r"(?:(?-i:c)(?:\. ?a)?(?:\.|\b|(?=[0-9]))|cc?a\b\.?|circ?a?\b\.?|(?:in|on) or (?:about|around|near)\b|about\b"
     r"|abt\b\.?|around\b|approx(?:\.|imately\b)|roughly\b|nearly\b|almost\b|near\b|close to\b"
-    r"|some(?:where|time) (?:about|around)\b|in the region of\b|towards?\b|[~±≈∼])"
+    r"|some(?:where|time) (?:about|around)\b|in the region of\b|(?:at |around )?the turn of\b|towards?\b|[~±≈∼])"
 )
 _MARK = rf"(?P<circa>\(?{_ABOUT}\)? ?(?:the )?(?:year )?)?"
 
@@ -91,6 +97,12 @@ _CLOCK = re.compile(  # behind a date, or before the year of ctime
     r"(?: ?(?:Z|UTC|GMT|[+-][0-9]{2}:?[0-9]{2}))?(?=$| [0-9]{4}$)",
     re.IGNORECASE,
 )
+_TYPED = re.compile(
+    r"[\"'](.+)[\"']\^\^(?:xsd:|<http://www\.w3\.org/2001/XMLSchema#)(?:date|dateTime|gYear|gYearMonth)>?"
+)
+_ZONE = re.compile(r"(?<=[0-9])(?:Z|(?<=-[0-9]{2})[+-][0-9]{2}:?[0-9]{2})$")  # of a day, in XML Schema
+_UNKNOWN = re.compile(r"(?:-(?:XX|xx|UU|uu|\?\?)){1,2}$")  # parts of a date
+_SUPPLIED = re.compile(r"\[([^\[\]]+)\]")  # by a cataloguer
 _WIKIBASE = re.compile(r"([+-])([0-9]{4,})-([0-9]{2})-([0-9]{2})T00:00:00Z/(7|8|9|10|11)(/J)?")  # as QuickStatements
 _FLOAT = re.compile(r"([1-9][0-9]{2,3})\.0+")
 _TWICE = re.compile(r"(.+?) ?[(\[](.+)[)\]]")  # 7 November 1867 (1867-11-07)
@@ -131,6 +143,44 @@ _DOUBT_BEHIND = re.compile(
     r"\s*\(?\s*(?:\?|probably|possibly|uncertain|disputed|estimated|reputedly|traditionally)", re.I
 )
 _OR_BEHIND = re.compile(r"\s*(?:/\s?[0-9]{1,4}\b|,? or (?:early |late |perhaps |possibly |in )?[0-9]{1,4}\b)", re.I)
+# "Julian" alone may be a name, and OS that of maps.
+_ENDS_A_STYLE = r"(?=[)\].,;:]|\s[0-9]|\s[A-Z][a-z]+\s[0-9]|\s*$)"
+_OLD = rf"(?:(?-i:O\.\s?S\b\.?|OS(?=[:)\]]|$))|old[ -]style{_ENDS_A_STYLE}|Julian\s(?:calendar|date)|Julian(?=[)\]]))"
+_NEW = (
+    rf"(?:(?-i:N\.\s?S\b\.?|NS(?=[:)\]]|$))|new[ -]style{_ENDS_A_STYLE}|Gregorian\s(?:calendar|date)"
+    r"|Gregorian(?=[)\]]))"
+)
+_STYLE = re.compile(
+    rf"[\s,]*[(\[]?\s*(?:in the )?(?:(?P<old>{_OLD})|(?P<new>{_NEW}))(?P<other>[:,]?\s*(?:[0-9]|[A-Z][a-z]+ [0-9]))?",
+    re.I,
+)
+_STYLE_BEFORE = re.compile(rf"(?:(?P<old>{_OLD})|(?P<new>{_NEW}))[\])]?[:,]?\s*(?:on )?$", re.I)
+_OWN_STYLE = re.compile(rf"(?P<date>.+?)[,\s]*[(\[]?(?:(?P<old>{_OLD})|(?P<new>{_NEW}))[)\]]?", re.I)
+_TWO_STYLES = tuple(
+    re.compile(rf"{form}(?:,?\s(?P<year>[0-9]{{3,4}}))?", re.I)
+    for form in (
+        # 7 November [O.S. 26 October] 1867; 7 November 1867 (26 October O.S.)
+        rf"(?P<first>[^()\[\]]+?)\s?[(\[]\s?(?:(?P<old>{_OLD})|(?P<new>{_NEW})):?\s(?P<second>[^()\[\]]+)[)\]]",
+        rf"(?P<first>[^()\[\]]+?)\s?[(\[](?P<second>[^()\[\]]+?),?\s(?:(?P<old>{_OLD})|(?P<new>{_NEW}))[)\]]",
+    )
+)
+_DAY = r"(?:0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?"
+_MONTHS = rf"(?:{_NAMES}|{'|'.join(_SHORT)}|Sept)\.?"
+_BY = r"\s?(?:[-–—/]|(?:to|and|or|until|till|through|&)\s)\s?"
+_DAYS_BEFORE = re.compile(  # the day of a date is one of two
+    rf"(?:^|[^0-9.,/:–-])(?:(?:{_MONTHS}\s)?{_DAY}|{_DAY}\s{_MONTHS}){_BY}$", re.I
+)
+_DAYS = re.compile(  # 7–8 May 1945; 30 April to 2 May 1945; May 7–8, 1945
+    rf"(?<![\w.,/:])(?:{_DAY}(?:\s(?P<month_of_one>{_MONTHS}))?{_BY}{_DAY}\s(?P<month>{_MONTHS}),?"
+    rf"|(?P<month_first>{_MONTHS})\s{_DAY}{_BY}(?:(?P<month_second>{_MONTHS})\s)?{_DAY},?)"
+    r"\s(?P<year>[12][0-9]{3})(?![0-9])",
+    re.I,
+)
+_IN_TWO_STYLES = re.compile(  # in a longer text
+    rf"(?:{_DAY}\s{_MONTHS}|{_MONTHS}\s{_DAY})\s?[(\[]\s?(?:{_OLD}|{_NEW}):?\s(?:[^()\[\]]{{3,24}})[)\]],?"
+    r"\s[12][0-9]{3}(?![0-9])",
+    re.I,
+)
 _ERA_BEHIND = re.compile(r"\s?(B\.? ?C\.?(?: ?E\.?)?)(?![A-Za-z])")
 
 
@@ -150,6 +200,36 @@ DateValue(edtf='190X', precision=8, julian=False))
     text = re.sub(r" ([,.]) ?", r"\1 ", text)
     if two := _OR_BEHIND.match(behind):
         return _of_two(text + two[0].strip()) if "/" in two[0] else None
+    if two_styles := next(filter(None, (form.fullmatch(text) for form in _TWO_STYLES)), None):
+        return _of_two_styles(two_styles)
+    own = _OWN_STYLE.fullmatch(text)
+    style = own or _STYLE_BEFORE.search(before) or _STYLE.match(behind)
+    if own:
+        text = own["date"]
+    if _DAYS_BEFORE.search(before) and re.match(rf"(?:{_MONTHS}\s)?{_DAY}(?:\s|,)", text, re.I):
+        return None
+    found = _dated(text, before, behind, is_date)
+    return found if found is None or style is None or found.precision < DAY else _of_style(found, style)
+
+
+def _of_two_styles(two: re.Match[str]) -> DateValue | None:
+    """Return the day of two calendars in the Gregorian one, if both are the same day."""
+    year = two["year"] or ""
+    first, second = (f"{part} {year}".strip() for part in (two["first"], two["second"]))
+    new, old = (first, second) if two["old"] else (second, first)
+    found = _read(new, False) or _read(f"{new} {old[-4:]}", False)
+    return found and DateValue(found.edtf, found.precision)
+
+
+def _of_style(found: DateValue, style: re.Match[str]) -> DateValue:
+    """Return a date in the calendar that is named beside it: in brackets with another date, that of the other one."""
+    parts = style.groupdict()
+    is_old = bool(parts["old"]) != bool(parts.get("other"))
+    return DateValue(found.edtf, found.precision, is_old)
+
+
+def _dated(text: str, before: str, behind: str, is_date: bool) -> DateValue | None:
+    """Return the date of a text in the calendar of its time."""
     about = _ABOUT_BEFORE.search(before)
     bound = _BOUND_BEFORE.search(before) or _BOUND_BEFORE.search(f"{before[: about.start()]} " if about else "")
     if bound or _BOUND_BEHIND.match(behind) or re.search("[0-9] ?/ ?$", before):
@@ -169,14 +249,34 @@ DateValue(edtf='190X', precision=8, julian=False))
     return DateValue(found.edtf + mark, found.precision, found.julian)
 
 
+def date_around(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return characters [start, end) of the days, or of the day in two calendars, to which a date belongs, or its own.
+
+    >>> text = "He died on the night of 7–8 May 1945."
+    >>> text[slice(*date_around(text, 26, 36))]
+    '7–8 May 1945'
+    """
+    first = max(0, start - LONGEST)
+    for form in (_IN_TWO_STYLES, _DAYS):
+        for found in form.finditer(text, first, end + LONGEST):
+            if found.start() <= start and end <= found.end():
+                return found.span()
+    return start, end
+
+
 @lru_cache(2**14)
 def date_of_cell(text: str) -> DateValue | None:
     """Return the date in a cell of a table, perhaps in a form of computers: ISO, EDTF, or a number."""
     text = " ".join(seen(text).split())
     if number := _FLOAT.fullmatch(text):
         text = number[1]
+    if typed := _TYPED.fullmatch(text):
+        text = typed[1]
     if wikibase := _WIKIBASE.fullmatch(text):
         return _of_wikibase(*wikibase.groups())
+    text = _UNKNOWN.sub("", _ZONE.sub("", text))
+    if supplied := _SUPPLIED.fullmatch(text):
+        text = supplied[1]
     if twice := _TWICE.fullmatch(text):
         both = [found for part in twice.groups() if (found := date_of_cell(part))]
         if len(both) == 2 and dates_agree(*both):
@@ -208,6 +308,8 @@ def gregorian(date: DateValue) -> str:
 
 
 def _read(text: str, is_date: bool) -> DateValue | None:
+    if days := _DAYS.fullmatch(text):
+        return _of_days(days)
     if decade := _DECADES.fullmatch(text):  # the 1900s may be a century
         return None if decade[1][2] == "0" else _value(f"{decade[1]}X", DECADE)
     if century := _CENTURIES.fullmatch(text):
@@ -227,6 +329,14 @@ def _read(text: str, is_date: bool) -> DateValue | None:
         if found := form.fullmatch(text):
             return _named(found.groupdict(), is_date)
     return None
+
+
+def _of_days(days: re.Match[str]) -> DateValue | None:
+    """Return the month or year of several days: 7–8 May 1945 is in May 1945."""
+    last = days["month"] or days["month_second"] or days["month_first"]
+    first = days["month_of_one"] or (days["month_first"] if days["month_second"] else last)
+    numbers = {_SHORT.index(month[:3].title()) + 1 for month in (first, last)}
+    return _day_or_longer(int(days["year"]), numbers.pop() if len(numbers) == 1 else 0, 0)
 
 
 def _of_two(text: str) -> DateValue | None:
@@ -251,6 +361,8 @@ def _of_edtf(text: str) -> DateValue | None:
     year, *rest = text.strip("-~?").split("-")
     if "X" in year:
         return _value(sign + year, DECADE if year.count("X") == 1 else CENTURY)
+    if rest == ["00"]:  # 1999-00 is a season
+        return None
     month, day = (*map(int, rest), 0, 0)[:2]
     return _day_or_longer(-int(year) if sign else int(year), month, day, mark) if month or not day else None
 
@@ -271,10 +383,12 @@ def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
     if not year and not parts["year"]:
         return None
     month = parts.get("month")
-    if not month and year < 1000 and parts["year"] and not is_date:
+    if not (month or parts.get("roman")) and year < 1000 and parts["year"] and not is_date:
         return None
     year = 1 - year if parts.get("before") else year  # 1 BC is the year 0
     number = 0 if not month else int(month) if month.isdigit() else _SHORT.index(month[:3].title()) + 1
+    if roman := parts.get("roman"):
+        number = _ROMAN.index(roman) + 1
     day = int(parts.get("day") or 0)
     named = _day_or_longer(year, number, day, "~" if parts.get("circa") else "")
     weekday = parts.get("weekday")

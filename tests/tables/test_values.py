@@ -1,8 +1,9 @@
 """Values: two texts of one value have one normal form, and a doubtful text has none."""
 
 import calendar
+import random
 import re
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -167,6 +168,7 @@ def a_way_to_write(form: str, day: date, draw: st.DataObject) -> str:
         "month": [month, month.upper(), month.lower(), month[:3], f"{month[:3]}."],
         "year": [str(day.year), f"{day.year} AD", f"AD {day.year}", f"{day.year} CE"],
         "weekday": [weekday, weekday[:3], f"{weekday[:3].lower()}."],
+        "roman": [["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"][day.month - 1]],
     }
     return form.format(**{part: draw.draw(st.sampled_from(ways)) for part, ways in spellings.items()})
 
@@ -176,6 +178,8 @@ def a_way_to_write(form: str, day: date, draw: st.DataObject) -> str:
 def test_every_form_gives_the_date_back(form: str, day: date, draw: st.DataObject) -> None:
     text = a_way_to_write(form, day, draw)
     precision = 11 if "{day}" in form else 10 if "{month}" in form else 9
+    if "{roman}" in form:
+        assert date_of_cell(f"[{text}]") == date_of_cell(text)
     expected = DateValue(day.isoformat()[: {11: 10, 10: 7, 9: 4}[precision]], precision)
     assert normal_form(text, "date") == date_of_cell(text) == expected
     assert (
@@ -303,7 +307,86 @@ AROUND: dict[str, tuple[Any, ...] | None] = {
     "on |13 June 1800|, about ten": ("1800-06-13", 11),
     "(c. 1770 – |1800|)": ("1800", 9),
     "a basic. |1800|": ("1800", 9),
+    "on the night of 7–|8 May 1945|.": None,
+    "from 3 to |7 June 1744|": None,
+    "on 7 and |8 May 1945|": None,
+    "from 30 April to |2 May 1945|": None,
+    "on the night of |7–8 May 1945|": ("1945-05", 10),
+    "from |30 April to 2 May 1945|": ("1945", 9),
+    "on |May 7–8, 1945|": ("1945-05", 10),
+    "(21 May 1744 – |5 June 1800|)": ("1800-06-05", 11),
+    "at the turn of |1900|": ("1900~", 9),
+    "born on |25 December 1642| (O.S.)": ("1642-12-25", 11, True),
+    "born on |26 October 1867| (Julian calendar)": ("1867-10-26", 11, True),
+    "on |7 November [O.S. 26 October] 1867|": ("1867-11-07", 11),
+    "on |7 November 1867 (26 October O.S.)|": ("1867-11-07", 11),
+    "on |7 November 1867| [O.S. 26 October]": ("1867-11-07", 11),
+    "on |25 December 1642| [N.S. 4 January 1643]": ("1642-12-25", 11, True),
+    "on |4 January 1643| (New Style)": ("1643-01-04", 11),
+    "(old style |26 October 1867|)": ("1867-10-26", 11, True),
+    "with Julian on |26 October 1867|": ("1867-10-26", 11),
+    "on |26 October 1967| Julian Bream": ("1967-10-26", 11),
 }
+
+
+@given(ANY_DAY, st.sampled_from(["Z", "+02:00", "-05:30", "+0200", "T00:00:00Z", "T12:30:00.000+01:00"]))
+def test_a_day_of_xml_schema_has_a_zone(day: date, zone: str) -> None:
+    expected = DateValue(day.isoformat(), 11)
+    assert date_of_cell(f"{day.isoformat()}{zone}") == expected
+    for form in ('"{}"^^xsd:date', '"{}"^^<http://www.w3.org/2001/XMLSchema#date>'):
+        assert date_of_cell(form.format(day.isoformat())) == expected
+    for unknown in (f"{day.year}-XX-XX", f"{day.year}-??-??", f"[{day.year}]"):
+        assert date_of_cell(unknown) == DateValue(str(day.year), 9)
+    assert date_of_cell(f"{day.year}-{day.month:02}-XX") == DateValue(day.isoformat()[:7], 10)
+    assert date_of_cell(f"{day.year} [i.e. {day.year + 1}]") is None
+    assert date_of_cell(f"{day.year}-00") is None  # a season
+
+
+STYLES = ["{} (O.S.)", "{} O.S.", "{} (Old Style)", "{}, old style", "{} (Julian calendar)", "{} (Julian)", "{} [OS]"]
+
+
+@given(ANY_DAY, st.sampled_from(STYLES))
+def test_an_old_style_day_is_that_of_the_julian_calendar(day: date, form: str) -> None:
+    julian = pytest.importorskip("convertdate.julian", reason="convertdate knows calendars: pip install convertdate")
+    text = f"{day.day} {calendar.month_name[day.month]} {day.year}"
+    found = date_of(form.format(text))
+    assert found == DateValue(day.isoformat(), 11, True)
+    before, behind = form.split("{}")
+    assert date_of(text, before, behind) == found
+    assert gregorian(found) == "{:04}-{:02}-{:02}".format(*julian.to_gregorian(day.year, day.month, day.day))
+
+
+@given(ANY_DAY, st.integers(1, 20), st.sampled_from(["–", "-", " to ", " and ", "/", " – "]), st.booleans())
+def test_of_two_days_none_is_the_day(day: date, days: int, by: str, is_american: bool) -> None:
+    last = day + timedelta(days)
+    month, last_month = calendar.month_name[day.month], calendar.month_name[last.month]
+    parts = [f"{day.day}{'' if month == last_month else ' ' + month}", f"{last.day} {last_month} {last.year}"]
+    if is_american:
+        parts = [f"{month} {day.day}", f"{'' if month == last_month else last_month + ' '}{last.day}, {last.year}"]
+    if last.year != day.year:
+        return
+    found = normal_form(by.join(parts), "date")
+    is_month = month == last_month
+    assert found == DateValue(last.isoformat()[: 7 if is_month else 4], 10 if is_month else 9)
+    assert normal_form(parts[1], "date", f"on {parts[0]}{by}") is None
+    text = f"It was on {by.join(parts)}, they say."
+    start = text.index(parts[1])
+    assert text[slice(*values.date_around(text, start, start + len(parts[1])))] == by.join(parts)
+
+
+@pytest.mark.slow
+def test_dateparser_reads_the_same_days() -> None:
+    """A thousand random days in forms that it knows; it reads weekdays that are wrong, and 2-digit years."""
+    dateparser = pytest.importorskip("dateparser", reason="dateparser reads dates: pip install dateparser")
+    draw = random.Random(6)
+    forms = ["{d} {m} {y}", "{m} {d}, {y}", "{d}{th} {m} {y}", "{y}-{n:02}-{d:02}", "{w}, {d} {m} {y}", "{d} {s} {y}"]
+    for _ in range(1000):
+        day = date.fromordinal(draw.randrange(date(1583, 1, 1).toordinal(), date(2100, 1, 1).toordinal()))
+        th = {1: "st", 2: "nd", 3: "rd"}.get(0 if day.day in (11, 12, 13) else day.day % 10, "th")
+        month = calendar.month_name[day.month]
+        parts = {"d": day.day, "m": month, "s": month[:3], "y": day.year, "n": day.month, "th": th}
+        text = draw.choice(forms).format(w=calendar.day_name[day.weekday()], **parts)
+        assert date_of(text) == DateValue(dateparser.parse(text, languages=["en"]).date().isoformat(), 11), text
 
 
 @pytest.mark.parametrize("text", AROUND)
