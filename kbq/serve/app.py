@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 import kbq
 from kbq.errors import MOST_PROBLEMS, KbqError, for_commands
-from kbq.serve import api, decisions, editing, pages, reconciliation, tools
+from kbq.serve import api, decisions, documents, editing, pages, reconciliation, tools
 from kbq.serve.api import RECORDS
 from kbq.serve.batcher import Batcher
 from kbq.serve.decisions import DecisionsFolder
@@ -82,7 +82,7 @@ def create_app(served: KnowledgeBases, settings: ServeSettings, started: Callabl
     app.add_exception_handler(KbqError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
-    for router in (api.health, api.router, pages.router, reconciliation.router, decisions.router):
+    for router in (api.health, api.router, pages.router, documents.router, reconciliation.router, decisions.router):
         app.include_router(router)
     if settings.edit is not None:
         app.state.editor = editing.Editor(settings.edit, app.state.services)
@@ -90,6 +90,7 @@ def create_app(served: KnowledgeBases, settings: ServeSettings, started: Callabl
     app.add_route(DESCRIPTION, _description)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.mount("/shared", StaticFiles(directory=BROWSER), name="shared")  # with the page that `kbq fill` writes
+    app.state.drawer = documents.Drawer()
     app.state.mcp = tools.applications(app.state.services)
     app.router.routes.extend(route for one in app.state.mcp for route in one.routes)
     return app
@@ -107,6 +108,7 @@ async def _running(app: FastAPI) -> AsyncIterator[None]:
     async with services.batcher as batcher, AsyncExitStack() as running:
         for one in services.kbs:
             await batcher.call(partial(make_ready, one.kb), deadline=float("inf"))
+        running.enter_context(app.state.drawer)
         for one in app.state.mcp:
             await running.enter_async_context(one.router.lifespan_context(one))
         watching = asyncio.create_task(services.kbs.watch(batcher.call, services.metrics))

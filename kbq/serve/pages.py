@@ -18,6 +18,7 @@ from kbq.answers import CONTEXT, Answer, SearchOptions, percentage
 from kbq.corpus.pages import SAFE
 from kbq.errors import KbqError
 from kbq.serve.api import ClientObject, KbName, json_only, relations_asked
+from kbq.serve.documents import documents_of
 from kbq.serve.filling import Services, WithServices
 from kbq.serve.knowledge_bases import OpenedKb
 from kbq.serve.problems import LONGEST, MOST_CELLS, MOST_RELATIONS, RefusedError, refuse_more, status_of, title_of
@@ -198,6 +199,7 @@ async def table(request: Request, services: WithServices, form: Annotated[TableF
         "suggested": suggested,
         "presets": _presets(),
         "keeps": services.settings.decisions is not None,
+        "drawn": documents_of(served.kb.folder).is_dir(),
         "examples": [one.title for one in served.titles.spread(3)],
     }
     return html_page("table.html", request, services, served, view)

@@ -68,7 +68,10 @@ COLUMNS = {  # of the long table, with Arrow's types
     "paragraph": "int64", "start": "int64", "end": "int64", "sentence": "string", "says_the_same": "int64",
 }  # fmt: skip
 BROWSER = Path(__file__).with_name("browser")
-SCRIPTS = ("decisions.js", "evidence.js", "spreadsheet.js", "review.js")  # with the page of `kbq serve`
+SCRIPTS = (  # with the page of `kbq serve`
+    "decisions.js", "evidence.js", "facets.js", "claims_list.js",
+    "table_view.js", "past.js", "spreadsheet.js", "review.js",
+)  # fmt: skip
 _ENDS_A_SCRIPT = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 
 

@@ -20,6 +20,7 @@ from kbq.tables.deciding import read_decisions
 from kbq.tables.outputs import BROWSER
 
 from .conftest import Running, Serve
+from .test_page import LIST
 from .test_process import address_of, command
 
 LINE = {
@@ -297,7 +298,7 @@ def people(browser: Any, serve: Serve, sample: KnowledgeBase, tmp_path: Path) ->
         context = beside.context if beside else browser.new_context()
         contexts.append(context)
         tab = context.new_page()
-        tab.add_init_script(script)
+        tab.add_init_script(f"{LIST};{script}")
         tab.goto(f"{keeping.address}/table?subjects=Marie+Curie%0AIsaac+Newton&relation=place+of+birth")
         tab.get_by_text("2 of 2 cells filled").wait_for()
         return tab
@@ -528,6 +529,7 @@ def test_a_decision_stays_where_the_page_is_loaded_again_amid_the_answer(
 ) -> None:
     keeping = serve({"sample": sample.folder}, decisions=tmp_path)
     tab = browser.new_page()
+    tab.add_init_script(LIST)
     subjects = "%0A".join(f"Marie+Curie{'+' * number}{number or ''}" for number in range(40))
     tab.goto(f"{keeping.address}/table?subjects={subjects}&relation=place+of+birth&relation=spouse")
     tab.locator("#rows .value button").first.wait_for()

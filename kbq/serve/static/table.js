@@ -9,12 +9,14 @@ let table = null;     // what is asked: {kb, columns, rows, subject, relations};
 let received = [];    // lines of the service
 let unkept = [];      // those of them that wait to be kept
 let stopping = null;
+let waiting = 0;      // until it is said how many cells there are
 
 const review = new Review({
   keep: `kbq decisions on ${form.elements.kb.value}`,
   exchange: "decisions" in form.dataset ? exchange : null,
   page: ({by_hand, page_id, paragraph, start, end}) => by_hand ? ""
     : `/page/${encodeURIComponent(page_id)}?${new URLSearchParams({kb: table.kb, paragraph, start, end})}#here`,
+  document: documentOf,
   suggest: async prefix => {
     const answer = await fetch(`/v1/titles?${new URLSearchParams({prefix, kb: form.elements.kb.value, limit: 8})}`);
     return answer.ok ? (await answer.json()).titles.map(({title}) => title) : [];
@@ -29,6 +31,37 @@ async function posted(address, body, more = {}) {
   const answer = await fetch(address, {method: "POST", headers: {"Content-Type": "application/json"}, body, ...more});
   if (!answer.ok) throw new Error((await answer.json()).detail);
   return answer;
+}
+
+// The document beside the claim: the place on the page of a PDF, if it can be drawn, or the text around as it was read.
+function documentOf(claim) {
+  const {page_id, paragraph, start, end} = claim, box = element("div", {className: "document", tabIndex: 0, ariaLabel: "Document"});
+  box.setAttribute("role", "group");
+  if ("drawn" in form.dataset && /\.pdf#page=\d+$/i.test(page_id)) {
+    const address = `/document?${new URLSearchParams({kb: table.kb, page: page_id, paragraph, start, end})}`;
+    const picture = element("img", {src: `${address}&part=true`, alt: `${claim.value}, where it stands on ${placeOf(claim)}`});
+    picture.addEventListener("error", () => asRead(box, claim), {once: true});
+    box.append(element("a", {href: address, target: "_blank", title: "Show the whole page"}, picture));
+  } else asRead(box, claim);
+  return box;
+}
+
+const texts = new Map();  // promises of the pages that were read last, by their ids
+
+async function asRead(box, {page_id, paragraph, start, end}) {
+  if (!texts.has(page_id)) {
+    if (texts.size > 20) texts.delete(texts.keys().next().value);
+    texts.set(page_id, fetch(`/v1/pages/${encodeURIComponent(page_id)}?${new URLSearchParams({kb: table.kb})}`).then(answer => answer.json()));
+  }
+  const {paragraphs = []} = await texts.get(page_id).catch(() => ({})), at = paragraphs.findIndex(({number}) => number === paragraph);
+  if (at < 0) return box.remove();
+  box.replaceChildren(...paragraphs.slice(Math.max(0, at - 2), at + 4).map(({number, text}) => {
+    const letters = [...text], marked = element("mark", {}, letters.slice(start, end).join(""));
+    return number !== paragraph ? element("p", {dir: "auto"}, text)
+      : element("p", {dir: "auto"}, letters.slice(0, start).join(""), marked, letters.slice(end).join(""));
+  }));
+  const mark = box.querySelector("mark");
+  box.scrollTop = mark.offsetTop - box.clientHeight / 3;
 }
 
 async function exchange(records, since) {
@@ -72,13 +105,13 @@ function asked() {
   const relations = [...new Map(names.map(name => [name.replace(/^@/, ""), name])).values()];
   const plain = relations.map(name => name.replace(/^@/, ""));
   const choice = {subjects: byId("subjects").value, subject: data.get("subject"), offered: data.getAll("column"), chosen: data.getAll("relation"),
-    others: data.get("others")};
+    others: data.get("others"), file: byId("file").hidden ? [] : [byId("file-name").textContent, byId("file-facts").textContent]};
   return {kb: data.get("kb"), columns: [...columns, ...plain.filter(name => !columns.includes(name))], relations, plain, subject, choice,
     rows: rows.filter(row => row[subject])};
 }
 
 // The form as it was when a table was asked for.
-function restore({subjects, subject, offered, chosen, others}) {
+function restore({subjects, subject, offered, chosen, others, file}) {
   byId("subjects").value = subjects;
   offer();
   if (subject) byId("subject").value = subject;
@@ -88,6 +121,7 @@ function restore({subjects, subject, offered, chosen, others}) {
   for (const box of boxes.filter(isTyped)) box.parentElement.remove();  // the address has it, too
   for (const box of boxes) box.checked = chosen.includes(box.value);
   byId("others").value = others;
+  if (file.length) showFile(...file);
 }
 
 function refusal({rows, relations, plain, columns, subject}) {
@@ -135,7 +169,7 @@ async function fill(again = null) {
     } else progress.textContent = `It did not work: ${error.message}`;
   } finally {
     if (stopping === own) {
-      byId("stop").hidden = true;
+      byId("stop").hidden = byId("filling").hidden = true;
       stopping = null;
     }
     await keep();
@@ -194,10 +228,16 @@ function take(line, isNew = true) {
   received.push(own);
   if (isNew) unkept.push(own);
   if (line.claims) review.add([{...line, many: line.values === "many"}]);
-  tell(false);
+  waiting ||= setTimeout(() => {
+    waiting = 0;
+    if (stopping) tell(false);
+  }, 100);
 }
 
 function tell(isDone) {
+  byId("filling").hidden = isDone;
+  byId("filling").max = wantedCells() || 1;
+  byId("filling").value = cells().flatMap(({rows}) => rows).length;
   const done = cells(), filled = done.filter(({claims}) => claims[0]?.accepted).length;
   const unasked = received.flatMap(({counts}) => counts?.unasked ?? []);
   const isStopped = received.some(({counts}) => counts?.isStopped);
@@ -213,23 +253,49 @@ byId("subjects").addEventListener("input", offer);
 form.elements.kb.addEventListener("change", () => {  // whose decisions are others
   location.assign(`/table?${new URLSearchParams({kb: form.elements.kb.value, subjects: byId("subjects").value.slice(0, 5000)})}`);
 });
-byId("upload").addEventListener("change", async event => {
-  const [file] = event.target.files;
-  if (!file) return;
-  event.target.value = "";
+byId("upload").addEventListener("change", ({target}) => {
+  const [file] = target.files;
+  target.value = "";
+  if (file) read(file);
+});
+for (const name of ["dragover", "drop"]) {
+  form.addEventListener(name, event => {
+    const [file] = event.dataTransfer.files;
+    if (![...event.dataTransfer.types].includes("Files")) return;
+    event.preventDefault();
+    if (file && name === "drop") read(file);
+  });
+}
+byId("no-file").addEventListener("click", () => {
+  byId("file").hidden = true;
+  byId("subjects").value = "";
+  offer();
+  byId("subjects").focus();
+});
+
+async function read(file) {
   progress.className = "";
+  byId("file").hidden = true;
   try {
     const {columns, rows} = await (await posted(`/table/read?${new URLSearchParams({name: file.name})}`, file,
       {headers: {"Content-Type": "application/octet-stream"}})).json();
     const lines = [...columns.length > 1 ? [columns] : [], ...rows].map(row => row.map(oneLine).join("\t"));  // names need no header
     byId("subjects").value = lines.join("\n");
-    progress.textContent = `${file.name}: ${number(rows.length)} rows.`;
+    showFile(file.name, `${number(rows.length)} rows, ${number(columns.length)} columns`);
+    progress.textContent = "";
     offer();
   } catch (error) {
     progress.className = "warning";
     progress.textContent = `${file.name} cannot be read: ${error.message}`;
   }
-});
+}
+
+function showFile(name, facts) {
+  byId("file-name").textContent = name;
+  byId("file-facts").textContent = facts;
+  byId("file").hidden = !name;
+}
+
 byId("stop").addEventListener("click", () => stopping?.abort());
 offer();
 kept.read(location.search).then(again => {  // a page that is loaded again, or an address that was shared

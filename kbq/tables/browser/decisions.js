@@ -66,8 +66,13 @@ class Decisions {
     this.#step([...this.#rivals(cell, oneLine(value)), ...instead, this.#made(cell, value, "accept")]);
   }
 
-  acceptAll(cells) {  // each with its `value`
-    this.#step(cells.map(cell => this.#made(cell, cell.value, "accept")));
+  decideAll(cells, decision) {  // each with its `value`
+    this.#step(cells.map(cell => this.#made(cell, cell.value, decision)));
+  }
+
+  // The last decision on each value, also where it was taken back, the last first.
+  past() {
+    return [...this.#cells.values()].flatMap(values => [...values.values()]).filter(({time}) => time).sort((a, b) => b.number - a.number);
   }
 
   get canUndo() { return this.#steps.length > 0 && (!this.exchange || this.#isCurrent); }

@@ -15,11 +15,18 @@ function element(name, properties, ...children) {
 const percent = ({probability}) => probability == null ? "" : probability < .005 ? "< 1 %" : probability >= .995 ? "> 99 %"
   : `${Math.round(100 * probability)} %`;
 
+// Where a claim stands, in the words of a person who looks for it there.
+function placeOf({page_id, paragraph}) {
+  const [, path, sheet] = /^(.+)#page=(\d+)$/.exec(page_id) ?? [], name = (path ?? page_id).split("/").at(-1);
+  if (sheet) return `page ${sheet} of ${name}`;
+  return /\.[a-z]\w{1,4}$/i.test(name) ? `${name}, paragraph ${paragraph}` : `page ${page_id}, paragraph ${paragraph}`;
+}
+
 class Evidence {
   // decisions: `Decisions`; page: gives the address of a value's page, or ""; suggest: promises titles for a beginning;
-  // next: called after a decision; close: called by the button that closes the panel.
-  constructor(root, {decisions, page, suggest, next, close}) {
-    Object.assign(this, {root, decisions, page, suggest, next, close, said: element("div")});
+  // document: gives an element that shows a claim in its document, or null; next: called after a decision.
+  constructor(root, {decisions, page, suggest, document: shown = () => null, next}) {
+    Object.assign(this, {root, decisions, page, suggest, shown, next, said: element("div")});
     this.clear();
   }
 
@@ -27,7 +34,8 @@ class Evidence {
   show(cell, claim) {
     if (claim !== this.claim) {  // what somebody is typing for the same claim stays
       Object.assign(this, {cell, claim});
-      this.root.replaceChildren(this.said, this.#correction());
+      const beside = claim.is_nothing || claim.by_hand ? null : this.shown(claim);
+      this.root.replaceChildren(this.said, this.#correction(), ...beside ? [element("h3", {dir: "auto"}, placeOf(claim)), beside] : []);
       this.root.scrollTop = 0;
     }
     this.alternatives = cell.claims[0]?.alternatives ?? [];
@@ -36,7 +44,6 @@ class Evidence {
     const by = decisions.of(cell).filter(one => one.reviewer)
       .map(one => `${one.decision}ed ${one.value ? `“${one.value}”` : "as empty"}: ${one.reviewer}, ${new Date(one.time).toLocaleString()}`);
     this.said.replaceChildren(
-      element("button", {className: "close", type: "button", ariaLabel: "Close", onclick: this.close}, "×"),
       element("p", {className: "over", dir: "auto"}, `${cell.subject} — ${cell.relation}`),
       element("h2", {dir: "auto"}, claim.value || "Nothing was found"),
       ...others.map(value => element("p", {className: "corrected", dir: "auto"}, "✓ ", value, element("small", {}, " typed"))),
@@ -90,11 +97,17 @@ class Evidence {
         element("mark", {}, letters.slice(start, end).join("")), letters.slice(end).join("")),
       element("p", {className: "source"},
         address ? element("a", {href: address, target: address.startsWith("/") ? "" : "_blank", rel: "noopener noreferrer", dir: "auto"}, title) : title,
-        ` · page ${claim.page_id}, paragraph ${claim.paragraph}, characters ${claim.start}–${claim.end}`),
+        " · ", element("abbr", {title: `page ${claim.page_id}, paragraph ${claim.paragraph}, characters ${claim.start}–${claim.end}`},
+          placeOf(claim))),
       element("p", {className: "source"}, [percent(claim) || "probability unknown",
         claim.says_the_same > 1 ? `${claim.says_the_same} places say the same` : "",
-        claim.accepted ? "filled by kbq" : "below the threshold: a guess", meaning ?? ""].filter(Boolean).join(" · ")),
+        this.#verdict(claim), meaning ?? ""].filter(Boolean).join(" · ")),
     ];
+  }
+
+  #verdict({accepted, normal}) {
+    const whole = {date: "no whole date", quantity: "no whole number"}[this.cell.type];
+    return accepted ? "filled by kbq" : whole && !normal ? `left empty: ${whole}` : "below the threshold: a guess";
   }
 
   #others() {
@@ -141,7 +154,7 @@ class Evidence {
   }
 }
 
-// The keys; `view` has next(steps), undo(), search() and close().
+// The keys; `view` has next(steps), undo(), search(), close(), past(), other() and mark().
 function listen(evidence, view) {
   document.addEventListener("keydown", event => {
     const inField = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && !/^(checkbox|button)$/.test(event.target.type);
@@ -152,8 +165,8 @@ function listen(evidence, view) {
     const one = evidence.claim;
     const action = {
       j: () => view.next(1), k: () => view.next(-1), u: () => view.undo(), "/": view.search, Escape: one && view.close,
-      a: one && (() => evidence.accept()), r: one && (() => evidence.reject()), n: one && (() => evidence.leaveEmpty()),
-      c: one && (() => evidence.edit()), ...Object.fromEntries([..."123456789"].map(digit =>
+      h: view.past, t: view.other, x: one && view.mark, a: one && (() => evidence.accept()), r: one && (() => evidence.reject()), n: one && (() => evidence.leaveEmpty()),
+      c: one && (() => { view.next(0); evidence.edit(); }), ...Object.fromEntries([..."123456789"].map(digit =>
         [digit, one && (() => evidence.choose(digit - 1))])),
     }[event.key];
     if (!action) return;

@@ -19,7 +19,7 @@ class Past {
           `${record.subject} — ${record.relation}`),
         element("span", {className: "what", dir: "auto"}, record.value || record.decision !== "accept"
           ? `${words[record.decision]} ${record.value ? `“${record.value}”` : "that it is empty"}` : "left empty"),
-        element("small", {dir: "auto"}, [record.reviewer || "somebody", moment(record.time)].filter(Boolean).join(" · ")),
+        element("small", {dir: "auto"}, [record.reviewer || "without a name", moment(record.time)].filter(Boolean).join(" · ")),
         ...record.decision === "undo" ? [] : [element("button", {type: "button", className: "back", onclick: () => this.takeBack(record)}, "Take back")],
       ))) : element("p", {className: "source"}, "Nothing was decided yet."),
       ...records.length > shown.length ? [element("p", {className: "source"}, `${number(records.length - shown.length)} earlier ones are in the file of decisions.`)] : [],

@@ -1,84 +1,132 @@
 "use strict";
-// Review: cells with their claims become a list to filter, sort and decide on, and files. The page of `kbq serve` and the file that
-// `kbq export --to review` writes show the same one. Texts of a corpus only ever become text nodes.
+// Review: cells with their claims become a table and a list to filter, sort and decide on, and files. The page of `kbq serve` and the
+// file that `kbq export --to review` writes show the same ones. Texts of a corpus only ever become text nodes.
 
 const ROWS = 100;
 const NOTHING = {value: "", probability: null, accepted: false, sentence: "", title: "", says_the_same: 1, is_nothing: true};
 const collator = new Intl.Collator(undefined, {numeric: true});
 const number = count => count.toLocaleString("en");
+const NARROW = "(max-width: 60rem)";
 
 class Review {
-  #cells = new Map();   // by subject and relation: {subject, relation, many, claims, rows}
-  #claims = [];         // what can be listed: each claim, and NOTHING of a cell without any, with its cell and its words
-  #shown = [];          // those of them that fit the filters, in order
-  #chosen = 0;          // place in `shown`
-  #first = -1;          // place in `shown` of the first row that is drawn
-  #sorted = {by: "", descending: false};
+  #cells = new Map();     // by subject and relation: {subject, relation, type, many, claims, listed, rows}
+  #byRow = [];            // of each row of the table, its cells by relation
+  #subjects = new Map();  // rows of subjects, where there is no table
+  #claims = [];           // what can be listed: each claim, and NOTHING of a cell without any, with its cell and its words
+  #shown = [];            // those of them that fit the filters, in order
+  #rows = [];             // places of the rows of the table that are shown, in order
+  #selected = new Set();  // places of rows
+  #chosen = 0;            // place in `shown`
+  #row = -1;              // place of the row in which the chosen claim was chosen
+  #first = -1;            // place of the first row that is drawn
+  #sorted = {by: "", descending: false};  // by a name of the list, or the place of a column
   #counts = {accept: 0, reject: 0, corrected: 0, "": 0};  // of the claims, by what was decided on them
-  #waiting = 0;         // until the list is drawn again
+  #waiting = 0;           // until all is drawn again
+  #claim = null;          // the chosen one, even if it does not fit the filters
+  #made = null;           // a table of subjects and relations, where none was given
+  #view;                  // the table, or the list of claims
 
-  // keep, exchange: as `Decisions` has them; page, suggest: as `Evidence`; table: gives {columns, rows} for tables, or null;
+  // keep, exchange: as `Decisions` has them; page, suggest, document: as `Evidence`; table: gives {columns, rows, subject} for tables, or null;
   // typed: promises, for typed values [{value, cell}], what is known of each: {fact}; unfinished: says what a file lacks yet, or "".
-  constructor({keep, exchange = null, page, suggest, table = () => null, typed, unfinished = () => ""}) {
-    Object.assign(this, {table, typed, unfinished});
+  constructor({keep, exchange = null, page, suggest, document: shown = () => null, table = () => null, typed, unfinished = () => ""}) {
+    Object.assign(this, {table, typed, unfinished, side: byId("side")});
     this.decisions = new Decisions({keep, exchange, changed: touched => { this.#judge(touched); this.#redraw(touched); }});
-    this.evidence = new Evidence(byId("evidence"), {decisions: this.decisions, page, suggest,
-      next: () => this.#choose(this.#chosen + 1, true), close: () => this.#close()});
-    this.evidence.root.hidden = matchMedia("(max-width: 60rem)").matches;
-    byId("filtering").open = !this.evidence.root.hidden;
-    const view = {next: steps => this.#choose(this.#chosen + steps, true), undo: () => this.#undo(), close: () => this.#close(),
-      search: () => { byId("filtering").open = true; byId("search").focus(); }};
-    listen(this.evidence, view);
-    for (const id of ["search", "relation", "state", "from", "to"]) byId(id).addEventListener("input", () => this.#filter());
+    this.evidence = new Evidence(byId("evidence"), {decisions: this.decisions, page, suggest, document: shown, next: () => this.#step(1)});
+    this.past = new Past(byId("past"), {decisions: this.decisions, choose: record => this.#go(record),
+      takeBack: record => this.decisions.decide(this.#cellOf(record) ?? record, record.value, record.decision)});
+    this.facets = new Facets(byId("facets"), [
+      {name: "state", title: "State", of: kindOf, label: key => STATES[key], order: Object.keys(STATES)},
+      {name: "relation", title: "Relation", of: ({relation}) => relation, label: key => key},
+      {name: "page", title: "Page", of: ({title, is_nothing}) => is_nothing ? "" : title || "untitled", label: key => key || "nothing found"},
+    ], () => this.#filter());
+    this.tableView = new TableView(byId("sheet"), {cellAt: (row, column) => this.#cellAt(row, column), standing: cell => this.#standing(cell),
+      choose: (claim, row) => this.#pick(claim, row), isSelected: row => this.#selected.has(row),
+      select: (row, is) => this.#select(row === null ? this.#rows : [row], is), sort: column => this.#sort(column)});
+    this.list = new ClaimsList(byId("claims"), {choose: claim => this.#pick(claim), insteadOf: claim => this.#insteadOf(claim),
+      decide: (claim, decision) => { this.#choose(this.#shown.indexOf(claim)); this.decisions.decide(claim.cell, claim.value, decision); }});
+    this.#view = this.tableView;
+    this.#look(stored("kbq view") === "list" ? this.list : this.tableView);
+    this.side.hidden = matchMedia(NARROW).matches;
+    byId("filtering").open = !this.side.hidden;
+    this.#listen();
+  }
+
+  #listen() {
+    const act = {before: () => this.#turn(-1), after: () => this.#turn(1), "accept-all": () => this.#acceptAll(), undo: () => this.#undo(),
+      all: () => this.#showAll(), "as-table": () => this.#look(this.tableView), "as-list": () => this.#look(this.list),
+      "to-evidence": () => this.#turnTo("evidence"), "to-past": () => this.#turnTo("past"), close: () => this.#close(),
+      "reject-selected": () => this.#rejectSelected(), unselect: () => this.#select([...this.#selected], false)};
+    for (const [id, action] of Object.entries(act)) byId(id).addEventListener("click", action);
+    for (const id of ["search", "from", "to"]) byId(id).addEventListener("input", () => this.#filter());
     for (const header of document.querySelectorAll("[data-sort]")) header.addEventListener("click", () => this.#sort(header.dataset.sort));
-    byId("before").addEventListener("click", () => this.#turn(-1));
-    byId("after").addEventListener("click", () => this.#turn(1));
-    byId("all").addEventListener("click", () => { byId("filters").reset(); this.#filter(); });
-    byId("accept-all").addEventListener("click", () => this.#acceptAll());
-    byId("undo").addEventListener("click", view.undo);
     byId("filters").addEventListener("submit", event => event.preventDefault());
     byId("reviewer").value = this.decisions.reviewer;
     byId("reviewer").addEventListener("input", () => this.decisions.named(byId("reviewer").value));
     byId("downloads").addEventListener("click", ({target: {dataset: {format}}}) => format && this.#download(format));
+    listen(this.evidence, {next: steps => this.#step(steps), undo: act.undo, close: act.close, mark: () => this.#markRow(),
+      past: () => this.#turnTo(byId("past").hidden ? "past" : "evidence"),
+      other: () => this.#look(this.#view === this.list ? this.tableView : this.list),
+      search: () => { byId("filtering").open = true; byId("search").focus(); }});
   }
 
   // Begin with no cells.
   clear() {
-    this.#cells.clear();
+    for (const kept of [this.#cells, this.#subjects, this.#selected]) kept.clear();
     this.#claims = [];
+    this.#byRow = [];
+    this.#made = null;
+    this.#row = -1;
+    this.#sorted = {by: "", descending: false};
     for (const state in this.#counts) this.#counts[state] = 0;
-    byId("relation").replaceChildren(element("option", {value: ""}, "all"));
+    this.facets.clear();
     this.#filter();
     this.#tell();
   }
 
   // cells: [{subject, relation, type, many, claims, views, rows}], views: facts of each claim and its alternatives; they are drawn soon.
   add(cells) {
+    this.#made = null;
     for (const cell of cells) {
-      const key = Decisions.key(cell.subject, cell.relation);
-      if (![...byId("relation").options].some(({value}) => value === cell.relation)) {
-        byId("relation").append(element("option", {value: cell.relation}, cell.relation));
-      }
-      const own = {...cell}, {subject, relation} = cell, known = this.#cells.get(key);
-      if (known) {  // of more rows
-        known.rows.push(...cell.rows);
-        continue;
-      }
-      const listed = cell.claims.length ? cell.claims : [{...NOTHING, subject, relation}];
-      own.claims = listed.map((claim, place) => ({...claim, ...cell.views?.[place]?.[0], cell: own,
-        alternatives: claim.alternatives?.map((other, at) => ({...other, ...cell.views[place][at + 1]})) ?? [],
-        words: `${subject}\n${claim.value}\n${claim.title}`.toLowerCase()}));
-      own.listed = own.claims;
-      if (!cell.claims.length) own.claims = [];
-      for (const claim of own.listed) this.#counts[claim.state = this.#stateOf(claim)]++;
-      this.#claims.push(...own.listed);
-      this.#cells.set(key, own);
+      const known = this.#cells.get(Decisions.key(cell.subject, cell.relation)), rows = cell.rows ?? [this.#rowOf(cell.subject)];
+      if (known) known.rows.push(...rows);  // of more rows
+      else this.#addNew(cell, rows);
+      for (const row of rows) (this.#byRow[row] ??= new Map()).set(cell.relation, known ?? this.#claims.at(-1).cell);
     }
     this.#waiting ||= setTimeout(() => {
       this.#waiting = 0;
-      this.#filter(this.#shown[this.#chosen]);
+      this.#filter(this.#claim);
       this.#tell();
-    });
+    }, this.#claims.length > 500 ? 300 : 0);
+  }
+
+  #addNew(cell, rows) {
+    const own = {...cell, rows}, {subject, relation} = cell, texts = rows.flatMap(row => this.table()?.rows[row] ?? []);
+    const listed = cell.claims.length ? cell.claims : [{...NOTHING, subject, relation}];
+    own.listed = listed.map((claim, place) => ({...claim, ...cell.views?.[place]?.[0], cell: own,
+      alternatives: claim.alternatives?.map((other, at) => ({...other, ...cell.views[place][at + 1]})) ?? [],
+      words: [subject, claim.value, claim.title, ...texts].join("\n").toLowerCase()}));
+    own.claims = cell.claims.length ? own.listed : [];
+    for (const claim of own.listed) this.#counts[claim.state = this.#stateOf(claim)]++;
+    this.#claims.push(...own.listed);
+    this.#cells.set(Decisions.key(subject, relation), own);
+  }
+
+  #rowOf(subject) {
+    if (!this.#subjects.has(subject)) this.#subjects.set(subject, this.#subjects.size);
+    return this.#subjects.get(subject);
+  }
+
+  #cellOf({subject, relation}) { return this.#cells.get(Decisions.key(subject, relation)); }
+
+  #cellAt(row, column) {
+    const {columns, subject} = this.#given();
+    return column === subject ? undefined : this.#byRow[row]?.get(columns[column]);
+  }
+
+  // The table as it was given; without one, the subjects and relations of the cells are its rows and columns.
+  #given() {
+    const relations = () => [...new Set([...this.#cells.values()].map(({relation}) => relation))];
+    return this.table() ?? (this.#made ??= {columns: ["subject", ...relations()], rows: [...this.#subjects.keys()].map(name => [name]), subject: 0});
   }
 
   // What was decided on a claim: "accept", "reject", "corrected" (another value stands in its place), or "".
@@ -114,6 +162,7 @@ class Review {
         this.#counts[claim.state = this.#stateOf(claim)]++;
       }
     }
+    if (touched.size && this.#claims.length) this.facets.chosen(this.#searched());  // for their counts
     this.#tell();
   }
 
@@ -125,121 +174,97 @@ class Review {
     byId("done").textContent = warning || `${number(done)} of ${number(this.#claims.length)} reviewed: ${number(counts.accept)} accepted, `
       + `${number(counts.reject)} rejected, ${number(counts.corrected)} corrected${note && `. ${note}`}`;
     byId("undo").disabled = !this.decisions.canUndo;
+    this.past.draw();
     this.#tellBulk();
   }
 
-  // The list
+  // What is shown
 
-  #filter(kept = null) {
-    const words = byId("search").value.toLowerCase().trim(), relation = byId("relation").value, state = byId("state").value;
+  #searched() {
+    const words = byId("search").value.toLowerCase().trim();
     const bound = id => { const given = byId(id).valueAsNumber; return given > 1 ? given / 100 : given; };  // 80 means 80 %
     const from = bound("from"), to = bound("to");
-    const fits = {"": () => true, open: claim => !claim.state, filled: claim => claim.accepted, empty: claim => !claim.accepted}[state]
-      ?? (claim => claim.state === state);
-    this.#shown = this.#claims.filter(claim => claim.words.includes(words) && (!relation || claim.relation === relation)
-      && !((claim.probability ?? 0) < from) && !((claim.probability ?? 0) > to) && fits(claim));
-    const {by, descending} = this.#sorted, sign = descending ? -1 : 1;
-    if (by === "probability") this.#shown.sort((a, b) => sign * ((a[by] ?? -1) - (b[by] ?? -1)));
-    else if (by) this.#shown.sort((a, b) => sign * collator.compare(a[by], b[by]));
+    return this.#claims.filter(claim => claim.words.includes(words) && !((claim.probability ?? 0) < from) && !((claim.probability ?? 0) > to));
+  }
+
+  #filter(kept = null) {
+    this.#shown = this.facets.chosen(this.#searched());
+    this.#order();
     this.#first = -1;
     this.#tellBulk();
     this.#choose(Math.max(0, this.#shown.indexOf(kept)));
   }
 
-  #open() { return this.#shown.filter(claim => !claim.state && !claim.is_nothing); }
-
-  #tellBulk() {
-    const open = this.#open(), filled = open.filter(({accepted}) => accepted).length, guesses = open.length - filled;
-    byId("accept-all").textContent = filled || !guesses ? `Accept the ${number(filled)} filled` : `Accept ${number(guesses)} guesses…`;
-    byId("accept-all").disabled = !open.length;
+  #order() {
+    const {by, descending} = this.#sorted, sign = descending ? -1 : 1, {rows} = this.#given(), places = [...rows.keys()];
+    if (by === "probability") this.#shown.sort((a, b) => sign * ((a[by] ?? -1) - (b[by] ?? -1)));
+    else if (by && typeof by === "string") this.#shown.sort((a, b) => sign * collator.compare(a[by], b[by]));
+    else if (by !== "") {
+      const texts = places.map(row => this.#textAt(row, by));
+      places.sort((a, b) => sign * collator.compare(texts[a], texts[b]));
+    }
+    const rank = new Map(places.map((row, place) => [row, place])), isByColumn = typeof by === "number";
+    if (isByColumn) this.#shown.sort((a, b) => rank.get(a.cell.rows[0]) - rank.get(b.cell.rows[0]));
+    const found = new Set(this.#shown.flatMap(({cell}) => cell.rows)), isByClaim = by !== "" && !isByColumn;
+    if (isByClaim) this.#rows = [...found];
+    else this.#rows = this.#isWhole ? places : places.filter(row => found.has(row));
   }
 
-  #acceptAll() {  // what was filled; where there are only guesses, these, if somebody says so again
-    const open = this.#open(), filled = open.filter(({accepted}) => accepted);
-    const question = `${number(open.length)} values are below the threshold: kbq left their cells empty. Accept all of them?`;
-    if (!filled.length && !confirm(question)) return;
-    this.decisions.acceptAll((filled.length ? filled : open).map(claim => ({...claim.cell, value: claim.value})));
+  get #isWhole() { return this.#shown.length === this.#claims.length; }
+
+  #textAt(row, column) {
+    const cell = this.#cellAt(row, column);
+    return cell ? this.#standing(cell).map(({value}) => value).join(" | ") : this.#given().rows[row][column] ?? "";
   }
 
   #draw() {
-    const {length} = this.#shown, last = Math.min(this.#first + ROWS, length);
-    byId("rows").replaceChildren(...this.#shown.slice(this.#first, last).map((_, row) => this.#drawn(this.#first + row)));
-    const empty = this.#claims.length ? "No claims match the filters." : "There are no claims.";
-    if (!length) byId("rows").append(element("tr", {}, element("td", {colSpan: 6, className: "empty"}, empty)));
+    const isList = this.#view === this.list, {length} = isList ? this.#shown : this.#rows, last = Math.min(this.#first + ROWS, length);
+    const isAny = this.#claims.length > 0;
+    if (isList) this.list.draw({claims: this.#shown, isAny}, this.#first, last);
+    else this.tableView.draw({given: this.#given(), rows: this.#rows, matching: this.#isWhole ? null : new Set(this.#shown),
+      sorted: this.#sorted, isAny}, this.#first, last);
     byId("place").textContent = length ? `${number(this.#first + 1)}–${number(last)} of ${number(length)}` : "none";
     byId("before").disabled = this.#first === 0;
     byId("after").disabled = last >= length;
     byId("turning").hidden = length <= ROWS;
   }
 
-  #drawn(place) {
-    const claim = this.#shown[place], {cell, state} = claim, instead = state === "corrected" ? this.#insteadOf(claim) : null;
-    const choice = (decision, look, sign, label) => element("button", {type: "button", className: `choice ${look}`,
-      ariaLabel: `${label} ${claim.value}`, ariaPressed: String(state === decision), dataset: {choice: decision}, disabled: claim.is_nothing ?? false,
-      onclick: () => { this.#choose(place); this.decisions.decide(cell, claim.value, decision); }}, sign);
-    const isStruck = instead !== null || state === "reject", level = levelOf(claim.probability);
-    const choose = ({target}) => target.closest("button") || this.#choose(place, true);
-    return element("tr", {className: claim.accepted ? "" : "left-empty", dataset: {place}, onclick: choose},
-      element("td", {className: "decision"}, choice("accept", "yes", "✓", "Accept"), " ", choice("reject", "no", "✗", "Reject")),
-      element("td", {dir: "auto", className: "subject"}, claim.subject, element("small", {className: "narrow"}, claim.relation)),
-      element("td", {dir: "auto", className: "relation"}, claim.relation),
-      element("td", {className: "value"},
-        element("button", {type: "button", title: "Show the evidence", dir: "auto", className: isStruck && !claim.is_nothing ? "struck" : "",
-          onclick: () => this.#choose(place, true)}, claim.value || "nothing found"),
-        ...instead === null ? [] : [" ", element("span", {className: "instead", dir: "auto"}, instead || "left empty")]),
-      element("td", {className: "probability"}, element("span", {className: `level ${claim.accepted ? level : "unlikely"}`},
-        claim.is_nothing ? "–" : percent(claim) || "unknown")),
-      element("td", {dir: "auto", className: "page"}, claim.title));
-  }
-
-  #rowOf(place) { return byId("rows").querySelector(`tr[data-place="${place}"]`); }
-
   #redraw(touched) {  // the rows of these cells and the evidence, as something was decided
-    const inTable = byId("rows").contains(document.activeElement), at = document.activeElement?.dataset?.choice;
-    for (const row of byId("rows").querySelectorAll("[data-place]")) {
-      const place = Number(row.dataset.place), {subject, relation} = this.#shown[place];
-      if (touched.has(Decisions.key(subject, relation))) row.replaceWith(this.#drawn(place));
+    const {root} = this.#view, hadFocus = root.contains(document.activeElement), at = document.activeElement?.dataset?.choice;
+    this.#view.redraw(({subject, relation}) => touched.has(Decisions.key(subject, relation)));
+    const button = this.#mark();
+    if (hadFocus && !root.contains(document.activeElement)) {
+      (at && button?.closest("tr").querySelector(`[data-choice=${at}]`) || button)?.focus({preventScroll: true});
     }
+  }
+
+  #look(view) {
+    this.#view = view;
+    try { sessionStorage.setItem("kbq view", view === this.list ? "list" : "table"); } catch { /* it begins with the table again */ }
+    for (const [id, one] of [["as-table", this.tableView], ["as-list", this.list]]) {
+      byId(id).ariaPressed = String(view === one);
+      one.root.hidden = view !== one;
+    }
+    this.#first = -1;
     this.#choose(this.#chosen);
-    if (inTable) this.#rowOf(this.#chosen)?.querySelector(at ? `[data-choice=${at}]` : ".value button")?.focus({preventScroll: true});
   }
 
-  #choose(place, isAsked = false) {
-    this.#chosen = Math.max(0, Math.min(place, this.#shown.length - 1));
-    const begin = Math.floor(this.#chosen / ROWS) * ROWS;
-    if (begin !== this.#first) {
-      this.#first = begin;
-      this.#draw();
-    }
-    const last = byId("rows").querySelector(".chosen");
-    last?.classList.remove("chosen");
-    last?.removeAttribute("aria-current");
-    const row = this.#rowOf(this.#chosen), claim = this.#shown[this.#chosen];
-    row?.classList.add("chosen");
-    row?.setAttribute("aria-current", "true");
-    if (claim) this.evidence.show(claim.cell, claim);
-    else this.evidence.clear();
-    if (!row || !isAsked) return;
-    this.evidence.root.hidden = false;
-    row.querySelector(".value button").focus({preventScroll: true});
-    row.scrollIntoView({block: "nearest"});
-  }
-
-  #close() {
-    this.evidence.root.hidden = true;
-    this.#rowOf(this.#chosen)?.querySelector(".value button").focus({preventScroll: true});
-  }
-
-  #undo() {
-    const cell = this.decisions.undo();
-    const at = cell ? this.#shown.findIndex(({subject, relation}) => subject === cell.subject && relation === cell.relation) : -1;
-    if (at >= 0) this.#choose(at, true);
-    this.#tell();
+  #showAll() {
+    byId("search").value = byId("from").value = byId("to").value = "";
+    this.facets.clear();
+    this.#filter(this.#claim);
   }
 
   #turn(pages) {
-    this.#choose(this.#first + pages * ROWS);
-    byId("claims").scrollIntoView();
+    const at = this.#first + pages * ROWS;
+    if (this.#view === this.list) this.#choose(at);
+    else {
+      const rows = new Set(this.#rows.slice(at, at + ROWS));
+      const place = this.#shown.findIndex(({cell}) => cell.rows.some(row => rows.has(row)));
+      this.#row = this.#shown[place]?.cell.rows.find(row => rows.has(row)) ?? -1;
+      this.#choose(place < 0 ? this.#chosen : place);
+    }
+    this.#view.root.scrollIntoView({block: "nearest"});
   }
 
   #sort(by) {
@@ -250,6 +275,117 @@ class Review {
     }
     this.#filter();
   }
+
+  // What is chosen: keys act on this claim, which is marked and whose evidence is shown
+
+  #choose(place, isAsked = false) {
+    this.#chosen = Math.max(0, Math.min(place, this.#shown.length - 1));
+    this.#show(this.#shown[this.#chosen] ?? null, isAsked);
+  }
+
+  #show(claim, isAsked = false) {
+    this.#claim = claim;
+    if (claim && !claim.cell.rows.includes(this.#row)) this.#row = claim.cell.rows.find(row => this.#rows.includes(row)) ?? claim.cell.rows[0];
+    const at = this.#view === this.list ? this.#chosen : Math.max(0, this.#rows.indexOf(this.#row));
+    const begin = Math.floor(at / ROWS) * ROWS;
+    if (begin !== this.#first) {
+      this.#first = begin;
+      this.#draw();
+    }
+    if (isAsked) this.#turnTo("evidence");
+    const button = this.#mark();
+    if (!button || !isAsked) return;
+    button.focus({preventScroll: true});
+    (this.#view === this.list ? button.closest("tr") : button).scrollIntoView({block: "nearest", inline: "nearest"});
+  }
+
+  #mark() {
+    const claim = this.#claim;
+    if (claim) this.evidence.show(claim.cell, claim);
+    else this.evidence.clear();
+    return this.#view.mark(claim, this.#row);
+  }
+
+  #pick(claim, row = -1) {  // it may be one that does not fit the filters
+    this.#row = row;
+    const place = this.#shown.indexOf(claim);
+    if (place < 0) this.#show(claim, true);
+    else this.#choose(place, true);
+  }
+
+  #step(steps) { this.#choose(this.#chosen + steps, true); }
+
+  #go(record) {
+    const cell = this.#cellOf(record), claim = cell?.listed.find(one => oneLine(one.value) === record.value) ?? cell?.listed[0];
+    if (!claim) return;
+    if (!this.#shown.includes(claim)) this.#showAll();
+    this.#pick(claim);
+  }
+
+  #undo() {
+    const cell = this.decisions.undo();
+    const at = cell ? this.#shown.findIndex(({subject, relation}) => subject === cell.subject && relation === cell.relation) : -1;
+    if (at >= 0) this.#choose(at, true);
+    this.#tell();
+  }
+
+  #turnTo(name) {
+    this.side.hidden = false;
+    for (const one of ["evidence", "past"]) {
+      byId(one).hidden = one !== name;
+      byId(`to-${one}`).ariaPressed = String(one === name);
+    }
+    this.past.draw();
+  }
+
+  #close() {
+    this.side.hidden = true;
+    this.#view.mark(this.#claim, this.#row)?.focus({preventScroll: true});
+  }
+
+  // Many at once
+
+  #select(rows, is) {
+    for (const row of rows) {
+      if (is) this.#selected.add(row);
+      else this.#selected.delete(row);
+    }
+    const focused = document.activeElement?.closest?.("[data-row]")?.dataset.row;
+    this.#draw();
+    this.#view.mark(this.#claim, this.#row);
+    if (focused) this.#view.root.querySelector(`[data-row="${focused}"] input`)?.focus({preventScroll: true});
+    this.#tellBulk();
+  }
+
+  #markRow() {
+    if (this.#row >= 0 && this.#view === this.tableView) this.#select([this.#row], !this.#selected.has(this.#row));
+  }
+
+  #open() {  // what is shown and not decided; of the selected rows, if there are any
+    const isMeant = ({cell}) => !this.#selected.size || cell.rows.some(row => this.#selected.has(row));
+    return this.#shown.filter(claim => !claim.state && !claim.is_nothing && isMeant(claim));
+  }
+
+  #tellBulk() {
+    const open = this.#open(), filled = open.filter(({accepted}) => accepted).length, guesses = open.length - filled;
+    byId("accept-all").textContent = filled || !guesses ? `Accept the ${number(filled)} filled` : `Accept ${number(guesses)} guesses…`;
+    byId("accept-all").disabled = !open.length;
+    byId("selection").hidden = !this.#selected.size;
+    byId("selected").textContent = this.#selected.size === 1 ? "1 row selected" : `${number(this.#selected.size)} rows selected`;
+    byId("reject-selected").textContent = `Reject the ${number(filled)} filled`;
+    byId("reject-selected").disabled = !filled;
+  }
+
+  #acceptAll() {  // what was filled; where there are only guesses, these, if somebody says so again
+    const open = this.#open(), filled = open.filter(({accepted}) => accepted);
+    const question = `${number(open.length)} values are below the threshold: kbq left their cells empty. Accept all of them?`;
+    if (!filled.length && !confirm(question)) return;
+    this.#decideAll(filled.length ? filled : open, "accept");
+  }
+
+  #rejectSelected() { this.#decideAll(this.#open().filter(({accepted}) => accepted), "reject"); }
+
+  #decideAll(claims, decision) { this.decisions.decideAll(claims.map(claim => ({...claim.cell, value: claim.value})), decision); }
 
   // Files
 
@@ -284,20 +420,22 @@ class Review {
     }
   }
 
-  // The table as it stands now; without one, the subjects and relations of the cells are its rows and columns.
+  // The table as it stands now.
   #table() {
-    const cells = [...this.#cells.values()], values = cell => this.#standing(cell).map(written).join("|");
-    const given = this.table();
-    if (given) {
-      const rows = given.rows.map(row => [...row]);
-      for (const cell of cells) for (const row of cell.rows) rows[row][given.columns.indexOf(cell.relation)] = values(cell);
-      return [given.columns, ...rows.map(row => given.columns.map((_, column) => row[column] ?? ""))];
+    const {columns, rows, subject} = this.#given(), table = rows.map(row => columns.map((_, column) => row[column] ?? ""));
+    for (const cell of this.#cells.values()) {
+      const column = columns.findIndex((name, place) => name === cell.relation && place !== subject);
+      for (const row of cell.rows) table[row][column] = this.#standing(cell).map(written).join("|");
     }
-    const columns = ["subject", ...new Set(cells.map(({relation}) => relation))];
-    const rows = new Map(cells.map(({subject}) => [subject, [subject, ...columns.slice(1).map(() => "")]]));
-    for (const cell of cells) rows.get(cell.subject)[columns.indexOf(cell.relation)] = values(cell);
-    return [columns, ...rows.values()];
+    return [columns, ...table];
   }
+}
+
+// Likely, unsure or left empty; or what was decided.
+const kindOf = ({state, accepted, is_nothing, probability}) => state || (!accepted || is_nothing ? "empty"
+  : probability >= .75 ? "likely" : "unsure");
+function stored(name) {
+  try { return sessionStorage.getItem(name); } catch { return null; }
 }
 
 const levelOf = probability => probability == null ? "unknown" : probability >= .75 ? "sure" : probability >= .5 ? "likely" : "unlikely";

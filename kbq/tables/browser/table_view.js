@@ -78,17 +78,17 @@ class TableView {
   }
 
   #button(cell, row) {
-    const claim = cell.listed[0], values = this.standing(cell).map(({value}) => value), isDecided = cell.listed.some(({state}) => state);
-    const text = values.join(" | "), guess = !text && !isDecided && !claim.is_nothing ? claim.value : "";
-    const look = isDecided ? (text ? "decided" : "emptied") : text ? levelOf(claim.probability) : "open";
-    const chance = isDecided || claim.is_nothing ? "" : percent(claim);
+    const claim = cell.listed[0], values = this.standing(cell).map(({value}) => value).join(" | ");
+    const state = cell.listed.find(({state}) => state)?.state ?? "", isRejected = !values && state === "reject";
+    const text = values || (state && !isRejected ? "left empty" : claim.value), isGuess = !values && !state;
+    const look = state ? (values ? "decided" : isRejected ? "rejected" : "emptied") : values ? levelOf(claim.probability) : "open";
+    const chance = state || claim.is_nothing ? "" : percent(claim), sign = {decided: "✓", rejected: "✗", emptied: "∅"}[look];
     const isFaded = this.matching && !cell.listed.some(one => this.matching.has(one));
-    const said = isDecided ? STATES[claim.state || "accept"].toLowerCase() : text ? "" : "left empty";
-    const button = element("button", {type: "button", className: `cell ${look}${isFaded ? " faded" : ""}`, cell, row, title: text || guess,
-      ariaLabel: [cell.relation, text || "empty", guess && `guess ${guess}`, chance, said].filter(Boolean).join(", "),
+    const button = element("button", {type: "button", className: `cell ${look}${isFaded ? " faded" : ""}`, cell, row, title: text,
+      ariaLabel: [cell.relation, isGuess ? "left empty" : text, isGuess && text && `guess ${text}`, chance, state && STATES[state].toLowerCase()]
+        .filter(Boolean).join(", "),
       onclick: () => this.choose(cell.listed.find(one => this.matching?.has(one)) ?? claim, row)},
-      element("span", {className: "text", dir: "auto"}, text || guess || (isDecided ? "left empty" : "")),
-      ...isDecided ? [element("span", {className: "sign"}, !text ? "∅" : "✓")] : chance ? [element("span", {className: "chance"}, chance)] : []);
+      element("span", {className: "text", dir: "auto"}, text), element("span", {className: sign ? "sign" : "chance"}, sign ?? chance));
     if (claim.probability != null) button.style.setProperty("--p", claim.probability);  // by the object model: the page's policy allows it
     return button;
   }
