@@ -205,6 +205,57 @@ class Cells:
         scores, rows = self._index.search(queries, k, params=parameters)
         return np.asarray(scores), np.asarray(rows)
 
+    def reconstructed(self, numbers: Rows) -> Floats:
+        """Return the vectors that codes stand for: their products with queries are the scores by codes, unrounded.
+
+        Rows that the index leaves out are NaN. Shapes: numbers (rows,), result (rows, dim).
+        """
+        cells, places = self._places
+        is_known = numbers < len(cells)
+        is_known[is_known] = cells[numbers[is_known]] >= 0
+        kept = np.full((len(numbers), self._index.d), np.nan, np.float32)
+        known = numbers[is_known]
+        means = self._index.quantizer.reconstruct_batch(cells[known])
+        centroids = self._faiss.vector_to_array(self._index.pq.centroids).reshape(
+            self._index.M, -1, self._index.pq.dsub
+        )
+        codes = self._codes_at(cells[known], places[known])
+        kept[is_known] = means + centroids[np.arange(self._index.M), codes].reshape(means.shape)
+        return kept if self._rotation is None else (kept @ self._rotation.T).astype(np.float32)
+
+    def _codes_at(self, cells: Rows, places: Rows) -> NDArray[np.uint8]:
+        """Read four-bit codes. faiss packs 32 rows in a block, of which row r and r + 16 share a byte.
+
+        Shapes: cells and places in them (rows,), result (rows, values).
+        """
+        values, lists = self._index.M2, self._index.invlists
+        packed: NDArray[np.uint8] = np.empty((len(cells), values), np.uint8)
+        byte = places % 8 * 2 + places % 16 // 8
+        for cell in np.unique(cells).tolist():
+            blocks = -(-lists.list_size(cell) // 32)
+            own = self._faiss.rev_swig_ptr(lists.get_codes(cell), blocks * values * 16).reshape(blocks, values, 16)
+            here = np.flatnonzero(cells == cell)
+            packed[here] = own[places[here] // 32, :, byte[here]]
+        is_high = places % 32 >= 16
+        codes: NDArray[np.uint8] = np.where(is_high[:, None], packed >> 4, packed & 15)
+        return codes[:, : self._index.M]
+
+    @cached_property
+    def _places(self) -> tuple[Rows, Rows]:
+        """The cell of each number, or -1, and its place there. Shapes: (numbers,)."""
+        lists = self._index.invlists
+        ids = [
+            self._faiss.rev_swig_ptr(lists.get_ids(cell), lists.list_size(cell)) if lists.list_size(cell) else ()
+            for cell in range(self._index.nlist)
+        ]
+        sizes = np.array([len(of_cell) for of_cell in ids])
+        numbers = np.concatenate([np.asarray(of_cell, np.int64) for of_cell in ids])
+        cells = np.full(int(numbers.max(initial=-1)) + 1, -1)
+        places = np.zeros_like(cells)
+        cells[numbers] = np.repeat(np.arange(len(ids)), sizes)
+        places[numbers] = ranges(np.zeros_like(sizes), sizes)
+        return cells, places
+
     def _prefetch(self, queries: Floats, probes: int) -> None:
         """Have the system read all cells that these queries will probe."""
         _, cells = self._index.quantizer.search(queries, probes)

@@ -264,7 +264,8 @@ def open_index(
 
     A search that `may_leave_gpu` uses the CPU if the GPUs lack memory.
     """
-    folders = _folders(shards, entry) if entry.kind != "exact" else {}
+    if entry.kind != "exact":
+        _folders(shards, entry)  # raises what is no reason to leave the GPU: the index is missing or damaged
     if device.type == "cuda" and lies_on_gpus(entry):
         try:
             return _open_on_gpus(shards, entry, device, whole)
@@ -277,7 +278,7 @@ def open_index(
     if entry.kind == IMPORTED:
         index: CellIndex = plugin("codes").open_official(shards, entry)
         return index
-    return _open_cells(shards, entry, folders, whole)
+    return CellIndex(shards, open_cells(shards, entry), CODES[entry.kind].overfetch, whole)
 
 
 def _open_on_gpus(
@@ -293,9 +294,9 @@ def _open_on_gpus(
     return GpuCellIndex(shards, parts, CODES[entry.kind].overfetch, whole)
 
 
-def _open_cells(
-    shards: Sequence[Shard], entry: IndexEntry, folders: dict[int, Path], whole: KnowledgeBaseSize | None
-) -> CellIndex:
+def open_cells(shards: Sequence[Shard], entry: IndexEntry) -> list[Cells | None]:
+    """Open the cells of each shard; those without rows have none. Raises KnowledgeBaseError; see `open_index`."""
+    folders = _folders(shards, entry)
     size = sum((folder / CELLS).stat().st_size for folder in folders.values())
     codes, stay, free = CODES[entry.kind], True, available_memory()
     if not codes.together:
@@ -311,7 +312,7 @@ def _open_cells(
         rotation = Rotation.open(folder / ROTATION).queries if codes.together else None
         shown = None if shards[number].shown is None else shards[number].shown_rows()
         cells[number] = Cells(read_cells(folder / CELLS), entry.probes, rotation, stay, shown)
-    return CellIndex(shards, cells, codes.overfetch, whole)
+    return cells
 
 
 def _folders(shards: Sequence[Shard], entry: IndexEntry) -> dict[int, Path]:

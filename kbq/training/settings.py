@@ -74,6 +74,10 @@ class FinetuningSettings(StepSettings):
     patience: Annotated[int, Option("Epochs without a better dev score before training stops.", least=1)] = 2
     batch: Annotated[int, Option("Queries to search together.", least=1)] = 24
     keep: Annotated[float, Option("How much the answers to other queries count; 0: only the triples.", 0, 1)] = 0.5
+    vectors: Annotated[
+        Literal["rows", "codes"],
+        Option("What the loss multiplies: rows of the dump, or what the codes of the index stand for."),
+    ] = "rows"
 
     def __post_init__(self) -> None:
         check(self, TrainingError)
@@ -108,4 +112,5 @@ class FinetuningWords(TypedDict, total=False):
     accumulate: int
     learning_rate: float
     keep: float
+    vectors: Literal["rows", "codes"]
     seed: int

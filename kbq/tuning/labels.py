@@ -7,6 +7,7 @@ Eq. 5.
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, product
 from typing import Literal
 
@@ -17,6 +18,7 @@ from kbq.asking import Searcher
 from kbq.dump.shards import Shard
 from kbq.errors import QueryError, TrainingError
 from kbq.index.base import ranges
+from kbq.index.factory import open_cells
 from kbq.kilt.records import Gold, GoldOutput
 from kbq.kilt.task import Task
 from kbq.search.search import batch_spans
@@ -76,13 +78,38 @@ def concatenated(parts: Sequence[Phrases]) -> Phrases:
     return Phrases(*map(np.concatenate, zip(*columns, strict=True)))
 
 
-def vectors(kb: Searcher, phrases: Phrases) -> tuple[Floats, Floats]:
-    """Return first and last token vectors as the search scores them: rows of the dump. Shapes: (phrases, dim)."""
+class CodedRows:
+    """The vectors that the codes of an index stand for, in place of the dump's rows. Source: arXiv 2109.08133, 6.2.
+
+    Rows that the index leaves out, such as gold phrases below its filter, keep those of the dump.
+    """
+
+    def __init__(self, kb: Searcher) -> None:
+        """Read the codes of the index that is searched. Raises TrainingError if it has none."""
+        entry = kb.index
+        if entry.kind not in ("compact", "tiny"):
+            raise TrainingError(
+                f"vectors are codes, but {kb.folder} is searched with its {entry.kind} index: build one of codes with "
+                f"`kbq index vectors {kb.folder} --kind tiny`, or leave --vectors out"
+            )
+        self._shards, self._cells = kb.shards, open_cells(kb.shards, entry)
+
+    def vectors_of(self, number: int, rows: Rows) -> Floats:
+        """Shapes: rows (rows,), result (rows, dim)."""
+        cells, stored = self._cells[number], self._shards[number].vectors_of(rows)
+        if cells is None:
+            return stored
+        coded = cells.reconstructed(rows)
+        return np.where(np.isnan(coded), stored, coded)
+
+
+def vectors(kb: Searcher, phrases: Phrases, coded: CodedRows | None = None) -> tuple[Floats, Floats]:
+    """Return first and last token vectors: rows of the dump, or what codes stand for. Shapes: (phrases, dim)."""
     starts, ends = (np.empty((len(phrases), kb.model.dim), np.float32) for _ in range(2))
-    for number in np.unique(phrases.shards):
+    for number in np.unique(phrases.shards).tolist():
         places = np.flatnonzero(phrases.shards == number)
-        shard = kb.shards[number]
-        starts[places], ends[places] = shard.vectors_of(phrases.starts[places]), shard.vectors_of(phrases.ends[places])
+        vectors_of = kb.shards[number].vectors_of if coded is None else partial(coded.vectors_of, number)
+        starts[places], ends[places] = vectors_of(phrases.starts[places]), vectors_of(phrases.ends[places])
     return starts * kb.model.scale, ends * kb.model.scale
 
 

@@ -34,7 +34,17 @@ from kbq.storage.files import Report, silent
 from kbq.training.encoders import marginal_losses
 from kbq.training.engine import Run
 from kbq.training.settings import FinetuningSettings, Term
-from kbq.tuning.labels import Labeller, Phrases, PreparedQuery, concatenated, joined, penalties, retrieve, vectors
+from kbq.tuning.labels import (
+    CodedRows,
+    Labeller,
+    Phrases,
+    PreparedQuery,
+    concatenated,
+    joined,
+    penalties,
+    retrieve,
+    vectors,
+)
 from kbq.tuning.triples import pages_of
 
 LAST = 1 / 3  # of the layers: they are tuned, unless nothing is to be kept
@@ -49,8 +59,8 @@ class Competing:
     Side by side they have the shape (queries, most phrases of a query), with zeros behind the last phrase of a query.
     """
 
-    def __init__(self, kb: Searcher, phrases: Sequence[Phrases]) -> None:
-        self._kb, self._sizes = kb, [len(of_query) for of_query in phrases]
+    def __init__(self, kb: Searcher, phrases: Sequence[Phrases], coded: CodedRows | None = None) -> None:
+        self._kb, self._coded, self._sizes = kb, coded, [len(of_query) for of_query in phrases]
         self.phrases = concatenated(phrases)
         self._query_of = np.repeat(np.arange(len(phrases)), self._sizes)
 
@@ -61,7 +71,7 @@ class Competing:
 
     def scores(self, starts: Tensor, ends: Tensor) -> dict[Term, Tensor]:
         """Return the scores of each term, side by side. Shapes: (queries, dim)."""
-        first, last = map(self.side_by_side, vectors(self._kb, self.phrases))
+        first, last = map(self.side_by_side, vectors(self._kb, self.phrases, self._coded))
         of_starts, of_ends = torch.einsum("qd,qpd->qp", starts, first), torch.einsum("qd,qpd->qp", ends, last)
         penalty = self.side_by_side(penalties(self._kb, self.phrases))
         return {"joint": of_starts + of_ends - penalty, "start": of_starts, "end": of_ends}
@@ -181,6 +191,10 @@ class Finetuner(Run):
         self.agreements: list[float] = []  # with the answers to other queries before tuning; as often
         self.found: list[int] = []  # in each epoch, queries for which the search found a positive
         self.best: list[Tensor] = []
+        has_rows = (
+            settings.vectors == "rows" or kb.manifest.has_codes
+        )  # of imported codes, rows are what they stand for
+        self._coded = None if has_rows else CodedRows(kb)
         super().__init__(_tuned(kb.model.queries, settings.keep), settings, settings.epochs * self.per_epoch)
 
     @property
@@ -231,7 +245,7 @@ class Finetuner(Run):
             for query, phrases in zip(batch, candidates, strict=True)
         ]
         found = [bool(right[: len(own)].any()) for right, own in zip(positives, phrase_lists, strict=True)]
-        competing = Competing(self.kb, candidates)
+        competing = Competing(self.kb, candidates, self._coded)
         scores, chosen = competing.scores(starts, ends), competing.choices(np.concatenate(positives))
         terms = []
         for term in self.settings.chosen_terms():

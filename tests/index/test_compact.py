@@ -12,7 +12,7 @@ from kbq.answers import BuiltKind
 from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard, save_array
 from kbq.index.base import Candidates
-from kbq.index.factory import CELLS, CODES, Rotation, build_missing, open_index
+from kbq.index.factory import CELLS, CODES, Rotation, build_missing, open_cells, open_index
 
 faiss = pytest.importorskip("faiss")
 KINDS: tuple[BuiltKind, ...] = ("compact", "tiny")
@@ -86,6 +86,23 @@ def test_queries_may_be_asked_in_parts(
         for one, other in zip(together, parts, strict=True):
             assert one.starts.tolist() == other.starts.tolist()
             assert one.complete_above == other.complete_above
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_codes_stand_for_has_the_scores_by_codes(kind: BuiltKind, shard: Shard, queries: np.ndarray) -> None:
+    """faiss rounds them to steps, of which 255 span the widest table."""
+    entry = IndexEntry(kind, probes=10**6, filter=1.0)
+    build_missing([shard], entry, np.concatenate(list(queries)))
+    (cells,) = open_cells([shard], entry)
+    assert cells is not None
+    scores, rows = cells.search(queries[0], 300)
+    left_out = np.setdiff1d(np.arange(len(shard)), shard.rows_above(1.0))
+    assert np.isnan(cells.reconstructed(np.append(left_out, 10**6))).all()
+    for query, own, found in zip(queries[0].astype(np.float64), scores, rows, strict=True):
+        products = cells.reconstructed(found[found >= 0]).astype(np.float64) @ query
+        error = np.abs(products - own[found >= 0])
+        assert error.max() < 0.02 * np.ptp(products)
+        assert error.mean() < 0.01 * np.ptp(products)
 
 
 @pytest.fixture

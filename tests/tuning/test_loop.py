@@ -11,6 +11,7 @@ import pytest
 import torch
 from killed import Killed, steps_of
 
+from kbq.answers import IndexKind
 from kbq.asking import Searcher
 from kbq.errors import TrainingError
 from kbq.kb import KnowledgeBase
@@ -67,7 +68,7 @@ def loss_by_hand(kb: KnowledgeBase, tuner: Finetuner, query: PreparedQuery) -> d
     starts, ends = kb.model.encode_queries([query.gold.input or ""])
     phrases = joined(retrieve(kb.searcher, starts, ends, tuner.settings.k)[0], query.golds)
     positive = tuner.labeller.label(phrases, query.gold).positive(tuner.settings.chosen_objective("phrase")).tolist()
-    opening, closing = (part.astype(np.float64) for part in vectors(kb.searcher, phrases))
+    opening, closing = (part.astype(np.float64) for part in vectors(kb.searcher, phrases, tuner._coded))
     terms: dict[str, dict[Any, tuple[float, bool]]] = {"joint": {}, "start": {}, "end": {}}
     for place in range(len(phrases)):
         shard, first, last = (int(c[place]) for c in (phrases.shards, phrases.starts, phrases.ends))
@@ -102,6 +103,24 @@ def test_the_loss_is_that_of_the_formula(
         losses = tuner.losses(range(len(some))[first : first + 3])[0]["loss"]
         by_hand = [float(np.mean([loss[term] for term in terms])) for loss in expected[first : first + 3]]
         assert losses.tolist() == pytest.approx(by_hand, abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["compact", "tiny"])
+def test_the_loss_is_that_of_what_codes_stand_for(kind: IndexKind, built: tuple[Path, Path], golds: list[Gold]) -> None:
+    coded = KnowledgeBase.open(built[1], device="cpu", index=kind)
+    rows, codes = (tuner_of(coded, golds[:3], replace(SETTINGS, epochs=1, vectors=what)) for what in ("rows", "codes"))
+    for tuner in (rows, codes):
+        tuner.found.append(0)
+    by_rows, by_codes = ([loss_by_hand(coded, tuner, query) for query in tuner.queries] for tuner in (rows, codes))
+    losses = codes.losses(range(3))[0]["loss"]
+    assert losses.tolist() == pytest.approx([np.mean(list(loss.values())) for loss in by_codes], abs=1e-3)
+    assert [loss["joint"] for loss in by_codes] != pytest.approx([loss["joint"] for loss in by_rows], abs=1e-3)
+
+
+def test_codes_are_refused_where_there_are_none(own_kb: KnowledgeBase, golds: list[Gold]) -> None:
+    message = "is searched with its exact index: build one of codes with `kbq index vectors .* --kind tiny`, or leave"
+    with pytest.raises(TrainingError, match=message):
+        tuner_of(own_kb, golds[:3], replace(SETTINGS, vectors="codes"))
 
 
 def test_the_loss_falls(own_kb: KnowledgeBase, golds: list[Gold], tmp_path: Path) -> None:
