@@ -17,9 +17,11 @@ from importlib.util import find_spec
 from typing import Any
 
 from kbq.answers import TitleFrom
-from kbq.corpus.html_blocks import html_contents
+from kbq.corpus.html_blocks import whole_contents
+from kbq.corpus.html_tree import drop
 from kbq.corpus.pages import BOLD, Block, Contents, jsonable
 from kbq.corpus.pdf import joined, pdf_contents
+from kbq.corpus.web_pages import web_contents
 from kbq.errors import CorpusError, KbqError, first_line
 from kbq.storage.files import refuse_large
 from kbq.storage.rows import COMPOUND
@@ -136,7 +138,7 @@ def _document(content: bytes, suffix: str, encoding: str) -> tuple[Contents, str
         return _by_pandoc(content, suffix), ""
     if suffix in HTML:
         text, guess = decode(content, _declared(content[:4096]), encoding)
-        return html_contents(text), guess
+        return web_contents(text), guess
     text, guess = decode(content, "", encoding)
     text = re.sub("\r\n?", "\n", text)
     if suffix in PANDOC:
@@ -188,12 +190,28 @@ def _markdown_contents(text: str) -> Contents:
         parts[place] = re.sub(r"(?m)^([ \t]*[-*+][ \t]+)\[[ xX]\][ \t]+", r"\1", part)
     del parts[2::3]
     markdown = MarkdownIt("commonmark", {"html": True, "maxNesting": 500}).enable(["table", "strikethrough"])
-    document = html_contents(f"<body>{markdown.render(''.join(parts))}", is_whole=True)
+    document = whole_contents(f"<body>{_rendered(markdown, ''.join(parts))}")
     title = str(metadata.pop("title", "") or "")
     for name in ("canonical", "permalink", "source", "link"):
         if "url" not in metadata and re.fullmatch(r"https?://\S+", str(metadata.get(name, ""))):
             metadata["url"] = metadata[name]
     return Contents(document.pages, title, metadata, document.left_out)
+
+
+def _rendered(markdown: Any, text: str) -> str:
+    """Write Markdown as HTML, with the numbers that items have in it, as "1931. A great year" may be a sentence."""
+    tokens, lists = markdown.parse(text), list[list[Any]]()
+    for token in tokens:
+        if token.type == "ordered_list_open":
+            lists.append([])
+        elif token.type == "list_item_open" and token.info and lists:
+            lists[-1].append(token)
+        elif token.type == "ordered_list_close":
+            items = lists.pop()
+            if [int(item.info) for item in items] != list(range(1, len(items) + 1)):
+                for item in items:
+                    item.attrSet("value", item.info)
+    return str(markdown.renderer.render(tokens, markdown.options, {}))
 
 
 def _front_matter(text: str) -> tuple[dict[str, object], str]:
@@ -243,7 +261,7 @@ def _by_pandoc(content: bytes, suffix: str) -> Contents:
     if block:  # of metadata that the document does not show
         written = written.replace(block[0], "")
         facts.setdefault("title", html.unescape(block[1]))
-    document = html_contents(written, is_whole=True)
+    document = whole_contents(written)
     return _with_facts(document, facts)
 
 
@@ -320,7 +338,7 @@ def _odt_contents(content: bytes) -> Contents:
     body = roots[-1].find(".//main")
     if body is None:
         raise CorpusError("it is not a .odt file: check what it is, and rename it or save it anew")
-    return _with_facts(html_contents(etree.tostring(body, encoding="unicode"), is_whole=True), facts)
+    return _with_facts(whole_contents(etree.tostring(body, encoding="unicode")), facts)
 
 
 def _xml_parser() -> Any:
@@ -335,11 +353,11 @@ def _made_plain(root: Any) -> None:
 
     gone = ("instrText", "fldChar", "Fallback", "tracked-changes", "annotation", "annotation-end")
     for element in list(root.iter(*(f"{{*}}{name}" for name in gone))):
-        _drop(element)
+        drop(element)
     for hidden in list(root.iter("{*}vanish")):
         run = hidden.getparent().getparent()
         if etree.QName(run).localname == "r" and run.getparent() is not None:
-            _drop(run)
+            drop(run)
     for name in ("fldSimple", "smartTag"):
         for element in list(root.iter(f"{{*}}{name}")):
             parent, place = element.getparent(), element.getparent().index(element)
@@ -351,17 +369,6 @@ def _made_plain(root: Any) -> None:
                 outer[-1].addnext(block)
 
 
-def _drop(element: Any) -> None:
-    """Remove an element, but not the text behind it."""
-    parent, before = element.getparent(), element.getprevious()
-    if element.tail:
-        if before is not None:
-            before.tail = (before.tail or "") + element.tail
-        else:
-            parent.text = (parent.text or "") + element.tail
-    parent.remove(element)
-
-
 def _heading(blocks: Sequence[Block], document: Contents) -> str:
     """Return the heading that is a document's title: of the highest level, or the largest letters."""
     headings = [one for one in blocks if 0 < one.level < BOLD]
@@ -371,6 +378,10 @@ def _heading(blocks: Sequence[Block], document: Contents) -> str:
     tops = [one for one in headings if one.level == top]
     largest = max(one.size for one in tops)
     tops = [one for one in tops if one.size >= largest - 0.5]
+    window = normalised(document.window_title)
+    tops = [one for one in tops if not window.endswith(f" {normalised(one.text)}")]  # else the name of a site
+    if not tops:
+        return ""
     for title in (document.window_title, document.title):
         for one in tops:
             if title and normalised(one.text) and normalised(title).startswith(normalised(one.text)):

@@ -1,0 +1,242 @@
+"""HTML trees: parse a page as browsers do, without the elements that they do not show.
+
+Source: the rendering section of the HTML standard (html.spec.whatwg.org), and CSS cascading (w3.org/TR/css-cascade).
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from html.entities import name2codepoint
+from typing import Any, NamedTuple, TypeAlias
+
+from kbq.errors import CorpusError, first_line
+
+WIDTH = 1280  # pixels of the window for which rules of styles are chosen
+NO_TEXT = (
+    "annotation", "annotation-xml", "area", "audio", "canvas", "datalist", "embed", "head", "iframe", "img", "input",
+    "link", "map", "meta", "noscript", "object", "picture", "rp", "script", "select", "style", "svg", "template",
+    "textarea", "title", "video",
+)  # fmt: skip
+# What usual style sheets, which are files of their own, call what they hide.
+HIDDEN = frozenset({
+    "d-none", "hidden", "is-hidden", "screen-reader-text", "sr-only", "visually-hidden", "visuallyhidden",
+})  # fmt: skip
+MARKS = frozenset({"doc-noteref", "doc-backlink"})
+_SHOWS = re.compile(
+    r"(?:.*[-:])?(?:block|contents|flex|grid|inline|inline-\w+|list-item|not-sr-only|show|table(?:-\w+)?)"
+)
+_DECLARED = re.compile(r"(?:^|;)\s*(display|visibility)\s*:\s*([\w-]+)\s*(!\s*important)?", re.IGNORECASE)
+_RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
+_AT_RULE = re.compile(r"@([\w-]+)([^{};]*)(?:;|\{((?:[^{}]*\{[^{}]*\})*[^{}]*)\})")
+_WIDTHS = re.compile(r"(min|max)-width\s*:\s*([\d.]+)\s*(px|em|rem)")
+_MARK = re.compile(r"\[?\s*(?:\d{1,3}|[a-z]{1,2}|[ivx]{1,5}|(?:note|nb|n)\.? ?\d+|citation needed|[*†‡§↑^])\s*\]?")
+_ICON = re.compile(r"[a-z_]*|\W*")
+_ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot);)(\w+);")
+
+
+def html_tree(text: str) -> Any:
+    """Parse a page. Raises CorpusError if it cannot be read, RecursionError if its elements are nested too deep."""
+    from lxml import etree, html
+
+    if text.lstrip().startswith("<?xml"):  # XHTML, whose empty elements HTML does not close
+        root = _xhtml_tree(text)
+        if root is not None:
+            return root
+    parser = html.HTMLParser(remove_comments=True, remove_pis=True, encoding="utf-8")
+    try:
+        root = etree.fromstring(text.encode("utf-8", "replace").strip() or b"<p>", parser)
+    except etree.XMLSyntaxError as error:  # it reads any text, so no memory was left
+        raise MemoryError(str(error)) from None
+    if any("depth" in error.message for error in parser.error_log):
+        raise RecursionError
+    return html.Element("html") if root is None else root
+
+
+def _xhtml_tree(text: str) -> Any:
+    """Parse a page of XHTML, or return None if it is none."""
+    from lxml import etree, html
+
+    parser = html.XHTMLParser(resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True)
+    known = _ENTITY.sub(lambda name: chr(code) if (code := name2codepoint.get(name[1])) else name[0], text)
+    try:
+        root = etree.fromstring(known.encode(), parser)
+    except etree.XMLSyntaxError as error:
+        if "<!ENTITY" in text:  # HTML would show what it declares
+            raise CorpusError(f"it cannot be read ({first_line(error)}): save it anew, from a browser") from None
+        return None
+    etree.strip_tags(root, etree.Entity)  # those of the page's own making may be of any length
+    for element in root.iter("{*}*"):
+        element.tag = etree.QName(element).localname
+    return root
+
+
+def all_text(element: Any) -> str:
+    return "".join(element.itertext())
+
+
+def drop(element: Any) -> None:
+    """Remove an element, but not the text behind it."""
+    parent, before = element.getparent(), element.getprevious()
+    if element.tail:
+        if before is not None:
+            before.tail = (before.tail or "") + element.tail
+        else:
+            parent.text = (parent.text or "") + element.tail
+    parent.remove(element)
+
+
+def drop_unseen(root: Any) -> Counter[str]:
+    """Remove what a browser does not show, and the marks of notes; return how many elements with text, by reason."""
+    from lxml import etree
+
+    styles = " ".join(map(all_text, root.iter("style")))
+    etree.strip_elements(root, *NO_TEXT, with_tail=False)
+    left_out = Counter[str]()
+    hidden = _hidden_by_rules(root, styles) if "none" in styles or "hidden" in styles else {}
+    unseen = [(element, reason) for element in root.iter("*") if (reason := _reason(element, hidden))]
+    for element, reason in unseen:
+        if element.getparent() is None:
+            continue
+        left_out[reason] += bool(all_text(element).strip())
+        drop(element)
+    return left_out
+
+
+def _reason(element: Any, hidden: dict[Any, bool]) -> str:
+    """Return why an element is left out, or "" if it is not."""
+    tag, given = element.tag, element.attrib
+    if tag in ("a", "sup", "span") and (_is_mark(element) or given.get("role") in MARKS):
+        return "marks of notes"
+    if not given:
+        return "hidden" if hidden.get(element) or tag == "dialog" else ""
+    if given.get("role") in MARKS:
+        return "marks of notes"
+    is_hidden = hidden.get(element, "hidden" in given or (tag == "dialog" and "open" not in given))
+    if "style" in given:
+        is_hidden = _is_hiding(given["style"], is_hidden)
+    names = given.get("class", "").split()
+    if element not in hidden and not HIDDEN.isdisjoint(names):
+        is_hidden = not any(map(_SHOWS.fullmatch, names))
+    if not is_hidden and given.get("aria-hidden") == "true":
+        is_hidden = _is_seen_elsewhere(element)
+    return "hidden" if is_hidden else ""
+
+
+def _is_hiding(style: str, before: bool = False) -> bool:
+    """Return whether a style hides an element, or what was `before` if it does not say."""
+    is_hidden = before
+    for what, value, _ in _DECLARED.findall(style):
+        is_hidden = value.lower() in ("none", "hidden", "collapse") or (what.lower() == "visibility" and before)
+    return is_hidden
+
+
+def _is_seen_elsewhere(element: Any) -> bool:
+    """Return whether an element that only eyes shall meet is the name of an icon, or repeats a formula."""
+    before = element.getprevious()
+    text = all_text(element).strip()
+    is_repeated = before is not None and re.findall(r"\w", all_text(before)) == re.findall(r"\w", text)
+    return is_repeated or _ICON.fullmatch(text) is not None
+
+
+Rank: TypeAlias = tuple[bool, tuple[int, ...], int]  # is important, specificity, place
+
+
+class _Rule(NamedTuple):
+    is_important: bool
+    place: int
+    is_hiding: bool
+    selector: str
+
+
+def _hidden_by_rules(root: Any, styles: str) -> dict[Any, bool]:
+    """Return whether the page's own rules hide the elements that one of them would hide."""
+    rules = list(_rules(styles))
+    named = _elements_by_name(root)
+    hiding: dict[Any, Rank] = {}
+    for rule in (rule for rule in rules if rule.is_hiding):
+        for element, rank in _selected(root, rule, named):
+            hiding[element] = max(hiding.get(element, rank), rank)
+    hidden = dict.fromkeys(hiding, True)
+    known = {name for element in hiding for name in _names_of(element)}
+    for rule in (rule for rule in rules if not rule.is_hiding and not known.isdisjoint(_last_names(rule.selector))):
+        for element, rank in _selected(root, rule, named):
+            if element in hiding and rank > hiding[element]:
+                hidden[element] = False
+    return hidden
+
+
+def _names_of(element: Any) -> list[str]:
+    """Return the names by which rules find an element: its tag, its classes (`.name`) and its id (`#name`)."""
+    classes = [f".{name}" for name in element.get("class", "").split()]
+    return [element.tag, *classes, f"#{element.get('id', '')}"]
+
+
+def _elements_by_name(root: Any) -> dict[str, set[Any]]:
+    named = defaultdict[str, set[Any]](set)
+    for element in root.iter("*"):
+        for name in _names_of(element):
+            named[name].add(element)
+    return named
+
+
+def _last_names(selector: str) -> list[str]:
+    """Return the names in the last part of a selector, which is about the element itself."""
+    return re.findall(r"[.#]?[\w-]+", re.sub(r"\[.*?\]", "", re.split(r"[\s>+~]+", selector)[-1]))
+
+
+def _selected(root: Any, rule: _Rule, named: dict[str, set[Any]]) -> Iterator[tuple[Any, Rank]]:
+    """Yield what a rule is about, with its rank; nothing for selectors of states, and those that are not CSS 3."""
+    from cssselect import GenericTranslator, SelectorError, parse
+
+    names = _last_names(rule.selector)
+    if ":" in rule.selector or not all(name in named for name in names):
+        return
+    if re.fullmatch(r"\w*(?:[.#][\w-]+)*", rule.selector):
+        count = (rule.selector.count("#"), rule.selector.count("."), int(rule.selector[0] not in ".#"))
+        for element in set.intersection(*(named[name] for name in names)):
+            yield element, (rule.is_important, count, rule.place)
+        return
+    try:
+        for selector in parse(rule.selector):
+            rank = rule.is_important, selector.specificity(), rule.place
+            for element in root.xpath(GenericTranslator().selector_to_xpath(selector)):
+                yield element, rank
+    except SelectorError:
+        return
+
+
+def _rules(styles: str) -> Iterator[_Rule]:
+    """Yield the rules about what is shown, of a window of usual size."""
+    styles = re.sub(r"/\*.*?\*/", " ", styles, flags=re.DOTALL)
+    styles = _AT_RULE.sub(lambda found: found[3] or "" if _is_for_screens(found[1], found[2]) else " ", styles)
+    for place, (selectors, declared) in enumerate(_RULE.findall(styles)):
+        for what, value, important in _DECLARED.findall(declared):
+            is_hiding = value.lower() in ("none", "hidden", "collapse")
+            if is_hiding or what.lower() == "display":
+                for selector in selectors.split(","):
+                    if selector.strip():
+                        yield _Rule(bool(important), place, is_hiding, selector.strip())
+
+
+def _is_for_screens(name: str, query: str) -> bool:
+    if name.lower() not in ("media", "layer", "supports") or re.search(r"print|not\b|speech|prefers|dark", query):
+        return False
+    for limit, width, unit in _WIDTHS.findall(query):
+        pixels = float(width) * (1 if unit == "px" else 16)
+        if (limit == "min") != (pixels <= WIDTH):
+            return False
+    return True
+
+
+def _is_mark(element: Any) -> bool:
+    """Return whether an element is the mark of a note, such as [1]."""
+    text = all_text(element).strip()
+    if not text or len(text) > 20:
+        return False
+    if not _MARK.fullmatch(text):
+        return element.tag == "a" and text in ("¶", "#", "↩", "↩︎", "🔗")
+    is_inside = any("#" in link.get("href", "") for link in element.iter("a"))
+    parent = element.getparent()
+    is_raised = element.tag == "sup" or (parent is not None and parent.tag == "sup")
+    is_reference = "reference" in element.get("class", "").split()
+    return is_reference or (is_inside and (is_raised or text.startswith("[")))
