@@ -383,6 +383,24 @@ def percentage(probability: float) -> str:
     return f"{percent} %" if 0 < percent < 100 else "> 99 %" if percent else "< 1 %"
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """Return a share, which may be nothing or all, in percent.
+
+    >>> percent(0.4), percent(1), percent(0.98765, 2)
+    ('40 %', '100 %', '98.77 %')
+    """
+    return f"{100 * share:.{digits}f} %"
+
+
+def counted(count: int, thing: str) -> str:
+    """Return a number of things.
+
+    >>> counted(1, "page"), counted(1234, "page")
+    ('1 page', '1,234 pages')
+    """
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
 def _outside_letter(text: str, cut: int, step: int) -> int:
     """Move a cut on, by steps of 1 or -1, until it parts no letter from its marks and no emoji.
 

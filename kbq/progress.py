@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from kbq.answers import counted
 from kbq.errors import spoken
 from kbq.storage.files import unheard
 from kbq.text.letters import visible
@@ -120,7 +121,7 @@ class Bar:
 
     def pages(self, counts: "Counts") -> None:
         total = self._expected if self._expected and counts.pages <= self._expected else None
-        pages = f"{counts.pages:,} of about {total:,} pages" if total else f"{counts.pages:,} pages"
+        pages = f"{counts.pages:,} of about {total:,} pages" if total else counted(counts.pages, "page")
         speed = self._per_second(counts.tokens)
         self.show(f"{pages}, {counts.tokens:,} tokens, {speed:,.0f} tokens/s", counts.pages if total else None, total)
 

@@ -581,7 +581,7 @@ def test_a_recall_that_was_not_reached_is_said(
     monkeypatch.setattr("kbq.description.index_facts", lambda *_: facts)
     told = run("index", "vectors", kb_folder, "--kind", kind, *options)
     assert told.status == 0
-    assert f"even all of its cells do not find 99.00%: {way_out}" in told.err
+    assert f"even all of its cells do not find 99.00 %: {way_out}" in told.err
 
 
 def test_predictions_resume_after_an_index_came_along(
@@ -611,7 +611,7 @@ def test_index_and_query_with_it(run: Run, kb_folder: Path, tmp_path: Path) -> N
     built = run("index", "vectors", kb, "--kind", "compact", "--recall", 0.5, "--queries", tmp_path / "queries")
     assert (built.status, built.err) == (0, "")
     assert built.out.startswith(f"{kb}: compact, ")
-    assert "(50.00% asked for, 2 queries) with 1 probe\n" in built.out
+    assert "(50.00 % asked for, 2 queries) with 1 probe\n" in built.out
     (facts,) = run("index", "vectors", kb, "--kind", "disk", "--recall", 0.5, "--json").documents
     size = sum(path.stat().st_size for path in kb.glob("*/disk/*"))
     rows = run("info", kb, "--json").documents[0]["kept_vectors"]

@@ -96,5 +96,5 @@ def test_it_runs_from_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     (elsewhere / "corpus.jsonl").write_text(
         '{"id": "1", "title": "Emma", "text": "Emma was written by Jane Austen."}\n'
     )
-    assert run(kbq, "build", "corpus.jsonl", "kb").startswith("kb: 1 pages, 1 paragraphs")
+    assert run(kbq, "build", "corpus.jsonl", "kb").startswith("kb: 1 page, 1 paragraph")
     assert "Jane Austen" in run(kbq, "query", "Emma [SEP] author", "--kb", "kb", "-k", "1")

@@ -64,7 +64,7 @@ def count() -> None:
 CASES: list[tuple[Callable[[], None], list[str]]] = [
     (
         build,
-        ["t: 1 pages, 1,000 tokens, 0 tokens/s", "t: 3 pages, 5,000 tokens, ", "t: words indexed, paragraphs: 4 of 9"],
+        ["t: 1 page, 1,000 tokens, 0 tokens/s", "t: 3 pages, 5,000 tokens, ", "t: words indexed, paragraphs: 4 of 9"],
     ),
     (stages, ["t: shards: 1 of 2,000", "t: queries: 64 of 200"]),
     (

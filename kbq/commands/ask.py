@@ -16,6 +16,8 @@ from kbq.answers import (
     Result,
     SearchOptions,
     WordBackend,
+    counted,
+    percent,
     percentage,
 )
 from kbq.commands import terminal
@@ -95,11 +97,12 @@ def build(
         )  # fmt: skip
     counts, size = built.counts, folder_bytes(kb)
     kept = counts.rows / max(1, counts.tokens)
+    sizes = (counts.pages, "page"), (counts.paragraphs, "paragraph"), (counts.tokens, "token")
     tell(
         {"kb": str(kb), **counts.facts, "index": built.index.kind, "bytes": size, "bad_lines": built.bad_lines},
         as_json,
-        f"{kb}: {counts.pages:,} pages, {counts.paragraphs:,} paragraphs, {counts.tokens:,} tokens",
-        f"kept {counts.rows:,} token vectors ({kept:.0%}), {terminal.size(size)} on disk",
+        f"{kb}: {', '.join(counted(*one) for one in sizes)}",
+        f"kept {counted(counts.rows, 'token vector')} ({percent(kept)}), {terminal.size(size)} on disk",
     )
 
 
@@ -286,7 +289,7 @@ def index_line(facts: "IndexFacts") -> str:
     if facts.kind == "official":
         return f"official, the codes of an imported index, {facts.bytes_per_vector:,} more bytes per vector, {probes}"
     return (
-        f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {facts.recall:.2%} of the ten best phrases "
-        f"({facts.target:.2%} asked for, {facts.queries:,} queries) with {probes}"
+        f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {percent(facts.recall, 2)} of the ten best "
+        f"phrases ({percent(facts.target, 2)} asked for, {facts.queries:,} queries) with {probes}"
         f"{'' if facts.filter is None else f', rows above {facts.filter:g}'}"
     )

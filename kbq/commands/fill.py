@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from kbq.answers import RankWords, SearchOptions
+from kbq.answers import RankWords, SearchOptions, counted, percent
 from kbq.commands.options import FILL, AskedKb, Device, Json, TunedModel, fields_of, output_path, refuse_given, takes
 from kbq.commands.terminal import note, print_file, tell, typed_command
 from kbq.progress import Bar
@@ -146,13 +146,13 @@ def _note_left_out(unasked: Sequence[str], formulas: int) -> None:
 
 def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
     counts = filled.counts
-    asked = f"{counts.cells:,} cells of {counts.rows:,} rows"
+    asked = f"{counted(counts.cells, 'cell')} of {counted(counts.rows, 'row')}"
     if counts.seconds is not None:
         return [f"{asked}: {counts.queries:,} queries, about {_duration(counts.seconds)}"]
     if not check:
         known = f"; {counts.queries - counts.asked:,} of {counts.queries:,} answers were there"
         return [
-            f"{out}: {counts.filled:,} of {asked} filled ({counts.filled / counts.cells:.0%})"
+            f"{out}: {counts.filled:,} of {asked} filled ({percent(counts.filled / counts.cells)})"
             + (known if counts.asked < counts.queries else ""),
             *_by_relation(filled),
         ]
@@ -160,7 +160,7 @@ def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
 
     verdicts = [row["verdict"] for row in filled.rows]
     found = ", ".join(f"{verdicts.count(verdict):,} {verdict}" for verdict in VERDICTS)
-    return [f"{out}: {len(verdicts):,} values of {counts.rows:,} rows: {found}"]
+    return [f"{out}: {counted(len(verdicts), 'value')} of {counted(counts.rows, 'row')}: {found}"]
 
 
 def _by_relation(filled: "Table") -> list[str]:
@@ -176,7 +176,7 @@ def _by_relation(filled: "Table") -> list[str]:
     lines = []
     for relation, cells in accepted.items() if len(accepted) > 1 else ():
         chances = [chance for chance in cells.values() if chance is not None]
-        mean = f", {sum(chances) / len(chances):.0%} likely on average" if chances else ""
+        mean = f", {percent(sum(chances) / len(chances))} likely on average" if chances else ""
         lines.append(f"  {relation}: {len(cells):,} filled{mean}; {guesses[relation]:,} left empty")
     return lines
 
@@ -279,13 +279,14 @@ def list_relations(
         from kbq.tables.fill import best_known
 
         def expect(counts: "FillCounts") -> None:
-            note(f"{counts.cells:,} cells of {counts.rows:,} pages: about {_duration(counts.seconds or 0)}")
+            asked = f"{counted(counts.cells, 'cell')} of {counted(counts.rows, 'page')}"
+            note(f"{asked}: about {_duration(counts.seconds or 0)}")
 
         with Bar(f"asking {kb}") as bar:
             ranked = best_known(
                 AskedKb(kb, model=model, device=device).open().searcher, found, pages, bar.cells, expect
             )
         found = [relation for relation, _, _ in ranked]
-        comments = [f"{likely:.0%} of {asked} pages have a likely value" for _, likely, asked in ranked]
+        comments = [f"{percent(likely)} of {asked} pages have a likely value" for _, likely, asked in ranked]
     rows = [dataclasses.asdict(relation) | {"groups": known_relations()[relation]} for relation in found]
     tell({"relations": rows}, as_json, *as_toml(found, comments).splitlines())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import kbq
-from kbq.answers import WantedKind
+from kbq.answers import WantedKind, counted, percent
 from kbq.commands import terminal
 from kbq.commands.ask import index_line
 from kbq.commands.options import (
@@ -94,7 +94,7 @@ def _update(wanted: Update, method: Literal["update", "sync"], words: dict[str, 
         {"kb": str(kb), "dry_run": dry_run, **asdict(changes), "bad_lines": after.bad_lines, **after.counts.facts},
         wanted.as_json,
         f"{kb}: {changes}",
-        f"{changes.added:,} pages {would}added, {changes.replaced:,} replaced, {changes.deleted:,} deleted, "
+        f"{counted(changes.added, 'page')} {would}added, {changes.replaced:,} replaced, {changes.deleted:,} deleted, "
         f"{changes.unchanged:,} unchanged",
     )
     _suggest_compacting(kb, after.manifest)
@@ -119,7 +119,7 @@ def delete(
     after = kbq.KnowledgeBase.open(kb, lazy=True).delete(ids, missing_ok=missing_ok)
     deleted = after.changes.deleted
     facts = {"kb": str(kb), "deleted": deleted, **after.counts.facts}
-    tell(facts, as_json, f"{kb}: {deleted:,} pages deleted, {after.counts.pages:,} are left")
+    tell(facts, as_json, f"{kb}: {counted(deleted, 'page')} deleted, {after.counts.pages:,} are left")
     _suggest_compacting(kb, after.manifest)
 
 
@@ -177,7 +177,7 @@ def verify(
 def _suggest_compacting(kb: Path, manifest: "Manifest") -> None:
     dead = manifest.size.rows - manifest.counts.rows
     if dead > MUCH * manifest.size.rows:
-        note(f"deleted pages take {dead / manifest.size.rows:.0%} of the vectors: `kbq compact {kb}` removes them")
+        note(f"deleted pages take {percent(dead / manifest.size.rows)} of the vectors: `kbq compact {kb}` removes them")
 
 
 @index.command("vectors")
@@ -220,7 +220,7 @@ def index_vectors(
     if facts.recall < facts.target:
         more = {"tiny": "compact, disk or exact", "compact": "disk or exact"}.get(facts.kind, "exact")
         advice = f"choose --kind {more} for that" if filter is None else "its --filter hides the rest"
-        note(f"even all of its cells do not find {facts.target:.2%}: {advice}")
+        note(f"even all of its cells do not find {percent(facts.target, 2)}: {advice}")
 
 
 @index.command("bm25")
@@ -261,7 +261,8 @@ def merge_kb(
     tell(
         {"kb": str(out), **counts.facts, "shards": len(manifest.shards)},
         as_json,
-        f"{out}: {counts.pages:,} pages, {counts.rows:,} token vectors, in {len(manifest.shards)} shards",
+        f"{out}: {counted(counts.pages, 'page')}, {counted(counts.rows, 'token vector')}, "
+        f"in {counted(len(manifest.shards), 'shard')}",
     )
     if any(read_manifest(kb).bm25 for kb in kbs) and not manifest.bm25:
         note(f"not all of them have an index of words: add one with `kbq index bm25 {out}`")

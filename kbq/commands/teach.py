@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import kbq
-from kbq.answers import CorpusFormat, RankWords, SearchOptions, WeightType
+from kbq.answers import CorpusFormat, RankWords, SearchOptions, WeightType, percent
 from kbq.commands.options import (
     TEACH,
     Commands,
@@ -327,16 +327,17 @@ def calibration_lines(outcome: "CalibrationOutcome") -> list[str]:
     scores = {"AUROC": outcome.auroc} | errors
     figures = "  ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None)
     thresholds = [
-        f"of answers above {threshold:.2f}, {float(precision):.0%} are right"
+        f"of answers above {threshold:.2f}, {percent(float(precision))} are right"
         if threshold is not None
-        else f"no threshold can promise that {float(precision):.0%} are right: give more triples"
+        else f"no threshold can promise that {percent(float(precision))} are right: give more triples"
         for precision, threshold in outcome.thresholds.items()
     ]
     return [
         f"{outcome.out}: {outcome.queries - outcome.hidden:,} triples, {outcome.hidden:,} of them asked again without "
         f"their pages; {outcome.right:,} of {outcome.queries:,} answers are right",
         f"on held-out relations  {figures}",
-        f"with the best threshold for these very queries, {outcome.coverage_90 or 0:.0%} are answered, 90 % rightly",
+        f"with the best threshold for these very queries, {percent(outcome.coverage_90 or 0)} are answered, "
+        "90 % rightly",
         *thresholds,
     ]
 

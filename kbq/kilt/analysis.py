@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass
+from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ BLOCK = 2_000_000  # random numbers drawn at a time
 RESAMPLES = 10_000
 CONFIDENCE = 0.95  # share of the resamples that an interval holds
 LOW_END = f"{round(CONFIDENCE * 100)} % from"  # the column of its lower end, before `to`
+TAKEN = ("system", "group", "score", "n", "gain", LOW_END, "to", "p", "p (Holm)")  # columns of a comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,19 +214,40 @@ class Difference:
     adjusted_p: float  # after Holm, over everything compared at once
 
 
-def compared(first: Scores, others: Mapping[str, Scores], names: Sequence[str], by_group: bool) -> Analysis:
-    """Compare systems, as JSON and as a table with a row for each difference; see `compare`."""
+def compared(
+    first: Scores, others: Mapping[str, Scores], names: Sequence[str], by_group: bool, name: str = ""
+) -> Analysis:
+    """Compare systems, as JSON and as a table with a row for each difference; see `compare`.
+
+    `name`: of the first system. Files are called by their names without folders and suffixes, where these differ.
+    """
     differences = compare(first, others, names, by_group)
+    one, *labels = _labels([name or "first", *others])
     columns: dict[str, Form] = {"system": "text"} if len(others) > 1 else {}
     columns |= {"group" if by_group else "score": "text", "n": "count"}
-    columns |= dict.fromkeys(("first", "second", "gain", LOW_END, "to"), "percent")
+    other = labels[0] if len(labels) == 1 else "that system"
+    columns |= dict.fromkeys((one, other, "gain", LOW_END, "to"), "percent")
     columns |= dict.fromkeys(("p", "p (Holm)"), "decimals")
-    rows = [astuple(row)[0 if len(others) > 1 else 1 :] for row in differences]
-    title = f"{names[0]}, " * by_group + ("each system" if len(others) > 1 else "second")
-    table = ScoreTable(f"{title} against first, paired permutation test", columns, rows)
+    label_of = dict(zip(others, labels, strict=True))
+    cells = [astuple(row) for row in differences]
+    rows = [(label_of[system], *row) if len(others) > 1 else tuple(row) for system, *row in cells]
+    title = f"{names[0]}, " * by_group + ("each system" if len(others) > 1 else other)
+    table = ScoreTable(f"{title} against {one}, paired permutation test", columns, rows)
     score = {"score": names[0]} if by_group else {}
     notes = [note for other in others.values() for note in other.notes]
     return Analysis([score | asdict(one) for one in differences], [table], notes)
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    """Return short names of systems, no two alike, nor like another column.
+
+    >>> _labels(["runs/a.jsonl", "runs/b.jsonl"]), _labels(["a/p.jsonl", "b/p.jsonl"]), _labels(["p", "p"])
+    (['a', 'b'], ['a/p.jsonl', 'b/p.jsonl'], ['first', 'second'])
+    """
+    for labels in ([PurePath(name).stem for name in names], list(names)):
+        if len({*labels, *TAKEN}) == len(labels) + len(TAKEN):
+            return labels
+    return ["first", "second", *names[2:]]
 
 
 def compare(

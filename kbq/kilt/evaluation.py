@@ -265,7 +265,7 @@ def evaluate(
         analyses["by"] = broken_down(main, names, by)
     if others:
         systems = {str(other): score(other, gold, main.kind, rules, group_of) for other in others}
-        analyses["compare"] = compared(main, systems, names, bool(by))
+        analyses["compare"] = compared(main, systems, names, bool(by), str(predictions or ""))
     if calibration or files.plots is not None:
         metric = chosen.answer_metric if chosen else "accuracy"
         analyses["calibration"] = calibrated(predictions, scores.get("downstream"), metric, by, files.plots)

@@ -210,6 +210,10 @@ def http_fields(record: Any, *names: str, **changes: Any) -> Any:
 PageIds = Annotated[
     list[Text], Field(max_length=problems.MOST_PAGES, description="answer from these pages only, by their ids")
 ]
+QNumbers = Annotated[
+    dict[Text, Annotated[str, Field(pattern="^Q[0-9]+$")]],
+    Field(max_length=problems.MOST_CELLS, description="names with their Q-numbers of Wikidata, for `triples`"),
+]
 Metadata = Annotated[
     dict[Text, str],
     Field(
@@ -297,10 +301,7 @@ class FillRequest(FILLED):  # type: ignore[misc]
         list[Text | WantedRelation],
         Field(min_length=1, max_length=problems.MOST_RELATIONS, description="names, or known ones, such as @people"),
     ]
-    ids: Annotated[
-        dict[Text, Annotated[str, Field(pattern="^Q[0-9]+$")]],
-        Field(max_length=problems.MOST_CELLS, description="names with their Q-numbers of Wikidata, for `triples`"),
-    ] = {}  # noqa: RUF012
+    ids: QNumbers = {}  # noqa: RUF012
     pages: PageIds = []  # noqa: RUF012
     where: Metadata = {}  # noqa: RUF012
     kb: KbName = None

@@ -90,6 +90,11 @@ class PageTitles:
         rows = range(bisect_left(rows, wanted, key=beginning), bisect_right(rows, wanted, key=beginning))
         return self._titles(rows[first : first + count]), len(rows)
 
+    def has(self, title: str) -> bool:
+        """Whether a page has this title, whatever its case and accents."""
+        found, _ = self.listed(title, 0, 1)  # the shortest that begins so
+        return bool(found) and normalised(found[0].title) == normalised(title)
+
     def _titles(self, rows: Iterable[int]) -> list[PageName]:
         return [self._title(row) for row in rows]
 
@@ -139,6 +144,15 @@ class TitleWords:
             for place, likeness in ranked
         ]
 
+    def having(self, text: str) -> list[NamedPage]:
+        """Return the pages whose titles have every word of a text, in the order of their titles."""
+        words = dict.fromkeys(words_of(text)[:MOST_WORDS])
+        named = [
+            NamedPage(self._shards[place.shard].ids[place.page], self._title(place), SIMILAR)
+            for place in self._table.with_all(words)
+        ]
+        return sorted(named, key=lambda page: normalised(page.title))
+
     def _title(self, place: PagePlace) -> str:
         return self._shards[place.shard].titles[place.page]
 
@@ -183,6 +197,15 @@ class _Table:
         for best in np.argsort(-alike, kind="stable")[:limit].tolist():
             page = pages[best]
             yield PagePlace(int(self._shards[page]), int(self._numbers[page])), float(alike[best])
+
+    def with_all(self, words: Collection[str]) -> Iterator[PagePlace]:
+        """Yield the pages that have all of these words, at least one."""
+        found: Rows | None = None
+        for word in words:
+            pages, _ = self._postings([word])
+            found = np.unique(pages) if found is None else np.intersect1d(found, pages)
+        for page in () if found is None else found.tolist():
+            yield PagePlace(int(self._shards[page]), int(self._numbers[page]))
 
     def _pages_with(self, word: str, may_be_mistyped: bool) -> tuple[Rows, NDArray[np.float64]]:
         """Return the pages with a word or, if none has it, with a word one edit away, and its weight."""
@@ -318,6 +341,18 @@ class OpenedKb:
         self._pages.is_known("")  # makes the table
         self.words = TitleWords(shards, self._pages)  # of its titles, for matching names
         self._parts: dict[object, KnowledgeBase] = {}  # some pages of it, by what they were chosen by
+
+    def listed(self, text: str, first: int, count: int) -> tuple[list[PageName], int]:
+        """Return pages whose titles begin with a text, and then those that have its words elsewhere; count all."""
+        found, beginning = self.titles.listed(text, first, count)
+        start = normalised(text)
+        others = [
+            PageName(page.page_id, page.title)
+            for page in (self.words.having(text) if start else ())
+            if not normalised(page.title).startswith(start)
+        ]
+        behind = max(0, first - beginning)
+        return [*found, *others[behind : behind + count - len(found)]], beginning + len(others)
 
     @property
     def relations(self) -> list[str]:

@@ -1,11 +1,15 @@
 """Pages: the HTML pages of the service, made from templates."""
 
 import asyncio
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -15,18 +19,21 @@ from starlette.responses import HTMLResponse, Response
 
 import kbq
 from kbq.answers import CONTEXT, Answer, SearchOptions, percentage
+from kbq.asking import Searcher
 from kbq.corpus.pages import SAFE
 from kbq.errors import KbqError
-from kbq.serve.api import ClientObject, KbName, json_only, relations_asked
+from kbq.serve.api import ClientObject, KbName, QNumbers, json_only, relations_asked
 from kbq.serve.documents import documents_of
 from kbq.serve.filling import Services, WithServices
 from kbq.serve.knowledge_bases import OpenedKb
 from kbq.serve.problems import LONGEST, MOST_CELLS, MOST_RELATIONS, RefusedError, refuse_more, status_of, title_of
-from kbq.storage.rows import SUFFIXES
+from kbq.storage.records import json_line
+from kbq.storage.rows import SUFFIXES, sheets_of
+from kbq.tables.claims import Claim, Source
 from kbq.tables.deciding import Decider, by_hand
-from kbq.tables.outputs import BROWSER, views
-from kbq.tables.relations import MARK, Slot, known_relations, preset
-from kbq.tables.tables import read_table, shown, subject_of
+from kbq.tables.outputs import BROWSER, ntriples, quickstatements, views
+from kbq.tables.relations import MARK, Relation, Slot, known_relations, preset
+from kbq.tables.tables import read_table, shown, subject_column, subject_of
 from kbq.text.letters import SEPARATOR, normalised, without_surrogates
 
 SURE, LIKELY = 0.75, 0.5  # probabilities from which an answer has a colour
@@ -36,6 +43,10 @@ ANSWERS, MORE_ANSWERS = 5, 20
 LISTED = 50  # pages
 HEADINGS = {404: "This is not here", 413: "This is too much", 422: "This cannot be asked"}  # for people
 MOST_SHOWN = 200_000  # cells of a table in a file
+OTHER_ROUTES = [  # by other protocols
+    {"method": "GET, POST", "path": "/reconcile", "summary": "OpenRefine: match names with pages, and fill columns."},
+    {"method": "POST", "path": "/mcp", "summary": "Language models: tools to search, read and fill, by MCP."},
+]
 router = APIRouter(include_in_schema=False)
 Words = Annotated[str, Field(max_length=LONGEST)]
 Names = Annotated[list[str], Field(max_length=MOST_RELATIONS)]
@@ -66,6 +77,16 @@ def address_of(kb: str, page_id: str, paragraph: int, start: int, end: int) -> s
     return f"/page/{quote(page_id, safe='', errors='replace')}?{place}#here"
 
 
+def page_number(page_id: str) -> str:
+    """Return the number of a page of a PDF, by its id, or "".
+
+    >>> page_number("minutes.pdf#page=3"), page_number("S001")
+    ('3', '')
+    """
+    found = re.search(r"#page=([0-9]+)$", page_id)
+    return found[1] if found else ""
+
+
 def web_address(metadata: Mapping[str, object]) -> str:
     """Return the address that a page was taken from, or "" if its corpus gives none that a browser may open.
 
@@ -87,7 +108,15 @@ _templates = Environment(
     loader=FileSystemLoader([HERE / "templates", BROWSER]), autoescape=True, undefined=StrictUndefined,
     trim_blocks=True, lstrip_blocks=True,
 )  # fmt: skip
-_templates.filters |= {"evidence": evidence, "level": level_of, "percentage": percentage}
+_templates.filters |= {
+    "evidence": evidence,
+    "level": level_of,
+    "page_number": page_number,
+    "percentage": percentage,
+    "plain_json": json_line,
+    "shell": shlex.quote,
+    "shell_json": lambda content: shlex.quote(json_line(content)),
+}
 _templates.globals |= {"address_of": address_of, "version": kbq.__version__}
 
 
@@ -135,10 +164,10 @@ async def ask(request: Request, services: WithServices, form: Annotated[QueryFor
 
 
 class PagesForm(BaseModel):
-    """Pages whose titles begin with some letters."""
+    """Pages whose titles have some words, or begin with some letters."""
 
     kb: str = ""
-    begins: Words = ""
+    words: Words = ""
     first: Annotated[int, Field(ge=0, le=2**31)] = 0
 
 
@@ -146,13 +175,13 @@ class PagesForm(BaseModel):
 async def pages(request: Request, services: WithServices, form: Annotated[PagesForm, Query()]) -> Response:
     """Look through the pages by their titles."""
     served = services.kbs.named(form.kb)
-    found, count = await asyncio.to_thread(served.titles.listed, form.begins, form.first, LISTED)
-    fields = {"kb": served.name, "begins": form.begins}
+    found, count = await asyncio.to_thread(served.listed, form.words, form.first, LISTED)
+    fields = {"kb": served.name, "words": form.words}
 
     def address(first: int) -> str:
         return f"/pages?{urlencode(fields | {'first': first})}"
 
-    view = {"found": found, "count": count, "begins": form.begins, "first": form.first, "address": address}
+    view = {"found": found, "count": count, "words": form.words, "first": form.first, "address": address}
     return html_page("pages.html", request, services, served, view | {"step": LISTED})
 
 
@@ -214,24 +243,41 @@ def _presets() -> dict[str, list[str]]:
 
 
 @router.post("/table/read")
-async def read(request: Request, name: Annotated[str, Query(max_length=255)]) -> dict[str, Any]:
-    """Return the columns and rows of a table file as texts, read as `kbq fill` reads them."""
+async def read(
+    request: Request, services: WithServices, name: Annotated[str, Query(max_length=255)], sheet: Words = "",
+    kb: str = "",
+) -> dict[str, Any]:  # fmt: skip
+    """Return the columns and rows of a table file as texts, read as `kbq fill` reads them.
+
+    With them come the sheets of a workbook, the column that is likely to have the subjects, and what is to be said.
+    """
     suffix = PurePath(name).suffix.lower().replace(".txt", ".csv")
     if suffix not in SUFFIXES:
         raise RefusedError(422, f"{name!r:.80} is no table: its name ends in {', '.join(SUFFIXES)}")
-    return await asyncio.to_thread(_read, await request.body(), suffix)
+    titles = services.kbs.named(kb).titles
+    return await asyncio.to_thread(_read, await request.body(), suffix, sheet, titles.has)
 
 
-def _read(content: bytes, suffix: str) -> dict[str, Any]:
+def _read(content: bytes, suffix: str, sheet: str, is_title: Callable[[str], bool]) -> dict[str, Any]:
+    notes: list[str] = []
     with TemporaryDirectory() as folder:
         path = Path(folder, f"table{suffix}")
         path.write_bytes(content)
         try:
-            table = read_table(path)
+            sheets = sheets_of(path) if suffix == ".xlsx" else []
+            chosen = sheet or next(iter(sheets), "")
+            table = read_table(f"{path}#{chosen}" if chosen else path, notes.append)
         except KbqError as error:
             raise RefusedError(422, str(error).replace(str(path), "the file")) from None
     refuse_more("cells", len(table.rows) * len(table.columns), MOST_SHOWN)
-    return {"columns": table.columns, "rows": [[shown(row.get(name)) for name in table.columns] for row in table.rows]}
+    return {
+        "columns": table.columns,
+        "rows": [[shown(row.get(name)) for name in table.columns] for row in table.rows],
+        "sheets": sheets,
+        "sheet": chosen,
+        "subject": subject_column(table, is_title),
+        "notes": [note.replace(str(path), "the file") for note in notes],
+    }
 
 
 class TypedValue(ClientObject):
@@ -255,13 +301,64 @@ async def typed(asked: TypedRequest, services: WithServices) -> list[dict[str, A
     decider = Decider(services.kbs.named(asked.kb).kb.searcher.titles, 0.0, 0, {})
 
     def views_of(one: TypedValue) -> dict[str, Any]:
-        relation, *others = relations_asked(one.relation, "one")
-        if others:
-            raise RefusedError(422, f"{one.relation!r:.80} is several relations: give each by itself")
+        relation = _one_relation(one.relation)
         normal = decider.normal(one.value, relation)
         return views(by_hand(Slot(subject_of(one.subject), relation), one.value, normal), relation, {})[0]
 
     return await asyncio.to_thread(lambda: list(map(views_of, asked.values)))
+
+
+def _one_relation(name: str) -> Relation:
+    relation, *others = relations_asked(name, "one")
+    if others:
+        raise RefusedError(422, f"{name!r:.80} is several relations: give each by itself")
+    return relation
+
+
+class StandingValue(ClientObject):
+    """A value that stands in a table: a claim, or the value that a person has typed."""
+
+    relation: Words
+    claim: dict[str, Any] | None = None
+    typed: TypedValue | None = None
+
+
+class ExportRequest(ClientObject):
+    """Values that stand in a table, to be exported as `kbq export` does; `ids`: Q-numbers of names."""
+
+    kb: KbName = None
+    to: Literal["rdf", "quickstatements"]
+    values: Annotated[list[StandingValue], Field(max_length=MOST_CELLS)]
+    ids: QNumbers = {}  # noqa: RUF012
+
+
+@router.post("/table/export", dependencies=[Depends(json_only)])
+async def export(asked: ExportRequest, services: WithServices) -> dict[str, Any]:
+    """Return the lines of an export, and what could not be written."""
+    searcher = services.kbs.named(asked.kb).kb.searcher
+    return await asyncio.to_thread(_exported, asked, searcher)
+
+
+def _exported(asked: ExportRequest, searcher: Searcher) -> dict[str, Any]:
+    decider = Decider(searcher.titles, 0.0, 0, {})
+    claims, relations = list[Claim](), dict[str, Relation]()
+    for number, value in enumerate(asked.values):
+        relation = _one_relation(value.relation)
+        relations[relation.name] = relation
+        try:
+            if value.typed is not None:
+                slot, typed = Slot(subject_of(value.typed.subject), relation), value.typed.value
+                claims.append(by_hand(slot, typed, decider.normal(typed, relation)))
+            else:
+                claim = Claim.from_dict(value.claim or {})
+                normal = claim.normal or decider.normal(claim.value, relation)  # an alternative comes without one
+                claims.append(replace(claim, accepted=True, relation=relation.name, normal=normal))
+        except ValueError as error:
+            raise RefusedError(422, f"values[{number}] is no claim ({error}): send it as /v1/fill gave it") from None
+    if asked.to == "rdf":
+        return {"lines": list(ntriples(claims, relations.values(), asked.ids)), "left_out": [], "lacking": {}}
+    source = Source(kbq.__version__, "", "", "", datetime.now(UTC).isoformat(timespec="seconds"))
+    return quickstatements(claims, source, relations.values(), asked.ids)._asdict()
 
 
 @router.get("/api")
@@ -273,8 +370,15 @@ async def endpoints(request: Request, services: WithServices) -> Response:
         for path, methods in paths.items()
         for method, facts in methods.items()
     ]
-    view = {"routes": routes, "address": services.address(request)}
-    return html_page("api.html", request, services, services.kbs.named(), view)
+    served = services.kbs.named()
+    view = {
+        "routes": [*routes, *OTHER_ROUTES],
+        "address": services.address(request),
+        "examples": [one.title for one in served.titles.spread(2)],
+        "relations": served.relations[:2],
+        "of_kb": f"/kb/{served.name}" if len(list(services.kbs)) > 1 else "",
+    }
+    return html_page("api.html", request, services, served, view)
 
 
 def error_page(request: Request, error: KbqError) -> Response:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import getdoc
 from typing import Annotated, Any, Self
 from urllib.parse import quote
 
@@ -252,10 +253,9 @@ def server(served: ServedKb, batcher: Batcher) -> MCPServer:
         log_level="WARNING",
     )
     tools = Tools(served, batcher)
-    made.tool(title="Search", annotations=READ_ONLY)(tools.search)
-    made.tool(title="Read a page", annotations=READ_ONLY)(tools.fetch)
-    made.tool(title="Fill a slot", annotations=READ_ONLY)(tools.fill_slot)
-    made.tool(title="Fill a table", annotations=READ_ONLY)(tools.fill_table)
+    titles = {"Search": tools.search, "Read a page": tools.fetch, "Fill a slot": tools.fill_slot}
+    for title, tool in (titles | {"Fill a table": tools.fill_table}).items():
+        made.tool(title=title, description=getdoc(tool), annotations=READ_ONLY)(tool)
     # An id is no path: it may have slashes and dots.
     by_id = ResourceSecurity(exempt_params=frozenset({"id"}))
     made.resource("kbq://page/{+id}", name="page", title="A page", mime_type="text/plain", security=by_id)(tools.read)

@@ -102,21 +102,26 @@ def path_and_sheet(source: str) -> tuple[Path, str]:
 
 
 def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write a workbook with one sheet, in which all text stays text, so that nothing is computed."""
+    """Write a workbook with one sheet, whose first row is its header; all text stays text, and nothing is computed."""
     try:
         from openpyxl import Workbook
         from openpyxl.cell import WriteOnlyCell
         from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
+        from openpyxl.styles import Font
     except ImportError:
         raise KbqError(f"{path} {NEEDS_OPENPYXL}") from None
     book = Workbook(write_only=True)
     sheet = book.create_sheet("kbq")
-    for row in rows:
+    sheet.freeze_panes = "A2"  # the header stays in sight
+    bold = Font(bold=True)
+    for number, row in enumerate(rows):
         cells = []
         for value in row:
             if isinstance(value, str):
                 cell = WriteOnlyCell(sheet, ILLEGAL_CHARACTERS_RE.sub(" ", value.encode("utf-8", "replace").decode()))
                 cell.data_type = "s"  # else "=1+1" is a formula
+                if number == 0:
+                    cell.font = bold
                 cells.append(cell)
             else:
                 cells.append(value)
@@ -134,11 +139,7 @@ def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
 
 def _title(path: Path, book: Any, wanted: str) -> str:
     """Return the title of the sheet to read: the one that is named, or the only one that has a value."""
-    filled = [
-        sheet.title
-        for sheet in book.worksheets
-        if any(cell.value not in (None, "") for row in _rows_of(sheet) for cell in row)
-    ]
+    filled = _filled(book)
     names = ", ".join(filled)
     if wanted:
         if wanted not in [sheet.title for sheet in book.worksheets]:
@@ -147,6 +148,35 @@ def _title(path: Path, book: Any, wanted: str) -> str:
     if len(filled) > 1:
         raise KbqError(f"{path} has {len(filled)} sheets, {names}: name the one to read, such as {path}#{filled[0]}")
     return str(filled[0] if filled else book.worksheets[0].title)
+
+
+def _filled(book: Any) -> list[str]:
+    """Return the titles of the sheets that have a value."""
+    return [
+        sheet.title
+        for sheet in book.worksheets
+        if any(cell.value not in (None, "") for row in _rows_of(sheet) for cell in row)
+    ]
+
+
+def sheets_of(path: Path) -> list[str]:
+    """Return the titles of the sheets of an XLSX file that have a value. Raises KbqError if it cannot be read."""
+    return _in_child(_sheets, path)
+
+
+def _sheets(path: Path) -> list[str]:
+    try:
+        import openpyxl
+    except ImportError:
+        raise KbqError(f"{path} {NEEDS_OPENPYXL}") from None
+    try:
+        with zipfile.ZipFile(path) as archive, warnings.catch_warnings(action="ignore"):  # of what is not read
+            refuse_large(str(path), sum(one.file_size for one in archive.infolist()))
+            return _filled(openpyxl.load_workbook(path, read_only=True, data_only=True))
+    except KbqError:
+        raise
+    except Exception as error:  # openpyxl raises what its parsers raise
+        raise KbqError(f"{path} cannot be read ({first_line(error)}): check that it is an XLSX file") from None
 
 
 def _rows_of(sheet: Any) -> Iterator[Sequence[Any]]:

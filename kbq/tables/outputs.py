@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from urllib.parse import quote
 
 from kbq.dump.page_directory import PageValue
@@ -139,6 +139,32 @@ def _literal(text: str, datatype: str = "") -> str:
     return f'"{escaped}"' + (f"^^{datatype}" if datatype else "")
 
 
+class QuickStatements(NamedTuple):
+    """Commands for Wikidata, and what there is no command for."""
+
+    lines: list[str]
+    left_out: list[dict[str, Any]]  # claims, each with the `reason`
+    lacking: dict[str, int]  # claims by the name that has no Q-number, most frequent first
+
+
+def quickstatements(
+    claims: Iterable[Claim], source: Source, relations: Iterable[Relation], ids: Mapping[str, str]
+) -> QuickStatements:
+    """Make a command for each accepted claim, or give the reason why there is none."""
+    by_name = {relation.name: relation for relation in relations}
+    commands: dict[str, None] = {}  # in order, each once
+    left_out: list[dict[str, Any]] = []
+    lacking: Counter[str] = Counter()
+    for claim in (claim for claim in claims if claim.accepted):
+        try:
+            commands[command(claim, source, by_name.get(claim.relation), ids)] = None
+        except KbqError as reason:
+            left_out.append({"reason": str(reason)} | claim.to_dict())
+            if isinstance(reason, NoNumberError):
+                lacking.update(map(_one_line, _lacking(claim, by_name.get(claim.relation), ids)))
+    return QuickStatements(list(commands), left_out, dict(lacking.most_common()))
+
+
 def write_quickstatements(
     path: Path, claims: Iterable[Claim], source: Source, relations: Iterable[Relation], ids: Mapping[str, str]
 ) -> tuple[int, int, int]:
@@ -147,22 +173,12 @@ def write_quickstatements(
     Other claims go to PATH.left-out.jsonl, each with a `reason`. Names without a Q-number go to PATH.ids-todo.tsv, most
     frequent first; with its column `id` filled in, this is a file of ids (see `read_ids`).
     """
-    by_name = {relation.name: relation for relation in relations}
-    commands: dict[str, None] = {}  # in order, each once
-    left_out: list[str] = []
-    lacking: Counter[str] = Counter()
-    for claim in (claim for claim in claims if claim.accepted):
-        try:
-            commands[command(claim, source, by_name.get(claim.relation), ids)] = None
-        except KbqError as reason:
-            left_out.append(json_line({"reason": str(reason)} | claim.to_dict()))
-            if isinstance(reason, NoNumberError):
-                lacking.update(map(_one_line, _lacking(claim, by_name.get(claim.relation), ids)))
-    write_lines(path, commands)
-    write_lines(path.with_name(f"{path.name}.left-out.jsonl"), left_out)
-    rows = (f"{guarded(name)}\t\t{count}" for name, count in lacking.most_common())
+    made = quickstatements(claims, source, relations, ids)
+    write_lines(path, made.lines)
+    write_lines(path.with_name(f"{path.name}.left-out.jsonl"), map(json_line, made.left_out))
+    rows = (f"{guarded(name)}\t\t{count}" for name, count in made.lacking.items())
     write_lines(path.with_name(f"{path.name}.ids-todo.tsv"), ["name\tid\tclaims", *rows])
-    return len(commands), len(left_out), len(lacking)
+    return len(made.lines), len(made.left_out), len(made.lacking)
 
 
 def _lacking(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) -> list[str]:

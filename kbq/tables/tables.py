@@ -7,7 +7,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -57,6 +57,8 @@ NAME = "the data frame"
 
 Row: TypeAlias = Mapping[str, Any]
 SHOWN = 20  # rows in a notebook
+LOOKED_AT = 100  # rows by which the column of subjects is guessed
+LONGEST_NAME = 80  # characters
 CSV = Dialect()
 BREAKS = re.compile(r"[\t\r\n]+")  # TSV cannot hold them
 
@@ -116,6 +118,37 @@ def subject_of(value: object) -> str:
     ('Marie Curie', '')
     """
     return " ".join(clean_text(shown(value)).split())
+
+
+def subject_column(table: Table, is_title: Callable[[str], bool]) -> str:
+    """Guess the column that has the subjects: names that are titles of pages or, without any, look most like names.
+
+    `is_title`: whether a page has this title. Of columns that are as good, the first is taken.
+
+    >>> table = Table.of([{"Nr": 1, "Born": "1867", "Who": "Marie Curie"}, {"Nr": 2, "Born": "", "Who": "Ada Quist"}])
+    >>> subject_column(table, lambda text: False), subject_column(table, lambda text: text == "1867")
+    ('Who', 'Born')
+    """
+
+    def score(column: str) -> float:
+        values = [text for row in table.rows[:LOOKED_AT] if (text := subject_of(row.get(column)))]
+        if not values:
+            return 0.0
+        titles = sum(map(is_title, values)) / len(values)
+        names = sum(map(_looks_like_a_name, values)) / len(values)
+        return 2 * titles + names * len(set(values)) / len(values)
+
+    return max(table.columns, key=score, default="")
+
+
+def _looks_like_a_name(text: str) -> bool:
+    """Whether a text is short and begins with a capital letter, as neither numbers nor notes do.
+
+    >>> [_looks_like_a_name(text) for text in ("Marie Curie", "7", "Q7186", "7 May 1867", "http://a.org", "see below")]
+    [True, False, False, False, False, False]
+    """
+    has_digits = any(letter.isdigit() for letter in text)
+    return text[0].isupper() and len(text) <= LONGEST_NAME and not has_digits and "@" not in text and "://" not in text
 
 
 def is_formula(text: str) -> bool:

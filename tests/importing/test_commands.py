@@ -43,7 +43,7 @@ def test_an_index_is_predicted_with_and_fills_tables(run: Run, official: Any) ->
     fill = "fill", "t.csv", "--relations", "place", "--kb", "kb", "--out", "f.csv"
     status, _, errors = run(*fill)
     assert (status, "answers have no probability where the model" in errors) == (1, True)
-    assert run(*fill, "--min-probability", "0")[:2] == (0, "f.csv: 1 of 1 cells of 1 rows filled (100%)\n")
+    assert run(*fill, "--min-probability", "0")[:2] == (0, "f.csv: 1 of 1 cell of 1 row filled (100 %)\n")
     status, _, errors = run("index", "vectors", "kb", "--kind", "compact")
     assert (status, "has its codes instead of vectors" in errors) == (1, True)
     status, _, errors = run("query", "Paris", "--kb", "kb", "--index", "exact")

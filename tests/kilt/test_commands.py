@@ -154,7 +154,7 @@ def test_several_systems_are_compared_at_once(run: Run, write: Write) -> None:
     assert found["half", "accuracy"] == (0.5, True, True)
     assert found["all", "accuracy"] == (1.0, True, True)
     evaluation = evaluate(none, gold, compare=[str(half), str(all)])
-    assert "| system | score | n | first | second | gain | 95 % from | to | p | p (Holm) |" in str(evaluation)
+    assert "| system | score | n | none | that system | gain | 95 % from | to | p | p (Holm) |" in str(evaluation)
 
 
 def test_a_comparison_of_groups_names_its_score(run: Run, write: Write) -> None:

@@ -1,7 +1,9 @@
 """The API: what is answered is what the commands and the library say."""
 
+import html
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from kbq.corpus.pages import Page
 from kbq.kb import KnowledgeBase
 from kbq.model.bert import Linear
 from kbq.tables.relations import WIKIDATA
+from kbq.text.letters import normalised
 
 from .conftest import Running, Serve
 from .test_access import KEY
@@ -153,6 +156,41 @@ def test_every_route_is_described(service: Running) -> None:
     assert set(routes["paths"]["/v1/query"]["post"]["responses"]) == {"200", "4XX", "5XX"}
     page = service.client.get("/api").text
     assert all(path in page for path in routes["paths"])
+
+
+def test_the_examples_of_the_page_are_of_its_knowledge_base_and_work(service: Running) -> None:
+    text = html.unescape(re.sub("<[^>]+>", "", service.client.get("/api").text))
+    commands = [shlex.split(one) for one in re.findall(r"^curl .*(?:\\\n.*)?", text, re.MULTILINE)]
+    assert [next(word for word in one if word.startswith("http")).rpartition(":")[2][5:] for one in commands] == [
+        "/v1/query", "/v1/fill", "/reconcile", "/mcp"
+    ]  # fmt: skip
+    titles = {one["title"] for one in service.client.get("/v1/titles", params={"limit": 50}).json()["titles"]}
+    for one in commands:
+        address = next(word for word in one if word.startswith("http"))
+        if "--data-urlencode" in one:
+            name, _, content = one[one.index("--data-urlencode") + 1].partition("=")
+            answer = service.client.post(address, data={name: content})
+        else:
+            headers = dict(one[place + 1].split(": ") for place, word in enumerate(one) if word == "-H")
+            answer = service.client.post(address, content=one[one.index("-d") + 1].encode(), headers=headers)
+        assert answer.status_code == 200, answer.text
+        assert any(title in " ".join(one) for title in titles)
+    assert answer.json()["result"]["structuredContent"]["subject"] in titles
+
+
+def test_pages_are_found_by_any_words_of_their_titles(service: Running) -> None:
+    served = service.services.kbs.named()
+    assert [one.title for one in served.listed("curie", 0, 9)[0]] == ["Marie Curie"]
+    assert [one.title for one in served.listed("Curie, MARIE", 0, 9)[0]] == ["Marie Curie"]
+    every = [one.title for one in served.titles.listed("", 0, 1000)[0]]
+    for text in ("a", "the", "of", "is"):
+        words = normalised(text).split()
+        beginning = [title for title in every if normalised(title).startswith(normalised(text))]
+        having = [title for title in every if title not in beginning and set(words) <= set(normalised(title).split())]
+        found, count = served.listed(text, 0, 1000)
+        assert ([one.title for one in found], count) == (beginning + having, len(beginning) + len(having))
+        pieces = [one.title for first in range(0, count, 3) for one in served.listed(text, first, 3)[0]]
+        assert pieces == beginning + having
 
 
 def test_answers_are_described_and_are_as_described(service: Running) -> None:

@@ -523,14 +523,18 @@ def test_places_beyond_the_basic_plane_are_marked(tab: Any, hostile: Running) ->
 def test_pages_are_looked_through(tab: Any, service: Running) -> None:
     tab.goto(f"{service.address}/pages")
     count = tab.locator("#count")
-    assert count.inner_text() == "1–50 of 198 pages"
+    assert count.inner_text() == "198 pages; 1 to 50 are shown."
+    assert "198" not in tab.locator("footer").inner_text()  # it is said once
     for _ in range(3):
         tab.get_by_role("link", name="Next").click()
-    assert count.inner_text() == "151–198 of 198 pages"
-    tab.get_by_label("Title begins with").fill("marie c")
+    assert count.inner_text() == "198 pages; 151 to 198 are shown."
+    tab.get_by_label("Words of the title").fill("CURIE")
     tab.get_by_role("button", name="Show").click()
     assert tab.locator(".titles li").all_inner_texts() == ["Marie Curie S001"]
-    assert count.inner_text() == "1–1 of 1 pages"
+    assert count.inner_text() == "1 of 198 pages has these words in the title."
+    tab.get_by_label("Words of the title").fill("zork")
+    tab.get_by_role("button", name="Show").click()
+    assert count.inner_text() == "None of 198 pages has these words in its title."
 
 
 @pytest.mark.parametrize("path", ["/", "/?q=Marie+Curie+[SEP]+spouse", "/page/S001", "/pages", "/table", "/api"])

@@ -32,7 +32,7 @@ def test_a_table_is_filled_and_scored(run: Run) -> None:
     status, out, noted = run(*FILL, "--out", "f.csv")
     assert (status, noted) == (0, NOTED)
     first, birth, label = out.splitlines()
-    assert first == "f.csv: 1 of 4 cells of 2 rows filled (25%)"
+    assert first == "f.csv: 1 of 4 cells of 2 rows filled (25 %)"
     assert re.fullmatch(r"  place of birth: 1 filled, \d\d% likely on average; 1 left empty", birth)
     assert label == "  record label: 0 filled; 2 left empty"
     assert Path("f.csv").read_text("utf-8") == ("name,place of birth,record label\nMarie Curie,Warsaw,\nZork Blah,,\n")
@@ -76,7 +76,7 @@ def test_another_threshold_and_one_more_column_ask_for_what_is_new(run: Run) -> 
     run(*FILL, "--out", "f.csv")
     status, out, _ = run(*FILL, "employer", "--min-probability", "1", "--out", "f.csv")
     assert (status, out.splitlines()[0]) == (
-        0, "f.csv: 0 of 6 cells of 2 rows filled (0%); 4 of 6 answers were there",
+        0, "f.csv: 0 of 6 cells of 2 rows filled (0 %); 4 of 6 answers were there",
     )  # fmt: skip
 
 
