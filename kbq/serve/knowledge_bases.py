@@ -477,6 +477,10 @@ class KnowledgeBases:
             raise RefusedError(404, f"there is no knowledge base {name!r:.80}: choose from {names}")
         return found.now
 
+    def problem_of(self, name: str) -> str:
+        """Say why the present folder of the one with this name is not served; "" if it is."""
+        return self._by_name[name].problem
+
     def hidden(self, text: str) -> str:
         """Return a text without the places on this machine."""
         for one in self:

@@ -396,4 +396,5 @@ def html_page(name: str, request: Request, services: Services, served: OpenedKb,
     """Answer with a page; `served` is the knowledge base that its head names."""
     edits = services.settings.edit is not None
     common = {"kb": served, "kbs": list(services.kbs), "path": request.url.path, "edits": edits}
+    common["kb_problem"] = services.kbs.problem_of(served.name)
     return HTMLResponse(rendered(name, common | dict(view)))
