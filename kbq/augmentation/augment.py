@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import jsonlines
 import torch
 
 from kbq.answers import Backend, CorpusFormat
@@ -167,11 +168,12 @@ def augment(
     with writing_to(out, TrainingError, "choose another name"):
         make_folders(out.parent)
         with replacing(out) as finished, finished.open("w", encoding="utf-8") as target:
+            writer = jsonlines.Writer(target, dumps=json_line)
             for number, line in enumerate(lines, 1):
                 kept = len(line["questions"])
                 done += AugmentationOutcome(1, line.pop("asked"), kept, int(kept > 0))
                 if kept:
-                    target.write(f"{json_line(line)}\n")
+                    writer.write(line)
                 if number % AT_A_TIME == 0:
                     report(done.paragraphs, done.kept)
     return done

@@ -18,9 +18,11 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, islice, tee
 from pathlib import Path
 from typing import IO, Any, TypeAlias, TypeVar, cast
+
+import jsonlines
 
 from kbq.errors import KbqError
 from kbq.storage.files import LARGEST, Note, refuse_large, unheard
@@ -211,17 +213,28 @@ def parse_json_lines(
 ) -> Iterator[tuple[int, dict[str, object]]]:
     """Parse each line that is not blank as a JSON object, or all as one array of objects; errors name `source`."""
     numbered = ((number, line) for number, line in lines if line.strip())
-    first = next(numbered, (0, ""))
-    if ARRAY.match(first[1]):
-        yield from _parsed_array(chain([first], lines), source, error, on_bad_line)
+    begun = list(islice(numbered, 1))
+    if begun and ARRAY.match(begun[0][1]):
+        yield from _parsed_array(chain(begun, lines), source, error, on_bad_line)
         return
-    for number, line in chain([first] if first[1] else (), numbered):
-        fields, problem = _parsed(parsed_json, line)
-        if isinstance(fields, dict):
-            yield number, fields
-        else:
-            problem = problem or f"{line[:40]!r:.40} is not a JSON object"
+    pairs, twins = tee(chain(begun, numbered))
+    reader = jsonlines.Reader((line for _, line in pairs), loads=_parsed)
+    for number, line in twins:
+        try:
+            yield number, reader.read(type=dict)
+        except jsonlines.InvalidLineError as reason:
+            problem = _problem(reason.__cause__) if reason.__cause__ else f"{line[:40]!r:.40} is not a JSON object"
             on_bad_line(error(f"{source_name(source)}:{number}: {problem}: {_PER_LINE}"))
+
+
+def _parsed(line: str | bytes) -> Any:
+    return parsed_json(line if isinstance(line, str) else line.decode())
+
+
+def _problem(reason: BaseException) -> str:
+    if isinstance(reason, json.JSONDecodeError):
+        return f"not JSON ({reason.msg}, column {reason.colno})"
+    return f"JSON that cannot be parsed ({TOO_DEEP if isinstance(reason, RecursionError) else reason})"
 
 
 def _parsed_array(
@@ -238,9 +251,11 @@ def _parsed_array(
     number, counted, place = first[0], 0, behind(text.index("[") + 1)
     while text[place : place + 1] != "]":
         number, counted = number + text.count("\n", counted, place), place
-        found, problem = _parsed(lambda place: decode(text, place), place)
-        fields, end = found if found is not None else (None, place)
-        problem = TOO_DEEP if is_too_deep(fields) else problem
+        try:
+            fields, end = decode(text, place)
+            problem = TOO_DEEP if is_too_deep(fields) else ""
+        except (RecursionError, ValueError) as reason:
+            fields, end, problem = None, place, _problem(reason)
         if not problem and not isinstance(fields, dict):
             problem = f"{fields!r:.40} is not a JSON object"
         last = behind(end)
@@ -250,17 +265,6 @@ def _parsed_array(
             return
         yield number, cast(dict[str, object], fields)
         place = behind(last + 1) if text[last] == "," else last
-
-
-def _parsed(parse: Callable[[Any], Any], text: Any) -> tuple[Any, str]:
-    try:
-        return parse(text), ""
-    except json.JSONDecodeError as reason:
-        return None, f"not JSON ({reason.msg}, column {reason.colno})"
-    except RecursionError:
-        return None, f"JSON that cannot be parsed ({TOO_DEEP})"
-    except ValueError as reason:
-        return None, f"JSON that cannot be parsed ({reason})"
 
 
 def _decompressed(stream: io.BufferedReader, name: str, error: type[KbqError]) -> IO[bytes]:

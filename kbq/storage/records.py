@@ -36,6 +36,7 @@ from kbq.storage.files import (
 Record = TypeVar("Record")
 FORMAT, DIGEST = "format", "digest"
 LARGEST = 2**26  # bytes of a JSON file of kbq, or of a model
+decoded_json = msgspec.json.Decoder().decode
 DEEPEST = 100  # lists and objects in one another, as printing or writing them uses the stack
 LINE_ENDS = {ord(letter): f"\\u{ord(letter):04x}" for letter in "\u0085\u2028\u2029"}
 TOO_DEEP = f"its lists are nested more than {DEEPEST} deep"
@@ -58,7 +59,18 @@ def parsed_json(text: str, constant: Callable[[str], Any] | None = None) -> Any:
     {'year': 1867}
     """
     try:
-        value = json.loads(text, parse_constant=constant)
+        value = decoded_json(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):  # what it refuses, Python's own may read, or name
+        value = _parsed_by_python(text, constant)
+    if is_too_deep(value):
+        raise ValueError(TOO_DEEP)
+    return value
+
+
+def _parsed_by_python(text: str, constant: Callable[[str], Any] | None) -> Any:
+    """Parse a JSON text with NaN, lone surrogates or numbers beyond 64 bits, or say what is wrong with it."""
+    try:
+        return json.loads(text, parse_constant=constant)
     except json.JSONDecodeError:
         raise
     except RecursionError:
@@ -67,9 +79,6 @@ def parsed_json(text: str, constant: Callable[[str], Any] | None = None) -> Any:
         if "integer string" in str(error):  # Python's own words advise to raise its limit
             raise ValueError("it holds a number of thousands of digits") from None
         raise
-    if is_too_deep(value):
-        raise ValueError(TOO_DEEP)
-    return value
 
 
 def json_line(value: object, default: Callable[[Any], Any] | None = None) -> str:
@@ -81,6 +90,11 @@ def json_line(value: object, default: Callable[[Any], Any] | None = None) -> str
     {"a": "é\u2028"}
     """
     return json.dumps(value, ensure_ascii=False, default=default).translate(LINE_ENDS)
+
+
+def json_bytes(value: object) -> bytes:
+    """Return `json_line` as UTF-8, with escapes for lone surrogates."""
+    return json_line(value).encode("utf-8", "backslashreplace")
 
 
 def is_too_deep(value: Any) -> bool:

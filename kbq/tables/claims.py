@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import jsonlines
 import msgspec
 
 from kbq.answers import percentage
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.storage.files import replacing, writing_to
-from kbq.storage.records import as_record, digest_of_bytes, json_line
+from kbq.storage.records import as_record, digest_of_bytes, json_bytes
 from kbq.tables.options import Dates
 from kbq.text import html
 from kbq.text.letters import tidy
@@ -168,7 +169,13 @@ def written(claim: Claim, dates: Dates) -> str:
 
 
 def write_claims(path: Path, claims: Iterable[Claim]) -> None:
-    write_lines(path, (json_line(claim.to_dict()) for claim in claims))
+    write_json_lines(path, (claim.to_dict() for claim in claims))
+
+
+def write_json_lines(path: Path, rows: Iterable[object]) -> None:
+    """Replace a file of JSON lines atomically."""
+    with writing_to(path, KbqError), replacing(path) as partial, partial.open("wb") as file:
+        jsonlines.Writer(file, dumps=json_bytes).write_all(rows)
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:

@@ -24,9 +24,19 @@ from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.storage.files import as_path, replacing, writing_to
 from kbq.storage.lines import read_json_lines
-from kbq.storage.records import json_line, read_object
+from kbq.storage.records import read_object
 from kbq.storage.rows import NEEDS_PYARROW, SUFFIXES, RowFormat
-from kbq.tables.claims import CLAIMS, RUN, Alternative, Claim, DateValue, QuantityValue, Source, write_lines
+from kbq.tables.claims import (
+    CLAIMS,
+    RUN,
+    Alternative,
+    Claim,
+    DateValue,
+    QuantityValue,
+    Source,
+    write_json_lines,
+    write_lines,
+)
 from kbq.tables.relations import (
     WIKIDATA,
     NoNumberError,
@@ -175,7 +185,7 @@ def write_quickstatements(
     """
     made = quickstatements(claims, source, relations, ids)
     write_lines(path, made.lines)
-    write_lines(path.with_name(f"{path.name}.left-out.jsonl"), map(json_line, made.left_out))
+    write_json_lines(path.with_name(f"{path.name}.left-out.jsonl"), made.left_out)
     rows = (f"{guarded(name)}\t\t{count}" for name, count in made.lacking.items())
     write_lines(path.with_name(f"{path.name}.ids-todo.tsv"), ["name\tid\tclaims", *rows])
     return len(made.lines), len(made.left_out), len(made.lacking)

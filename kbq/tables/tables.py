@@ -12,11 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from difflib import get_close_matches
+from functools import partial as partly
 from importlib.util import find_spec
 from io import StringIO
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import jsonlines
 
 from kbq.answers import percentage
 from kbq.errors import KbqError
@@ -454,7 +457,7 @@ def write_table(table: Table, path: Path, format: RowFormat) -> int:
             write_xlsx(partial, chain([table.columns], cells))
         elif format == "jsonl":
             with partial.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-                file.writelines(json_line(row, text_of) + "\n" for row in table.rows)
+                jsonlines.Writer(file, dumps=partly(json_line, default=text_of)).write_all(table.rows)
         else:
             other = Dialect(format, "\t" if format == "tsv" else ",")
             return _write_separated(table, partial, read if read.format == format else other)
