@@ -1,13 +1,20 @@
 """Text scores: accuracy, EM, F1 and ROUGE-L of a predicted answer.
 
-Source: arXiv 2009.02252 and the official evaluation.
+Source: arXiv 2009.02252 and the official evaluation; by character, arXiv 1810.07366 (CMRC 2018) and its evaluation.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from difflib import SequenceMatcher
 from typing import NamedTuple
 
-from kbq.text.letters import normalise_answer, parts
+from kbq.text.letters import UNSPACED, normalise_answer, parts
+
+# CMRC's signs, which do not count; a letter of a script without blanks is a token, and so is any word beside these.
+IDLE_SIGNS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》…·、「」（）－～『』")
+TOKEN = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
+UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
 
 
 class AnswerScores(NamedTuple):
@@ -38,6 +45,29 @@ def _f1(guess: Counter[str], gold: Collection[str]) -> float:
     precision = shared / guess.total()
     recall = shared / len(gold)
     return (2 * precision * recall) / (precision + recall)
+
+
+def scores_by_character(answer: str, golds: Iterable[str]) -> tuple[float, float]:
+    """Return EM and F1 of an answer in a script without blanks between words; the best over the gold answers.
+
+    F1 counts the longest run of tokens that both have.
+
+    >>> scores_by_character("韩国Nexon公司", ["韩国Nexon"])[1]
+    0.75
+    """
+    plain_answer = _without_signs(answer)
+    tokens = TOKEN.findall(plain_answer)
+    em = f1 = 0.0
+    for gold in map(_without_signs, golds):
+        gold_tokens = TOKEN.findall(gold)
+        shared = SequenceMatcher(None, gold_tokens, tokens, autojunk=False).find_longest_match().size
+        em = max(em, float(gold == plain_answer))
+        f1 = max(f1, 2 * shared / max(1, len(gold_tokens) + len(tokens)))
+    return em, f1
+
+
+def _without_signs(text: str) -> str:
+    return "".join(letter for letter in text.lower().strip() if letter not in IDLE_SIGNS)
 
 
 def score_answer(answer: str, gold_answers: Iterable[str], with_rouge: bool = True) -> AnswerScores:

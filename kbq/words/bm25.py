@@ -3,6 +3,7 @@
 Words are compared by `letters`, so that Lodz finds Łódź, and AC Milan A.C. Milan; words with other letters than those
 of ASCII are also there as they are written, since Réunion is rarer than reunion. Names made of common words ("The
 Band") are found by the title as a whole, which is a term, too; it counts only where no word of the name tells anything.
+Of scripts without blanks between words, such as Chinese, pairs of neighbouring letters are the words, as in Lucene.
 
 The folder `bm25/` of a shard holds how often each word occurs in each paragraph (`Postings`), and in `lengths.npy` (u32
 [paragraphs]) how many words each has. Weights are Lucene's. They depend on word frequencies in the whole knowledge
@@ -52,7 +53,7 @@ from kbq.storage.files import (
     silent,
 )
 from kbq.storage.records import first_damage, read_seal, seal_folder
-from kbq.text.letters import MARKERS, folded, joined, mention_in, plain, slot_of
+from kbq.text.letters import MARKERS, UNSPACED, folded, joined, mention_in, plain, slot_of
 
 Numbers: TypeAlias = Literal["counts", "weights"]
 BUILD = {"counts": "kbq index bm25 {kb}", "weights": "kbq index sparta {kb} MODEL"}  # the command that builds an index
@@ -68,6 +69,7 @@ STEMS = 10_000  # that the stemmer remembers
 LONGEST_NAME = 200  # characters of a name that is looked up as a title
 CACHED = 2**14  # words whose inverse frequencies are cached
 WORD = re.compile(r"\b\w\w+\b")  # as scikit-learn and bm25s have it
+UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")  # has words, but no blanks between them
 ENGLISH = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
     "to was will with"
@@ -206,6 +208,14 @@ class Postings:
             scores[passages] += np.float32(share) * weights
         return scores
 
+    def strongest(self, passage: int, k: int | None) -> dict[str, float]:
+        """Return the k terms with the largest numbers in a passage, or all, the largest first."""
+        places = np.flatnonzero(self._passages == passage)
+        numbers = self._numbers[places].astype(np.float64)
+        best = np.argsort(-numbers, kind="stable")[:k]
+        terms = np.searchsorted(self._begins, places[best], side="right") - 1
+        return {self._terms[int(term)]: float(number) for term, number in zip(terms, numbers[best], strict=True)}
+
     def parts(self, terms: Sequence[str], passage: int) -> dict[str, float]:
         """Return the share of each term in the score of a passage."""
         return {term: count * float(self.scores([term])[passage]) for term, count in Counter(terms).items()}
@@ -305,7 +315,7 @@ def _written_stems(text: str) -> list[str]:
     """Return the stems of words that have other letters than those of ASCII, as they are written."""
     if text.isascii():
         return []
-    words = [word for word in WORD.findall(plain(text).lower()) if not word.isascii()]
+    words = [word for word in WORD.findall(UNSPACED_RUN.sub(" ", plain(text)).lower()) if not word.isascii()]
     return list(_stemmer().stemWords(words)) if words else []
 
 
@@ -322,8 +332,22 @@ def title_term(title: str) -> str:
 def words_of(texts: Sequence[str], is_folded: bool = True) -> list[list[str]]:
     """Return the stems of the words of each text, folded, without English stop words and single letters."""
     stemmed = _stemmer().stemWords
-    parted = (WORD.findall((folded(joined(text)) if is_folded else text).lower()) for text in texts)
+    parted = (WORD.findall(in_pairs((folded(joined(text)) if is_folded else text).lower())) for text in texts)
     return [stemmed([word for word in words if word not in STOP_WORDS]) for words in parted]
+
+
+def in_pairs(text: str) -> str:
+    """Put blanks between the pairs of neighbouring letters of scripts that write none between words.
+
+    >>> in_pairs("韩国Nexon公司的"), in_pairs("no change")
+    (' 韩国 Nexon 公司 司的 ', 'no change')
+    """
+
+    def pairs(run: re.Match[str]) -> str:
+        letters = run[0]
+        return f" {' '.join(map(''.join, itertools.pairwise(letters)))} "
+
+    return text if text.isascii() else UNSPACED_RUN.sub(pairs, text)
 
 
 @cache
@@ -440,13 +464,22 @@ class BM25Index(Postings):
             error = ValueError(f"{LENGTHS}.npy has {len(self._lengths)} of {len(shard.texts)} paragraphs")
             raise damaged(self.folder, shard.folder.parent, "counts", error)
         self.expect(len(shard.texts))
-        self.live = shard.live
+        self.live, self._texts = shard.live, shard.texts
         self.is_folded = not is_older(self.folder)
 
     @property
     def live_lengths(self) -> NDArray[np.uint32]:
         """The lengths of the paragraphs that still count. Shape: (live paragraphs,)."""
         return self._lengths if self.live is None else self._lengths[self.live]
+
+    def strongest(self, passage: int, k: int | None) -> dict[str, float]:
+        """Return the k terms with the largest weights in a paragraph, or all, the largest first."""
+        weights = self.parts(list(super().strongest(passage, None)), passage)
+        return dict(sorted(weights.items(), key=lambda pair: -pair[1])[:k])
+
+    def sentences(self, paragraph: int, k: int | None = None) -> list[tuple[str, dict[str, float]]]:
+        """Return the paragraph, which is not parted, with its k strongest terms."""
+        return [(self._texts[paragraph], self.strongest(paragraph, k))]
 
     def statistics(self, words: Iterable[str]) -> WordStatistics:
         """Return the statistics outside this shard that scores of these words depend on."""

@@ -220,3 +220,11 @@ def test_a_subject_is_asked_as_the_one_title_that_reads_the_same_is_written(mode
         "Lodz, [START_ENT] Lodz [END_ENT]": "Lodz, [START_ENT] Lodz [END_ENT]",
     }
     assert {text: words.respelled(text) for text in asked} == asked
+
+
+def test_pairs_of_letters_are_the_words_of_scripts_without_blanks() -> None:
+    assert words_of(["韩国Nexon公司 in 京", "Emma's 2nd ชาวนา"]) == [
+        ["韩国", "nexon", "公司"],
+        ["emma", "2nd", "ชา", "าว", "วน", "นา"],
+    ]
+    assert set(query_words("公司的韩国人")) > {"公司", "韩国", "国人"}
