@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from kbq.answers import Answer, Unit, WordBackend
+from kbq.answers import Answer, StrongTerms, Unit, WordBackend
 from kbq.array_types import Floats
 from kbq.dump.manifest import Manifest
+from kbq.dump.page_directory import PagePlace
 from kbq.dump.shards import Shard
 from kbq.errors import QueryError
 from kbq.index.base import Bonus, Index, in_steps
@@ -173,6 +174,21 @@ class WordIndexes:
         if not self.bm25:
             raise QueryError(f"{self._folder} has no BM25 index: add one with `kbq index bm25 {self._folder}`")
         return [query_words(text, self.bm25) for text in texts]
+
+    def strongest(self, place: PagePlace, backend: WordBackend, k: int) -> list[StrongTerms]:
+        """Return the k strongest terms of each sentence of a page or, by BM25, of each paragraph.
+
+        Raises QueryError if the knowledge base has no such index.
+        """
+        self.scores([], backend)  # refuses what is not there
+        index: ParagraphIndex = (self.sparta if backend == "sparta" else self.bm25)[place.shard]
+        shard = self._shards[place.shard]
+        first, stop = np.searchsorted(shard.paragraph_pages, [place.page, place.page + 1]).tolist()
+        found: list[StrongTerms] = []
+        for paragraph in range(first, stop):
+            number = int(shard.paragraph_numbers[paragraph])
+            found += [StrongTerms(number, text, terms) for text, terms in index.sentences(paragraph, k)]
+        return found
 
     def all_scores(self, texts: Sequence[str], bm25_weight: float, sparta_weight: float) -> list[LexicalScores]:
         """Return the weighted scores of all indexes. Raises QueryError if there is none."""

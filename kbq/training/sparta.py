@@ -2,7 +2,8 @@
 
 Softmax cross-entropy of each query over all sentences of its batch: those of its own passage and article are the
 near-by negatives, those of the other articles the random ones. Only the batch's own query terms are ever scored. The
-paper draws negatives from the whole corpus, half of them near-by; here every sentence is encoded once for all queries.
+paper draws negatives from the whole corpus, half of them near-by; here every sentence is encoded once for all queries,
+and `negatives` draws among those, half of them from the query's own article.
 """
 
 from collections import Counter
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,10 +23,9 @@ from kbq.training.batches import Files, Passage, PassageRun, Repairs, read_examp
 from kbq.training.encoders import marginal_losses
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import example_digests, initial_checkpoint, output_folder, training_facts
-from kbq.training.settings import RunSettings
+from kbq.training.settings import SpartaSettings
 from kbq.words.sparta import (
     Sentence,
-    SentenceTensors,
     SentenceWindow,
     SpartaConfig,
     SpartaModel,
@@ -52,7 +53,7 @@ def train_sparta(
     init: str | Path,
     *,
     marked: bool = False,
-    settings: RunSettings | None = None,
+    settings: SpartaSettings | None = None,
     device: str = "auto",
     command: str = "",
     on_step: Callable[[StepReport], None] = lambda step: None,
@@ -68,11 +69,13 @@ def train_sparta(
         TrainingError: see `train_encoders`.
         ModelError: the network to start from is missing or not BERT-like.
     """
-    settings = settings or RunSettings()
+    settings = settings or SpartaSettings()
+    if settings.all_tokens and not marked:
+        raise TrainingError("all tokens of a window count for one sentence only: give --marked, too", is_usage=True)
     with output_folder(Path(out)) as folder:
         digests = example_digests(examples)
         torch.manual_seed(settings.seed)
-        model, is_new = _initial_model(initial_checkpoint(init), marked)
+        model, is_new = _initial_model(initial_checkpoint(init), marked, settings)
         model.network.to(choose_device(device))
         passages, repairs = read_examples(examples)
         prepared = prepare(model, passages)
@@ -92,15 +95,19 @@ def train_sparta(
     return outcome
 
 
-def _initial_model(init: str, marked: bool) -> tuple[SpartaModel, bool]:
+def _initial_model(init: str, marked: bool, settings: SpartaSettings) -> tuple[SpartaModel, bool]:
     """Open the model to train, or make a new one; also return whether it is new."""
     if not (Path(init) / SPARTA).exists():
-        window = WindowShape(length=128 if marked else 256, overlap=0)  # marked: one sentence
-        return SpartaModel.new(init, SpartaConfig(window, marked)), True
+        usual = 128 if marked else 256  # marked: one sentence
+        window = WindowShape(length=settings.window or usual, overlap=0)
+        return SpartaModel.new(init, SpartaConfig(window, marked, all_tokens=settings.all_tokens)), True
     model = SpartaModel.open(Path(init), "cpu")
     if model.config.marked != marked:
         how = "with --marked: give it" if model.config.marked else "without --marked: leave it out"
         raise TrainingError(f"{init} was trained {how}")
+    if model.config.all_tokens != settings.all_tokens or settings.window not in (0, model.config.window.length):
+        trained = f"a window of {model.config.window.length} and all_tokens {model.config.all_tokens}"
+        raise TrainingError(f"{init} was trained with {trained}: go on with these")
     return model, False
 
 
@@ -148,9 +155,9 @@ class SpartaRun(PassageRun):
 
     weights = {"sentences": 1.0}  # noqa: RUF012 - never changed
 
-    def __init__(self, model: SpartaModel, examples: Sequence[SentenceExample], settings: RunSettings) -> None:
+    def __init__(self, model: SpartaModel, examples: Sequence[SentenceExample], settings: SpartaSettings) -> None:
         super().__init__([model.network], examples, settings)
-        self.model, self.examples = model, examples
+        self.model, self.examples, self.negatives = model, examples, settings.negatives
 
     def losses(self, members: Sequence[int]) -> tuple[dict[str, Tensor], int]:
         """Return the cross-entropy over all sentences of the batch; of several right ones, their total probability."""
@@ -159,6 +166,9 @@ class SpartaRun(PassageRun):
         terms = sorted({term for query in queries for term in query})
         counts = torch.tensor([[query[term] for term in terms] for query in queries], dtype=torch.float32)
         gold = torch.zeros((len(queries), sum(len(example.sentences) for example in batch)), dtype=torch.bool)
+        groups = np.array([example.group for example in batch for _ in example.sentences])
+        own = np.array([example.group for example in batch for _ in example.queries])
+        near = torch.from_numpy(own[:, None] == groups)
         row = first = 0
         for example in batch:
             for places in example.golds:
@@ -167,19 +177,36 @@ class SpartaRun(PassageRun):
             first += len(example.sentences)
         windows = [window for example in batch for window in example.windows]
         device = self.model.network.bias.device
-        tensors = SentenceTensors(windows, self.model.tokenizer.pad_token_id, device)
+        tensors = self.model.tensors(windows)
         with autocast(device):
             impacts = self.model.network(tensors, torch.tensor(terms, device=device))
         scores = query_scores(impacts, counts.to(device))
-        loss = marginal_losses(scores, gold.to(device), torch.ones_like(gold, device=device))
+        counted = torch.ones_like(gold)
+        if self.negatives:
+            source = torch.Generator().manual_seed(self.settings.seed * 2**20 + self.optimizer.done)
+            counted = gold | drawn_negatives(gold, near, self.negatives, source)
+        loss = marginal_losses(scores, gold.to(device), counted.to(device))
         return {"sentences": loss.mean()}, sum(example.tokens for example in batch)
+
+
+def drawn_negatives(gold: Tensor, near: Tensor, count: int, source: torch.Generator) -> Tensor:
+    """Draw negatives of each query, half of them near-by, as far as there are so many; mark them.
+
+    Shapes of all: (queries, sentences).
+    """
+    order = torch.rand(gold.shape, generator=source)
+    drawn = torch.zeros_like(gold)
+    for pool, size in ((near & ~gold, count - count // 2), (~near & ~gold, count // 2)):
+        ranks = order.masked_fill(~pool, -1.0).argsort(dim=1, descending=True).argsort(dim=1)
+        drawn |= pool & (ranks < size)
+    return drawn
 
 
 @torch.no_grad()
 def calibrate_bias(model: SpartaModel, windows: Sequence[SentenceWindow], share: float = POSITIVE_SHARE) -> None:
     """Set b so that this share of all impacts is positive; at b = 0, nearly all impacts of an untrained model are."""
     device = model.network.bias.device
-    tensors = SentenceTensors(windows[:64], model.tokenizer.pad_token_id, device)
+    tensors = model.tensors(windows[:64])
     with autocast(device):
         states = model.network.sentence_states(tensors)
         best = best_products(states, model.network.terms[model.terms[::16].to(device)])

@@ -58,13 +58,14 @@ from kbq.storage.files import (
     silent,
     writing_to,
 )
-from kbq.storage.records import FileSeal, seal_folder, write_record
+from kbq.storage.records import FileSeal, json_line, seal_folder, write_record
 from kbq.text.letters import MARKERS, sentence_bounds
 from kbq.words.bm25 import Entries, Postings, damaged, is_complete, query_text, write_postings
 
 SENTENCES, CHUNK = 32, 1024  # sentences and terms multiplied at a time: their products fit in a CPU's cache
 
 PARAGRAPHS = "paragraphs"  # .npy, u32 [sentences]: the paragraph of each sentence
+IMPACT_STEPS = 100  # whole numbers that stand for an impact of 1 in exported files
 BLOCK = 512  # paragraphs encoded together; a kill loses one block at most
 
 
@@ -157,13 +158,19 @@ class SentenceTensors:
     (sentences,).
     """
 
-    def __init__(self, windows: Sequence[SentenceWindow], pad_id: int, device: torch.device) -> None:
+    def __init__(
+        self, windows: Sequence[SentenceWindow], pad_id: int, device: torch.device, all_tokens: bool = False
+    ) -> None:
+        """`all_tokens`: a sentence has those of its whole window, so that a window has one sentence only."""
         self.ids, self.mask = padded([window.ids for window in windows], pad_id, device)
         self.segments = pad([window.segments for window in windows], 0, device)
         length = self.ids.shape[1]
-        places = [(row * length, sentence) for row, window in enumerate(windows) for sentence in window.sentences]
-        first = torch.tensor([begin + sentence.first for begin, sentence in places], device=device)[:, None]
-        self.lengths = torch.tensor([sentence.stop - sentence.first for _, sentence in places], device=device)
+        places: list[tuple[int, int]] = []
+        for row, window in enumerate(windows):
+            spans = [(0, len(window.ids))] if all_tokens else [(one.first, one.stop) for one in window.sentences]
+            places += [(row * length + begin, stop - begin) for begin, stop in spans]
+        first = torch.tensor([begin for begin, _ in places], device=device)[:, None]
+        self.lengths = torch.tensor([size for _, size in places], device=device)
         offsets = torch.arange(int(self.lengths.max()), device=device)
         self.tokens = first + torch.minimum(offsets, self.lengths[:, None] - 1)
 
@@ -217,6 +224,7 @@ class SpartaConfig:
     window: WindowShape = field(default_factory=lambda: WindowShape(overlap=0))
     marked: bool = False  # one window per sentence, as in the paper, instead of as many sentences as fit
     training: dict[str, object] = field(default_factory=dict)
+    all_tokens: bool = False  # a term is compared with all tokens of the window, as in Eq. 4, not the sentence's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,9 +288,8 @@ class SpartaModel:
             write_record(folder / SPARTA, SpartaRecord(config, sealed_files(folder)), RECORDS[SPARTA])
 
     def fingerprint(self) -> str:
-        digest = hashlib.blake2b(
-            repr((self.config.window, self.config.marked, self.vocabulary)).encode(), digest_size=8
-        )
+        read = (self.config.window, self.config.marked, self.vocabulary)
+        digest = hashlib.blake2b(repr((*read, "all") if self.config.all_tokens else read).encode(), digest_size=8)
         for name, value in sorted(self.network.state_dict().items()):
             digest.update(name.encode() + value.cpu().numpy().tobytes())
         return digest.hexdigest()
@@ -290,6 +297,10 @@ class SpartaModel:
     def windows(self, title: list[int], text: str) -> list[SentenceWindow]:
         """Return the windows of a paragraph; `title` is given as token ids."""
         return sentence_windows(self.tokenizer, title, text, self.config.window, self.config.marked)
+
+    def tensors(self, windows: Sequence[SentenceWindow]) -> SentenceTensors:
+        device, pad_id = self.network.bias.device, self.tokenizer.pad_token_id
+        return SentenceTensors(windows, pad_id, device, self.config.all_tokens)
 
     def query_terms(self, text: str) -> list[int]:
         return word_pieces(self.tokenizer, text)
@@ -317,7 +328,7 @@ def strongest_impacts(
     vectors = fast.terms[terms]
     stop = list(accumulate(len(window.sentences) for window in windows))
     for members in buckets([len(window.ids) for window in windows], batch_tokens(device)):
-        tensors = SentenceTensors([windows[index] for index in members], model.tokenizer.pad_token_id, device)
+        tensors = model.tensors([windows[index] for index in members])
         numbers = [n for i in members for n in range(stop[i] - len(windows[i].sentences), stop[i])]
         states = fast.sentence_states(tensors)
         for rows in torch.split(torch.argsort(tensors.lengths, stable=True), SENTENCES):
@@ -481,13 +492,26 @@ class SentenceImpacts:
         postings.expect(len(self.paragraphs))
         postings.live = None if shard.live is None else shard.live[self.paragraphs]
         self._sentences = postings
-        self._count = len(shard.texts)
+        self._count, self._texts = len(shard.texts), shard.texts
 
     def scores(self, terms: Sequence[str], shares: Sequence[float] = ()) -> Floats:
         """Return the score of each paragraph for these terms, or a share of each. Shape: (paragraphs,)."""
         best = np.zeros(self._count, np.float32)
         np.maximum.at(best, self.paragraphs, self._sentences.scores(terms, shares))
         return best
+
+    def sentences(self, paragraph: int, k: int | None = None) -> list[tuple[str, dict[str, float]]]:
+        """Return each sentence of a paragraph with its k strongest terms, or all, and their impacts.
+
+        If one was split, because it was longer than a window, each part is shown as the whole paragraph.
+        """
+        text = self._texts[paragraph]
+        numbers = np.flatnonzero(self.paragraphs == paragraph).tolist()
+        texts = [text[begin:stop].strip() for begin, stop in sentence_bounds(text)]
+        if len(texts) != len(numbers):
+            texts = [text] * len(numbers)
+        terms = [self._sentences.strongest(number, k) for number in numbers]
+        return list(zip(texts, terms, strict=True))
 
     def statistics(self, terms: Iterable[str]) -> None:
         """Return None, because scores depend on nothing outside this shard."""
@@ -497,6 +521,23 @@ class SentenceImpacts:
         sentences = np.flatnonzero(self.paragraphs == paragraph)
         best = sentences[np.argmax(self._sentences.scores(terms)[sentences])] if len(sentences) else None
         return dict.fromkeys(terms, 0.0) if best is None else self._sentences.parts(terms, int(best))
+
+
+def impact_lines(shards: Sequence[Shard], manifest: Manifest) -> Iterator[str]:
+    """Yield each sentence as Anserini's JsonVectorCollection has documents: an id, a text, and integer impacts.
+
+    An id is PAGE:PARAGRAPH:SENTENCE. Impacts are rounded to hundredths, as whole numbers.
+    """
+    for shard in shards:
+        impacts = SentenceImpacts(shard, manifest)
+        for paragraph in np.unique(impacts.paragraphs).tolist():
+            if shard.live is not None and not shard.live[paragraph]:
+                continue
+            place = f"{shard.ids[int(shard.paragraph_pages[paragraph])]}:{shard.paragraph_numbers[paragraph]}"
+            sentences = impacts.sentences(paragraph)
+            for number, (text, terms) in enumerate(sentences):
+                vector = {term: round(IMPACT_STEPS * weight) for term, weight in terms.items()}
+                yield json_line({"id": f"{place}:{number}", "contents": text, "vector": vector})
 
 
 class PieceTokenizer:

@@ -15,17 +15,18 @@ from kbq.model.tokenizer import WindowShape
 from kbq.training import engine
 from kbq.training.batches import Passage, TrainingQuery
 from kbq.training.engine import StepReport
-from kbq.training.settings import RunSettings
+from kbq.training.settings import SpartaSettings
 from kbq.training.sparta import (
     SentenceExample,
     SpartaRun,
     calibrate_bias,
+    drawn_negatives,
     prepare,
     train_sparta,
 )
 from kbq.words.sparta import SentenceWindow, SpartaConfig, SpartaModel, strongest_impacts
 
-SETTINGS = RunSettings(epochs=6, batch_tokens=60, learning_rate=3e-3)
+SETTINGS = SpartaSettings(epochs=6, batch_tokens=60, learning_rate=3e-3)
 
 
 def passage(group: str, text: str, *queries: tuple[str, str]) -> Passage:
@@ -66,7 +67,7 @@ def train(
     model: SpartaModel,
     examples: Sequence[SentenceExample],
     checkpoint: Path,
-    settings: RunSettings = SETTINGS,
+    settings: SpartaSettings = SETTINGS,
     stop: int = 10**6,
 ) -> list[StepReport]:
     return steps_of(SpartaRun(model, examples, settings), checkpoint, stop)
@@ -101,7 +102,7 @@ def test_the_loss_is_the_cross_entropy_over_all_sentences_of_the_batch(
             scores = [sum(count * of.get(term, 0.0) for term, count in query.items()) for of in impacts]
             losses.append(math.log(sum(map(math.exp, scores))) - scores[first + gold[0]])
         first += len(example.sentences)
-    loss = SpartaRun(model, examples, RunSettings()).losses(range(len(examples)))[0]["sentences"]
+    loss = SpartaRun(model, examples, SpartaSettings()).losses(range(len(examples)))[0]["sentences"]
     assert float(loss.detach()) == pytest.approx(sum(losses) / len(losses), abs=1e-5)
 
 
@@ -136,7 +137,7 @@ def test_a_killed_run_ends_with_the_same_parameters(
     [(2, SETTINGS, "written with other passages"), (4, replace(SETTINGS, seed=1), "written with other settings")],
 )
 def test_a_checkpoint_of_another_run_is_refused(
-    examples: int, settings: RunSettings, message: str, new_sparta: Callable[..., SpartaModel], tmp_path: Path
+    examples: int, settings: SpartaSettings, message: str, new_sparta: Callable[..., SpartaModel], tmp_path: Path
 ) -> None:
     model = new_sparta()
     train(model, prepare(model, PASSAGES), tmp_path / "c.pt")
@@ -155,7 +156,7 @@ def test_the_bias_lets_a_share_of_the_impacts_be_positive(model: SpartaModel) ->
 
 def test_from_a_file_to_a_model_folder_and_on_from_there(examples_file: Path, checkpoint: Path, tmp_path: Path) -> None:
     reports: list[StepReport] = []
-    settings = RunSettings(epochs=0.5, batch_tokens=256)
+    settings = SpartaSettings(epochs=0.5, batch_tokens=256)
     outcome = train_sparta([examples_file], tmp_path / "m", checkpoint, settings=settings, on_step=reports.append)
     assert [(step.step, step.steps) for step in reports] == [(1, outcome.steps)]
     assert (outcome.passages, outcome.queries, outcome.left_out) == (12, 24, 0)
@@ -178,3 +179,21 @@ def test_queries_without_a_sentence_are_no_examples(
     file = write_json_lines("q.jsonl", {"title": "t", "context": "city. The river", "questions": [question]})
     with pytest.raises(TrainingError, match="no query has its answer within a sentence"):
         train_sparta(file, tmp_path / "m", checkpoint)
+
+
+def test_half_of_the_drawn_negatives_are_near_by() -> None:
+    gold = torch.zeros((40, 30), dtype=torch.bool)
+    near = torch.zeros((40, 30), dtype=torch.bool)
+    gold[:, 2] = near[:, :10] = True
+    drawn = drawn_negatives(gold, near, 7, torch.Generator().manual_seed(1))
+    assert not (drawn & gold).any()
+    assert (drawn & near).sum(dim=1).tolist() == [4] * 40
+    assert (drawn & ~near).sum(dim=1).tolist() == [3] * 40
+    assert drawn.any(dim=0).sum() == 29  # every sentence but the right one is drawn for some query
+    few = drawn_negatives(gold, near, 50, torch.Generator())
+    assert few.sum(dim=1).tolist() == [9 + 20] * 40
+
+
+def test_all_tokens_need_marked_sentences(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="all tokens of a window count for one sentence only: give marked=…, too"):
+        train_sparta("nowhere", tmp_path / "out", str(checkpoint), settings=SpartaSettings(all_tokens=True))

@@ -1,5 +1,6 @@
 """SPARTA index: a paragraph scores like its best sentence, and a killed run is resumed."""
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,6 +26,7 @@ from kbq.words.sparta import (
     SpartaConfig,
     SpartaModel,
     add_sparta,
+    impact_lines,
     index_sparta,
     sparta_folder,
     strongest_impacts,
@@ -193,3 +195,32 @@ def test_a_damaged_block_is_made_again(
     (workshop / "1.npz").write_bytes(b"PK\x03\x04 half a file")
     add_sparta(tmp_path, manifest, sparta, k=5)
     assert content(whole) == expected
+
+
+def test_the_strongest_terms_of_a_page_are_those_of_its_sentences(
+    sparta: SpartaModel, shard: Shard, manifest: Manifest, tmp_path: Path
+) -> None:
+    manifest = add_sparta(tmp_path, manifest, sparta, k=40)
+    index = SentenceImpacts(shard, manifest)
+    (title,) = sparta.tokenizer(["birth"], add_special_tokens=False)["input_ids"]
+    found = index.sentences(0, 5)
+    assert [text for text, _ in found] == ["The city.", "A river of Paris."]
+    impacts = {number: weights for number, _, weights in strongest_impacts(sparta, sparta.windows(title, TEXTS[0]), 5)}
+    for number, (_, terms) in enumerate(found):
+        assert list(terms.values()) == pytest.approx(sorted(impacts[number].tolist(), reverse=True), abs=0.05)
+
+
+def test_exported_impacts_score_as_the_index_does(
+    sparta: SpartaModel, shard: Shard, manifest: Manifest, tmp_path: Path
+) -> None:
+    manifest = add_sparta(tmp_path, manifest, sparta, k=40)
+    documents = [json.loads(line) for line in impact_lines([shard], manifest)]
+    assert [one["id"] for one in documents][:3] == ["0:0:0", "0:0:1", "2:0:0"]
+    terms = PieceTokenizer(tmp_path, manifest).terms("the river [SEP] the birth")
+    sums = {0: 0.0, 1: 0.0, 2: 0.0}
+    for document in documents:
+        page = int(document["id"].partition(":")[0])
+        assert all(isinstance(weight, int) and weight >= 0 for weight in document["vector"].values())
+        sums[page] = max(sums[page], sum(document["vector"].get(term, 0) for term in terms) / 100)
+    scores = SentenceImpacts(shard, manifest).scores(terms)
+    assert list(sums.values()) == pytest.approx(scores.tolist(), abs=0.005 * len(terms))

@@ -317,3 +317,20 @@ def test_chinese_sentences_end_too(make_tokenizer: Callable[..., Any]) -> None:
 )
 def test_around(first: int, stop: int, tokens: int, room: int, expected: tuple[int, int]) -> None:
     assert around(first, stop, tokens, room) == expected
+
+
+def test_with_all_tokens_the_maximum_is_over_the_whole_window(checkpoint: Path) -> None:
+    config = SpartaConfig(WindowShape(length=32, overlap=0), marked=True, all_tokens=True)
+    model = SpartaModel.new(str(checkpoint), config)
+    model.network.bias.data.fill_(-3.0)
+    model.network.eval()
+    windows = model.windows([7], "The city. A river of Paris. Marie was born in Warsaw.")
+    assert [len(window.sentences) for window in windows] == [1, 1, 1]
+    terms = model.terms[::9]
+    with torch.no_grad():
+        impacts = model.network(model.tensors(windows), terms)
+    for row, window in zip(impacts, windows, strict=True):
+        everything = Sentence(0, len(window.ids), 0, 0)
+        expected = [by_definition(model, window, everything, int(term)) for term in terms]
+        assert row.tolist() == pytest.approx(expected, abs=1e-5)
+        assert (row >= model.network(SentenceTensors([window], 0, torch.device("cpu")), terms)[0] - 1e-6).all()
