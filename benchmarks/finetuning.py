@@ -1,8 +1,12 @@
 """Finetuning: tune the query encoder on 100, 1,000, 5,000 … triples, and score it as KILT does.
 
     python benchmarks/finetuning.py KB TRAIN.jsonl GOLD.jsonl WORK SIZE[:SEED] … [--task trex] [--without P140,P264]
+    python benchmarks/finetuning.py KB TRAIN.jsonl GOLD.jsonl WORK 5000:0 5000:1 5000:2 10000:0 … --ways --name NAME
+    python benchmarks/finetuning.py KB TRAIN.jsonl GOLD.jsonl WORK 5000:0 10000:0 --recipe paper --ways --name NAME
 
 A run of size 0 is the encoder as it is. `--without` leaves these relations out of TRAIN and asks GOLD for no others.
+`--ways` scores with words and reranking, too, and adds the mean and the spread of the seeds of each size. `--recipe
+paper` tunes by the paper's protocol: a random sample, 10 epochs, k = 100, batches of 12, nothing kept.
 WORK keeps finished runs, which are not run again; two processes may share it. The best epoch is chosen on a part of
 TRAIN, never on GOLD.
 """
@@ -12,7 +16,9 @@ import json
 import shutil
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import reporting
@@ -20,14 +26,19 @@ from measuring import Records, arguments, intervals, predicted, records_of, writ
 
 from kbq.kb import KnowledgeBase
 from kbq.kilt.scores import Scores
-from kbq.training.settings import FinetuningSettings
+from kbq.training.settings import PAPER_TUNING, FinetuningSettings
+
+WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("vectors", {"backend": "dense", "rerank": 0}),
+    ("with words", {"backend": "hybrid", "rerank": 0}),
+    ("with words, reranked", {"backend": "hybrid", "rerank": 10}),
+)
 
 
 def main() -> None:
-    usual = FinetuningSettings()
     options = arguments(
         __doc__, kb=Path, train=Path, gold=Path, work=Path, runs=[str], task="trex", name="finetuning", without="",
-        objective="auto", epochs=usual.epochs,
+        objective="auto", epochs=0, ways=False, recipe="kbq",
     )  # fmt: skip
     options.work.mkdir(parents=True, exist_ok=True)
     relations = {name for name in options.without.split(",") if name}
@@ -39,8 +50,10 @@ def main() -> None:
     figures: dict[str, object] = {"objective": options.objective, "without": sorted(relations)}
     for name in options.runs:
         size, _, seed = name.partition(":")
-        done = options.work / f"run-{size}-{seed or 0}.json"
+        done = options.work / f"run-{options.recipe}-{size}-{seed or 0}{'-ways' if options.ways else ''}.json"
         figures[name] = once(done, lambda size=size, seed=seed: outcome(options, train, gold, size, int(seed or 0)))
+    if options.ways:
+        figures["seeds"] = spread(figures)
     reporting.write(options.name, figures, [options.kb, options.train, options.gold])
 
 
@@ -48,14 +61,34 @@ def outcome(options: argparse.Namespace, train: Path, gold: Records, size: str, 
     """Tune on so many queries, or on `all`, predict and score."""
     kb, count = KnowledgeBase.open(options.kb), 0
     if size != "0":
-        model, examples = options.work / f"model-{size}-{seed}", 0 if size == "all" else int(size)
-        count = tuned(
-            kb, train, model, task=options.task, examples=examples, objective=options.objective,
-            epochs=options.epochs, seed=seed,
-        )  # fmt: skip
+        model, examples = options.work / f"model-{options.recipe}-{size}-{seed}", 0 if size == "all" else int(size)
+        settings = asdict(
+            PAPER_TUNING if options.recipe == "paper" else FinetuningSettings(objective=options.objective)
+        )
+        settings |= {"seed": seed} | ({"epochs": options.epochs} if options.epochs else {})
+        count = tuned(kb, train, model, task=options.task, examples=examples, **settings)
         kb = kb.with_model(model)
-    scores = predicted(kb, gold, options.task, backend="dense", rerank=0)
-    return intervals(scores) | {"queries tuned on": count, "by relation": by_relation(scores)}
+    found: dict[str, object] = {"queries tuned on": count}
+    for label, way in WAYS if options.ways else WAYS[:1]:
+        scores = predicted(kb, gold, options.task, **way)
+        found |= (
+            {label: intervals(scores)} if options.ways else intervals(scores) | {"by relation": by_relation(scores)}
+        )
+    return found
+
+
+def spread(figures: dict[str, Any]) -> dict[str, dict[str, list[float]]]:
+    """Return mean and standard deviation of KILT-accuracy over the seeds of each size, for each way to search."""
+    rows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for name, row in figures.items():
+        for label, _ in WAYS:
+            if isinstance(row, dict) and label in row:
+                rows[name.partition(":")[0]][label].append(row[label]["KILT-accuracy"][0])
+    return {
+        size: {label: [round(mean(values), 2), round(stdev(values), 2)] for label, values in ways.items()}
+        for size, ways in rows.items()
+        if all(len(values) > 1 for values in ways.values())
+    }
 
 
 def tuned(kb: KnowledgeBase, train: Path, out: Path, **settings: Any) -> int:

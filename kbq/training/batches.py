@@ -3,7 +3,7 @@
 Passages of one group stay together as near-by negatives. All questions of a passage are in one batch, so that it is
 encoded once.
 
-Formats: SQuAD JSON, Natural Questions with QED annotations (JSON lines), and JSON lines of one passage each:
+Formats: SQuAD JSON, Natural Questions with QED annotations (JSON lines), MRQA (.jsonl.gz), and lines of a passage each:
 `{"title", "context", "group", "questions": [{"question", "answers": [{"text", "answer_start"}]}]}`; `group` is
 optional and names the article or relation that near-by negatives share. An answer may be a text alone, and answers may
 be `{"text": [...], "answer_start": [...]}`, as in data sets of the Hugging Face hub.
@@ -107,7 +107,7 @@ def read_examples(files: Files, doubtful: bool = False) -> tuple[list[Passage], 
                     passages.append(Passage(clean_text(title), text, answered, group))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise TrainingError(
-                f"{path} is neither SQuAD JSON, QED nor JSON lines of passages with questions: "
+                f"{path} is neither SQuAD JSON, QED, MRQA nor JSON lines of passages with questions: "
                 f"{type(error).__name__} {error}"
             ) from None
     if not passages:
@@ -149,7 +149,8 @@ def _raw_passages(path: Path) -> Iterator[RawPassage]:
 def _lines(lines: Iterable[Line], source: str) -> Iterator[RawPassage]:
     for number, fields in parse_json_lines(lines, source, TrainingError):
         try:
-            yield _qed(fields) if "paragraph_text" in fields else _plain(fields)
+            if "header" not in fields:  # of a file of MRQA
+                yield _passage_of(fields)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else f"is not such a passage ({error})"
             raise TrainingError(
@@ -169,6 +170,19 @@ def _qed(line: Any) -> RawPassage:
     answers: list[Placed] = [(line["paragraph_text"][start:end], start) for start, end in line["answer_spans"]]
     question = {"id": str(line["example_id"]), "question": line["question_text"]}
     return line["title_text"], line["paragraph_text"], line["title_text"], [(question, answers)]
+
+
+def _passage_of(line: Any) -> RawPassage:
+    return _qed(line) if "paragraph_text" in line else _mrqa(line) if "qas" in line else _plain(line)
+
+
+def _mrqa(line: Any) -> RawPassage:
+    context, questions = line["context"], list[RawQuestion]()
+    for question in line["qas"]:
+        spans = [span for found in question["detected_answers"] for span in found["char_spans"]]
+        placed = [(clean_text(context[first : last + 1]), first) for first, last in spans]
+        questions.append(({"id": question["qid"], "question": question["question"]}, placed))
+    return "", context, "", questions
 
 
 def _plain(line: Any) -> RawPassage:

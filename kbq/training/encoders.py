@@ -201,7 +201,7 @@ class EncoderRun(batches.PassageRun):
         self.model, self.passages = model, passages
         self.teacher = teacher
         self.weights = {
-            "single": 1.0,
+            "single": settings.single_weight,
             "distilled": settings.distill_weight,
             "negatives": settings.negatives_weight,
             "tokens": settings.tokens_weight,
@@ -234,7 +234,7 @@ class EncoderRun(batches.PassageRun):
             with_queue = torch.cat([same, queued_same], dim=1)
             losses = {"single": marginal_losses(scores, gold, own_passage).mean()}
             if teacher is not None:
-                trust = trust_in(teacher[side], gold, own_passage) if self.settings.trust_by_gold else None
+                trust = None if self.settings.equal_trust else trust_in(teacher[side], gold, own_passage)
                 temperature = self.settings.temperature
                 losses["distilled"] = distillation_loss(scores, teacher[side], own_passage, temperature, trust)
             losses["negatives"] = negatives_loss(scores, gold, elsewhere, queries @ queued.T, with_queue)

@@ -18,7 +18,7 @@ class StepSettings:
     learning_rate: Annotated[float, Option("The highest learning rate.", 0, 1e6)] = (
         2e-4  # the paper's 3e-5: SpanBERT-base
     )
-    warmup: float = 0.05  # share of all steps
+    warmup: Annotated[float, Option("Share of all steps in which the learning rate rises.", 0, 1)] = 0.05
     accumulate: Annotated[int, Option("Batches per step.", least=1)] = 1  # a large batch in the memory of a small one
     seed: Annotated[int, Option("Seed of all random numbers.")] = 0
 
@@ -37,17 +37,43 @@ class RunSettings(StepSettings):
 class TrainingSettings(RunSettings):
     """Everything that decides the outcome of training encoders."""
 
-    max_queries: int = 12  # of one passage
+    max_queries: Annotated[int, Option("At most this many queries per passage.", least=1)] = 12
     pre_batches: Annotated[int, Option("C: how many earlier batches give negatives.", least=0)] = 0  # the paper: 2
-    pre_batches_from: float = 0.3  # share of all steps after which the queue is used
+    pre_batches_from: Annotated[float, Option("Share of all steps after which these are used.", 0, 1)] = 0.3
     same_answers: Annotated[bool, Option("Also take the same answer elsewhere as a negative, as in the paper.")] = False
-    negatives_weight: float = 1.0  # L_neg: answers of other passages, of this batch and of the queue
+    single_weight: Annotated[float, Option("Weight of L_single, λ1: tokens of the passage.", least=0)] = 1.0
+    # The paper's λ3 is 4.
+    negatives_weight: Annotated[float, Option("Weight of L_neg, λ3: answers of other passages.", least=0)] = 1.0
     # L_neg over all tokens of the batch, as in an open search, is not in the paper.
     tokens_weight: Annotated[float, Option("Weight of negatives over all tokens; 0 in the paper.", least=0)] = 1.0
-    filter_weight: float = 0.3
+    filter_weight: Annotated[float, Option("Weight of L_filter.", least=0)] = 0.3
     distill_weight: Annotated[float, Option("With --distill: the paper's λ2.", least=0)] = 2.0
     temperature: Annotated[float, Option("With --distill: above 1, it softens both sides.", least=0.01)] = 1.0
-    trust_by_gold: bool = True  # weights L_distill by the chance that the reader gives the gold tokens (the paper: 1)
+    equal_trust: Annotated[
+        bool, Option("With --distill: learn as much from a wrong reader as from a right one, as in the paper.")
+    ] = False
+
+
+# Section 4.4 and appendix D of arXiv 2012.12624, with two query encoders. λ1, λ2 and λ3 are 1, 2 and 4; the queue of
+# two batches is used in the last two of four epochs; 84 windows of 192 pieces are a batch, as in the official code.
+PAPER = TrainingSettings(
+    learning_rate=3e-5, warmup=0.0, epochs=4.0, batch_tokens=84 * 192, pre_batches=2, pre_batches_from=0.5,
+    same_answers=True, single_weight=1.0, distill_weight=2.0, negatives_weight=4.0, tokens_weight=0.0,
+    filter_weight=1.0, equal_trust=True,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpartaSettings(RunSettings):
+    """Everything that decides the outcome of training a SPARTA model."""
+
+    all_tokens: Annotated[
+        bool, Option("With --marked: compare terms with all tokens of a window, as in the paper's Eq. 4.")
+    ] = False
+    window: Annotated[int, Option("Tokens of a window; the paper: 512.", 0, None, "256; with --marked: 128")] = 0
+    negatives: Annotated[
+        int, Option("Negatives of each query, half from its article, as in the paper; 0: all of the batch.", least=0)
+    ] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +104,9 @@ class FinetuningSettings(StepSettings):
         Literal["rows", "codes"],
         Option("What the loss multiplies: rows of the dump, or what the codes of the index stand for."),
     ] = "rows"
+    random_sample: Annotated[
+        bool, Option("With --examples: draw them at random, as in the paper, instead of each relation's share.")
+    ] = False
 
     def __post_init__(self) -> None:
         check(self, TrainingError)
@@ -100,6 +129,13 @@ class FinetuningSettings(StepSettings):
         return "kilt" if answer == "phrase" else "page"
 
 
+# Section 4.5 and appendix D of arXiv 2012.12624: of all epochs the best one on the dev queries is kept.
+PAPER_TUNING = FinetuningSettings(
+    learning_rate=3e-5, warmup=0.0, objective="phrase", k=100, epochs=10, patience=10, batch=12, keep=0.0,
+    random_sample=True,
+)  # fmt: skip
+
+
 class FinetuningWords(TypedDict, total=False):
     """The settings of `KnowledgeBase.finetune`; see `FinetuningSettings`."""
 
@@ -111,6 +147,8 @@ class FinetuningWords(TypedDict, total=False):
     batch: int
     accumulate: int
     learning_rate: float
+    warmup: float
     keep: float
     vectors: Literal["rows", "codes"]
+    random_sample: bool
     seed: int

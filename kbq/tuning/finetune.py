@@ -2,12 +2,14 @@
 
 import copy
 import dataclasses
+import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 
@@ -22,11 +24,11 @@ from kbq.reading.probability import CALIBRATION
 from kbq.storage.files import Note, Report, as_path, file_digest, silent
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import output_folder, versions
-from kbq.training.settings import FinetuningSettings
+from kbq.training.settings import FinetuningSettings, Objective
 from kbq.tuning.calibrate import JudgedAnswer, judge, percent_right, teach_judge, teaches, write_calibration
 from kbq.tuning.labels import Labeller, PreparedQuery, Reach, prepare, readable_queries, with_page_ids
 from kbq.tuning.loop import DevScorer, Distillation, Finetuner, best_epoch, hybrid
-from kbq.tuning.triples import other_queries, pages_of, read_triples, sample_by_relation, split
+from kbq.tuning.triples import other_queries, pages_of, read_triples, sample_at_random, sample_by_relation, split
 
 MOST_NAMED = 10  # missing pages that a note names
 ENOUGH, MOST_PASSES = 1000, 7  # queries of an epoch: few triples are passed over several times, but not more often
@@ -52,6 +54,7 @@ class FinetuningOutcome:
     hybrid_before: float | None = None  # the same, before tuning
     reranker: Sequence[float] = ()  # percent of dev queries answered rightly before and after it learned; or none
     calibrated_on: int = 0  # answers to dev queries, from which the probabilities of its answers were learned; 0: none
+    tasks: Mapping[str, Sequence[float]] = field(default_factory=dict)  # of several: percent before and after tuning
 
     @property
     def is_better(self) -> bool:
@@ -67,9 +70,37 @@ class FinetuningOutcome:
         return str(self.out)
 
 
+@dataclass(frozen=True, slots=True)
+class Taught:
+    """A file of triples, and the task that says how its queries are asked and what is right."""
+
+    path: Path
+    task: Task
+    objective: Objective
+
+    @classmethod
+    def of(cls, item: str | Path, usual: Task, settings: FinetuningSettings) -> Self:
+        """Read `FILE` or `FILE:TASK`; a file without a task has the usual one."""
+        path, task, text = as_path(item, "a file of triples"), usual, str(item)
+        for colon in [] if path.exists() else reversed(list(re.finditer(":", text))):
+            if (before := Path(text[: colon.start()])).exists():
+                path, task = before, Task.load(text[colon.end() :])
+                break
+        return cls(path, task, settings.chosen_objective(task.answer))
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What is tuned on, and scored on, from one file."""
+
+    taught: Taught
+    golds: Sequence[Gold]
+    dev_golds: Sequence[Gold]
+
+
 def finetune(
     kb: Searcher,
-    triples: str | Path,
+    triples: str | Path | Sequence[str | Path],
     out: str | Path,
     settings: FinetuningSettings | None = None,
     *,
@@ -86,31 +117,38 @@ def finetune(
     A killed run resumes from `OUT.partial/checkpoint.pt`. `command` is kept in the folder's `kbq.json`. Raises
     TrainingError if there is no usable triple, a loss is not a number, or the checkpoint is of another run.
     """
-    triples, out = as_path(triples, "a file of triples"), as_path(out, "out")
+    files = [triples] if isinstance(triples, str | Path) or not isinstance(triples, Sequence) else list(triples)
+    out = as_path(out, "out")
     dev = None if dev is None else as_path(dev, "a file of dev triples")
     if type(examples) is not int or examples < 0:
         raise TrainingError(f"examples is {examples!r}, must be a number, 0 or more", is_usage=True)
-    task = Task.load(task)
-    settings = settings or FinetuningSettings()
-    settings = dataclasses.replace(settings, objective=settings.chosen_objective(task.answer))
+    task, settings = Task.load(task), settings or FinetuningSettings()
+    taught = [Taught.of(item, task, settings) for item in files]
+    if dev is not None and len(taught) > 1:
+        raise TrainingError("a tenth of each of several files is set aside to score on: leave dev=… out", is_usage=True)
     with output_folder(out) as folder:
         untuned, kb = kb, _with_own_query_encoder(kb)
-        golds, dev_golds = _records(triples, dev, examples, settings.seed, note)
+        lessons = [Lesson(one, *_records(one.path, dev, examples, settings, note)) for one in taught]
+        _refuse_contradictions(lessons)
+        digests = [{"name": one.path.name, "sha256": file_digest(one.path)} for one in taught]
         facts: dict[str, object] = {
             "command": command,
             "begun_with": kb.model.config.query_fingerprint,
-            "triples": {"name": triples.name, "sha256": file_digest(triples)},
+            "triples": digests if digests[1:] else digests[0],
             "examples": examples,
             "dev": None if dev is None else {"name": dev.name, "sha256": file_digest(dev)},
-            "task": task.name,
+            "task": ", ".join(one.task.name for one in taught),
         }
         torch.manual_seed(settings.seed)
         if settings.k > kb.manifest.counts.rows:
             note(f"k is {settings.k}, the knowledge base holds {kb.manifest.counts.rows} phrases: all of them compete")
-        labeller = Labeller(kb.shards, {page for gold in [*golds, *dev_golds] for page in pages_of(gold)})
-        queries, reach = prepare(task, golds, kb, labeller)
-        _check_positives(triples, settings, queries, reach, note)
-        scorer = _dev_scorer(task, dev_golds, kb, labeller, note)
+        all_golds = [gold for lesson in lessons for gold in [*lesson.golds, *lesson.dev_golds]]
+        labeller = Labeller(kb.shards, {page for gold in all_golds for page in pages_of(gold)})
+        parts, reach = _prepared(lessons, kb, labeller, note)
+        most = max(map(len, parts))  # so many of each file: those of smaller ones come several times
+        queries = [query for part in parts for query in islice(cycle(part), most)]
+        scorer = _dev_scorer(lessons, kb, labeller, note)
+        tasks_before = scorer.by_task() if lessons[1:] else {}
         scored, begun = _scored_with_words(kb, scorer, report_stage), time.monotonic()
         passes = max(1, min(MOST_PASSES, ENOUGH // len(queries)))
         distillation = _distillation(kb, queries, settings, report_stage)
@@ -119,17 +157,22 @@ def finetune(
         tuner.run(folder / "checkpoint.pt", report)
         factor, hybrid_score = _weigh_words(kb, scorer, report_stage)
         reranker: Sequence[float] = ()
-        if task.answer == "phrase" and settings.keep < 1 and kb.reranking.n_reranked(SearchOptions()):
-            report_stage("judge of relations", 0, len(queries))
-            reranker = _teach_reranker(kb, untuned, [query.gold for query in queries], scorer.asked, settings.seed)
-        answered = _answered(kb, scorer.asked, report_stage) if task.answer == "phrase" else []
+        pairs = zip(lessons, parts, strict=True)
+        learned = [query.gold for one, part in pairs if one.taught.task.answer == "phrase" for query in part]
+        phrase_dev = scorer.asked("phrase")
+        if learned and settings.keep < 1 and kb.reranking.n_reranked(SearchOptions()):
+            report_stage("judge of relations", 0, len(learned))
+            reranker = _teach_reranker(kb, untuned, learned, phrase_dev, settings.seed)
+        answered = _answered(kb, phrase_dev, report_stage) if phrase_dev else []
+        tasks_after = scorer.by_task() if lessons[1:] else {}
         outcome = FinetuningOutcome(
             out, reach, len(scorer), scorer.measure, _percent(tuner.scores), _percent(tuner.agreements),
             _percent([count / len(tuner.queries) for count in tuner.found]), passes, tuner.optimizer.done,
             factor, hybrid_score, scored.percent, reranker, len(answered),
+            {name: _percent([tasks_before[name], tasks_after[name]]) for name in tasks_before},
         )  # fmt: skip
         facts |= {
-            "relations": _tuned_relations(kb, golds, outcome),
+            "relations": _tuned_relations(kb, [gold for one in lessons for gold in one.golds], outcome),
             "corpora": kb.manifest.corpora,
             "index": kb.index.kind,
             "settings": dataclasses.asdict(settings),
@@ -149,11 +192,42 @@ def _with_own_query_encoder(kb: Searcher) -> Searcher:
     return kb
 
 
-def _dev_scorer(task: Task, golds: Sequence[Gold], kb: Searcher, labeller: Labeller, note: Note) -> DevScorer:
-    scored = [with_page_ids(gold, labeller) for gold, _ in readable_queries(task, golds, kb)]
-    if len(scored) < len(golds):
-        note(f"{len(golds) - len(scored)} of {len(golds)} dev queries cannot be read: left out")
-    return DevScorer(task, scored, kb)
+def _refuse_contradictions(lessons: Sequence[Lesson]) -> None:
+    """Raise TrainingError if a query is to be answered in one file, and to find its page alone in another."""
+    first: dict[str, Lesson] = {}
+    for lesson in lessons:
+        for gold in lesson.golds:
+            other = first.setdefault(gold.input or "", lesson)
+            if other.taught.objective != lesson.taught.objective:
+                raise TrainingError(
+                    f"{gold.input!r:.60} is in {other.taught.path} with the objective {other.taught.objective}, and in "
+                    f"{lesson.taught.path} with {lesson.taught.objective}: leave one of them out, or give --objective"
+                )
+
+
+def _prepared(
+    lessons: Sequence[Lesson], kb: Searcher, labeller: Labeller, note: Note
+) -> tuple[list[list[PreparedQuery]], Reach]:
+    """Prepare the queries of each file."""
+    parts, total = [], Reach()
+    for lesson in lessons:
+        objective = lesson.taught.objective
+        queries, reach = prepare(lesson.taught.task, lesson.golds, kb, labeller)
+        _check_positives(lesson.taught.path, objective, queries, reach, note)
+        parts.append([dataclasses.replace(query, objective=objective) for query in queries])
+        total += reach
+    return parts, total
+
+
+def _dev_scorer(lessons: Sequence[Lesson], kb: Searcher, labeller: Labeller, note: Note) -> DevScorer:
+    asked: list[tuple[Task, Gold]] = []
+    for lesson in lessons:
+        task, golds = lesson.taught.task, lesson.dev_golds
+        readable = readable_queries(task, golds, kb)
+        if len(readable) < len(golds):
+            note(f"{len(golds) - len(readable)} of {len(golds)} dev queries cannot be read: left out")
+        asked += [(task, with_page_ids(gold, labeller)) for gold, _ in readable]
+    return DevScorer(asked, kb)
 
 
 class _Scored(NamedTuple):
@@ -238,7 +312,10 @@ def _percent(shares: Sequence[float]) -> list[float]:
     return [round(100 * share, 2) for share in shares]
 
 
-def _records(triples: Path, dev: Path | None, examples: int, seed: int, note: Note) -> tuple[list[Gold], list[Gold]]:
+def _records(
+    triples: Path, dev: Path | None, examples: int, settings: FinetuningSettings, note: Note
+) -> tuple[list[Gold], list[Gold]]:
+    seed, at_random = settings.seed, settings.random_sample
     golds = read_triples(triples, note=note)
     dev_golds = [] if dev is None else read_triples(dev, note=note)
     if not dev_golds:
@@ -246,7 +323,8 @@ def _records(triples: Path, dev: Path | None, examples: int, seed: int, note: No
     if examples > len(golds):
         note(f"{triples} holds {len(golds)} queries to tune on, fewer than the {examples} asked for")
     if examples:
-        golds = sample_by_relation(golds, examples, seed)
+        draw = sample_at_random if at_random else sample_by_relation
+        golds = draw(golds, examples, seed)
     unseen = {relation_of(gold) for gold in dev_golds} - {relation_of(gold) for gold in golds}
     if unseen:
         more = " …" if len(unseen) > 5 else ""
@@ -264,7 +342,7 @@ def _tuned_relations(kb: Searcher, golds: Sequence[Gold], outcome: FinetuningOut
 
 
 def _check_positives(
-    triples: Path, settings: FinetuningSettings, queries: Sequence[PreparedQuery], reach: Reach, note: Note
+    triples: Path, objective: Objective, queries: Sequence[PreparedQuery], reach: Reach, note: Note
 ) -> None:
     """Raise TrainingError if no phrase can be right; name the lines whose pages are missing."""
     missing = sorted((query.gold.line, query.lost_pages[0]) for query in queries if query.lost_pages)
@@ -272,7 +350,7 @@ def _check_positives(
         named = ", ".join(f"{page!r} (line {line})" for line, page in missing[:MOST_NAMED])
         more = " …" if len(missing) > MOST_NAMED else ""
         note(f"{triples} names pages that the knowledge base does not have: {named}{more}")
-    objective, no_pages = settings.objective, reach.no_page + reach.unnamed == reach.queries
+    no_pages = reach.no_page + reach.unnamed == reach.queries
     if objective == "page" and no_pages:
         raise TrainingError(
             f"the knowledge base has no gold page of {triples}: use --objective=phrase, or another --kb"

@@ -244,6 +244,7 @@ class PreparedQuery:
     gold: Gold
     golds: Phrases
     lost_pages: tuple[str, ...] = ()  # the pages that it names, if the knowledge base has none of them
+    objective: Objective | None = None  # of its task; None: that of the settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +259,10 @@ class Reach:
     no_page: int = 0
     unnamed: int = 0
     nowhere: int = 0  # of the last two: every answer has a word that does not occur, so it is never found (by BM25)
+
+    def __add__(self, other: "Reach") -> "Reach":
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        return Reach(*map(sum, pairs))
 
 
 def prepare(task: Task, golds: Sequence[Gold], kb: Searcher, labeller: Labeller) -> tuple[list[PreparedQuery], Reach]:

@@ -9,6 +9,7 @@ search compete, and the queries are made from the knowledge base, so that no old
 import hashlib
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -26,7 +27,7 @@ from kbq.array_types import Bools, Doubles
 from kbq.asking import Searcher
 from kbq.kilt.records import Gold, Guess
 from kbq.kilt.scores import DOWNSTREAM_NAMES, downstream_row
-from kbq.kilt.task import Task
+from kbq.kilt.task import AnswerKind, Task
 from kbq.model.devices import autocast, padded
 from kbq.model.queries import QueryEncoder
 from kbq.search.search import BATCH, BM25_WEIGHT, SPARTA_WEIGHT
@@ -239,9 +240,9 @@ class Finetuner(Run):
             starts, ends = model.queries(*tensors)
         phrase_lists = retrieve(self.kb, starts.detach().cpu().numpy(), ends.detach().cpu().numpy(), self.settings.k)
         candidates = [joined(phrases, query.golds) for query, phrases in zip(batch, phrase_lists, strict=True)]
-        objective = self.settings.chosen_objective("phrase")
+        usual = self.settings.chosen_objective("phrase")
         positives = [
-            self.labeller.label(phrases, query.gold).positive(objective)
+            self.labeller.label(phrases, query.gold).positive(query.objective or usual)
             for query, phrases in zip(batch, candidates, strict=True)
         ]
         found = [bool(right[: len(own)].any()) for right, own in zip(positives, phrase_lists, strict=True)]
@@ -267,7 +268,7 @@ class Finetuner(Run):
         digest.update(repr((self.kb.manifest.corpora, self.kb.index.kind, self.dev)).encode())
         for query in self.queries:
             outputs = [(output.answer, output.pages) for output in query.gold.outputs]
-            digest.update(repr((query.ids, outputs)).encode())
+            digest.update(repr((query.ids, outputs, query.objective)).encode())
         return digest.hexdigest()
 
     def state(self) -> dict[str, Any]:
@@ -285,52 +286,74 @@ def hybrid(factor: float) -> SearchOptions:
 
 
 class DevScorer:
-    """Scores the live query encoder on dev queries, as KILT does."""
+    """Scores the live query encoder on dev queries, as KILT does; several tasks count the same."""
 
-    def __init__(self, task: Task, golds: Sequence[Gold], kb: Searcher) -> None:
-        self._task, self._golds, self._kb = task, golds, kb
+    def __init__(self, asked: Sequence[tuple[Task, Gold]], kb: Searcher) -> None:
+        self._asked, self._kb = asked, kb
         fits = kb.model.query_tokenizer.is_short_enough
-        self._texts = [task.query_of(gold.input or "", fits, gold.id) for gold in golds]
-        self._have_pages = np.array([bool(pages_of(gold)) for gold in golds])
-        metric = task.answer_metric
-        if task.answer == "none" or not any(gold.answers for gold in golds):
-            self.measure = "Rprec"
-        else:
-            self.measure = f"KILT-{metric}" if self._have_pages.any() else metric
+        self._texts = [task.query_of(gold.input or "", fits, gold.id) for task, gold in asked]
+        self._have_pages = np.array([bool(pages_of(gold)) for _, gold in asked])
+        self._tasks = np.array([task.name for task, _ in asked])
+        self.names = list(dict.fromkeys(self._tasks.tolist()))
+        self._measures = {name: self._measure_of(name) for name in self.names}
+        sizes = Counter(self._tasks.tolist())
+        # The mean of all weighted values is the mean of the tasks' means.
+        self._weights = np.array([len(asked) / len(sizes) / sizes[name] for name in self._tasks.tolist()])
+
+    def _measure_of(self, name: str) -> str:
+        own = [(task, gold, has_page) for (task, gold), has_page in zip(self._asked, self._have_pages, strict=True)
+               if task.name == name]  # fmt: skip
+        task = own[0][0]
+        if task.answer == "none" or not any(gold.answers for _, gold, _ in own):
+            return "Rprec"
+        return f"KILT-{task.answer_metric}" if any(has_page for *_, has_page in own) else task.answer_metric
 
     @property
-    def asked(self) -> list[Gold]:
-        """Return the dev records, with the texts that the encoder reads as their inputs."""
-        return [replace(gold, input=text) for gold, text in zip(self._golds, self._texts, strict=True)]
+    def measure(self) -> str:
+        return ", ".join(dict.fromkeys(self._measures.values()))
+
+    def asked(self, answer: AnswerKind | None = None) -> list[Gold]:
+        """Return the dev records, of one kind of answer or all, with the texts that the encoder reads as inputs."""
+        pairs = zip(self._asked, self._texts, strict=True)
+        return [replace(gold, input=text) for (task, gold), text in pairs if answer in (None, task.answer)]
 
     def __len__(self) -> int:
-        return len(self._golds)
+        return len(self._asked)
 
     @property
     def digest(self) -> str:
-        """Return a digest of the dev queries, their answers, and the measure."""
-        digest = hashlib.sha256(f"{self._task.name} {self.measure} ".encode())
-        for gold in self._golds:
+        """Return a digest of the dev queries, their answers, and the measures."""
+        digest = hashlib.sha256(repr(self._measures).encode())
+        for _, gold in self._asked:
             digest.update(repr((gold.input, [(output.answer, output.pages) for output in gold.outputs])).encode())
         return digest.hexdigest()
 
     def score(self) -> float:
-        """Return the mean of the measure by vectors alone, from 0 to 1."""
+        """Return the mean of the measures by vectors alone, from 0 to 1."""
         return float(self.values(DENSE).mean())
+
+    def by_task(self) -> dict[str, float]:
+        """Return the mean of each task by vectors alone, from 0 to 1."""
+        values = self.values(DENSE) / self._weights
+        return {name: float(values[self._tasks == name].mean()) for name in self.names}
 
     def values(self, options: SearchOptions) -> Doubles:
         """Measure each dev query; without a gold page, its answer counts anywhere. Shape: (queries,)."""
         found = self._kb.search(self._texts, options)
-        pairs = zip(self._golds, found, strict=True)
-        scores = np.array([downstream_row(gold, self._guess(gold, pages)) for gold, pages in pairs])
-        anywhere = scores[:, DOWNSTREAM_NAMES.index(self.measure.removeprefix("KILT-"))]
-        return np.where(self._have_pages, scores[:, DOWNSTREAM_NAMES.index(self.measure)], anywhere)
+        values = []
+        for (task, gold), pages, has_page in zip(self._asked, found, self._have_pages, strict=True):
+            measure = self._measures[task.name]
+            name = measure if has_page else measure.removeprefix("KILT-")
+            row = downstream_row(gold, self._guess(task, gold, pages))
+            values.append(row[DOWNSTREAM_NAMES.index(name)])
+        weighted: Doubles = self._weights * np.array(values)
+        return weighted
 
-    def _guess(self, gold: Gold, pages: Sequence[Answer]) -> Guess:
+    def _guess(self, task: Task, gold: Gold, pages: Sequence[Answer]) -> Guess:
         """Make a prediction, without an answer if the gold record has none."""
         answer = ""
-        if pages and gold.answers and self._task.answer != "none":
-            answer = pages[0].text if self._task.answer == "phrase" else pages[0].title
+        if pages and gold.answers and task.answer != "none":
+            answer = pages[0].text if task.answer == "phrase" else pages[0].title
         return Guess(gold.id, gold.line, answer.strip(), tuple(hit.page_id for hit in pages))
 
     def best_factor(self, usual: float) -> tuple[float, float]:

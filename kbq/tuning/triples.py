@@ -22,7 +22,8 @@ import numpy as np
 
 from kbq.dump.shards import Shard
 from kbq.errors import TrainingError
-from kbq.kilt.records import HARMLESS, Gold, GoldOutput, Problems, read_golds
+from kbq.kilt.open_questions import has_open_questions
+from kbq.kilt.records import HARMLESS, Gold, GoldOutput, Problems, gold_of, read_golds
 from kbq.kilt.scores import relation_of
 from kbq.model.queries import QueryTokenizer
 from kbq.search.spans import reach
@@ -85,6 +86,8 @@ def read_triples(path: Path, unanswered: bool = False, note: Note = unheard) -> 
 
     Raises TrainingError if a column is missing, a line is malformed (all of them are named), or there is no triple.
     """
+    if has_open_questions(path):
+        return [gold for gold in _kilt(path) if unanswered or gold.answers]
     problems: list[str] = []
     grows = path.name.endswith(DECISIONS)
     rows = read_rows(str(path), TrainingError, lambda problem: problems.append(str(problem)), note=note, grows=grows)
@@ -109,6 +112,11 @@ def subject_of(gold: Gold) -> str:
 def pages_of(gold: Gold) -> frozenset[str]:
     """Return all pages that support an answer."""
     return frozenset(page for output in gold.outputs for page in output.pages)
+
+
+def sample_at_random(golds: Sequence[Gold], count: int, seed: int) -> list[Gold]:
+    """Draw `count` records, each as likely; a larger sample of the same seed holds the smaller ones."""
+    return random.Random(seed).sample(golds, len(golds))[:count]
 
 
 def sample_by_relation(golds: Sequence[Gold], count: int, seed: int) -> list[Gold]:
@@ -149,7 +157,7 @@ def split(golds: Sequence[Gold], seed: int) -> tuple[list[Gold], list[Gold]]:
 
 def _kilt(path: Path) -> list[Gold]:
     problems = Problems()
-    golds = list(read_golds(path, problems))
+    golds = list(read_golds(gold_of(path), problems))
     messages = [str(problem) for problem in problems.found if problem.kind not in HARMLESS]
     messages += [f"{path}:{gold.line}: has no input" for gold in golds if not gold.input]
     if messages:

@@ -136,9 +136,64 @@ def test_a_dev_query_without_a_page_may_be_answered_anywhere(own_kb: KnowledgeBa
     (hit,) = own_kb.query([query], k=1, unit="page", backend="dense")[0]
     outputs = [GoldOutput(hit.text, pages, frozenset(pages) or None, ()) for pages in ((hit.page_id,), ())]
     golds = [Gold(str(number), number, query, {}, (output,)) for number, output in enumerate(outputs)]
-    judge = DevScorer(Task.load("slot_filling"), golds, own_kb.searcher)
+    judge = DevScorer([(Task.load("slot_filling"), gold) for gold in golds], own_kb.searcher)
     assert judge.measure == "KILT-accuracy"
     assert judge.values(DENSE).tolist() == [1.0, 1.0]
+
+
+def test_tasks_count_the_same_however_many_queries_they_have(own_kb: KnowledgeBase) -> None:
+    query = "Marie Curie [SEP] birth"
+    (hit,) = own_kb.query([query], k=1, unit="page", backend="dense")[0]
+    right = GoldOutput(hit.text, (hit.page_id,), frozenset([hit.page_id]), ())
+    golds = [Gold(str(number), number, query, {}, (right,)) for number in range(3)]
+    wrong = Gold("4", 4, query, {}, (GoldOutput("no such title", ("no",), frozenset(["no"]), ()),))
+    slots = [(Task.load("trex"), gold) for gold in golds]
+    scorer = DevScorer([*slots, (Task.load("aidayago2"), wrong)], own_kb.searcher)
+    assert scorer.by_task() == {"trex": 1.0, "aidayago2": 0.0}
+    assert scorer.score() == 0.5
+    assert [gold.id for gold in scorer.asked("title")] == ["4"]
+
+
+def test_several_tasks_are_tuned_together(
+    asked: Asked, own_kb: KnowledgeBase, rows: Rows, write_json_lines: Callable[..., Path]
+) -> None:
+    pages = {row["page"]: row["subject"] for row in rows}
+    mentions = [
+        {
+            "id": page,
+            "input": f"so [START_ENT] {subject} [END_ENT] did",
+            "output": [{"answer": subject, "provenance": [{"wikipedia_id": page}]}],
+        }
+        for page, subject in pages.items()
+    ]
+    links = write_json_lines("links.jsonl", *mentions)
+    both = [asked["triples"], f"{links}:aidayago2"]
+    outcome = run(asked | {"triples": both, "dev": None, "epochs": 1}, own_kb)
+    assert list(outcome.tasks) == ["slot_filling", "aidayago2"]
+    assert all(0 <= value <= 100 for scores in outcome.tasks.values() for value in scores)
+    assert any(line.startswith("vectors alone, aidayago2") for line in finetuning_lines(outcome))
+    facts: Any = Model.open(str(asked["out"]), "cpu").config.training["finetuning"]
+    assert [one["name"] for one in facts["triples"]] == ["triples.jsonl", "links.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("files", "more", "message"),
+    [
+        (
+            ["{triples}", "{triples}:aidayago2"],
+            {"dev": None},
+            "with the objective kilt, and in .* with page: leave one",
+        ),
+        (["{triples}", "{triples}:aidayago2"], {}, "a tenth of each of several files is set aside"),
+        (["{triples}:nothing"], {}, "task 'nothing' is unknown"),
+    ],
+)
+def test_tasks_that_cannot_be_tuned_together_are_refused(
+    files: list[str], more: Asked, message: str, asked: Asked, own_kb: KnowledgeBase
+) -> None:
+    named = [file.format(triples=asked["triples"]) for file in files]
+    with pytest.raises(KbqError, match=message):
+        run(asked | more | {"triples": named}, own_kb)
 
 
 def test_it_learns(asked: Asked, own_kb: KnowledgeBase) -> None:
