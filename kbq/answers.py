@@ -144,7 +144,9 @@ class PredictWords(SearchWords, total=False):
     """The options of `KnowledgeBase.predict`."""
 
     top_pages: int
+    unit: Unit
     with_text: bool
+    questions: str | Path | None
     backend: Backend
     report: Callable[[int, int], None]
 
@@ -279,6 +281,14 @@ class PageName(NamedTuple):
     def id(self) -> str:
         """The same as `page_id`, by the name that it had in the last version."""
         return self.page_id
+
+
+class StrongTerms(NamedTuple):
+    """The strongest terms of a sentence, or of a paragraph as a whole."""
+
+    paragraph: int  # its number
+    text: str
+    terms: dict[str, float]  # their weights, the largest first
 
 
 _fields_of = attrgetter(*(one.name for one in fields(Answer)))

@@ -27,6 +27,7 @@ from kbq.answers import (
     PageName,
     Result,
     SearchOptions,
+    StrongTerms,
 )
 from kbq.asking import Searcher, Where, WhereWords, search_options
 from kbq.dump.changes import Changes, delete, page_ids
@@ -46,7 +47,7 @@ from kbq.search.changing import build, compact, update
 from kbq.storage.files import as_path, given, unheard
 from kbq.text.letters import clean_text
 from kbq.words.bm25 import index_bm25
-from kbq.words.sparta import index_sparta
+from kbq.words.sparta import impact_lines, index_sparta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -431,11 +432,34 @@ class KnowledgeBase:
         with self.manifest.damage_explained(self.folder):
             return list(self.searcher.words.scores([clean_text(text)], backend).explained(0, k))
 
+    def strongest_terms(self, page_id: str, k: int = 10, backend: WordBackend = "sparta") -> list[StrongTerms]:
+        """Return the k strongest terms of each sentence of a page, or by `bm25` of each paragraph, with their weights.
+
+        Raises KnowledgeBaseError if there is no such page, and QueryError if there is no such index.
+        """
+        SearchOptions(k, backend=backend)
+        with self.manifest.damage_explained(self.folder):
+            place = self.searcher.pages.place(page_id)
+            if place is not None:
+                return self.searcher.words.strongest(place, backend, k)
+        raise KnowledgeBaseError(f"{self.folder} has no page {page_id!r:.80}: `pages()` names all of them")
+
+    def export_impacts(self, out: str | Path) -> int:
+        """Write the impacts of all sentences for Anserini (JsonVectorCollection); return how many sentences there are.
+
+        Raises QueryError if the knowledge base has no learned impacts.
+        """
+        self.searcher.words.scores([], "sparta")  # refuses what is not there
+        with self.manifest.damage_explained(self.folder):
+            from kbq.kilt.records import write_lines
+
+            return write_lines(as_path(out, "out"), impact_lines(self.searcher.shards, self.manifest))
+
     # Teach and measure
 
     def finetune(
         self,
-        triples: str | Path,
+        triples: str | Path | Sequence[str | Path],
         out: str | Path,
         *,
         task: str | Task = "slot_filling",
@@ -450,11 +474,12 @@ class KnowledgeBase:
         """Tune the query encoder on triples; this knowledge base is not changed. `with_model` takes the outcome.
 
         Args:
-            triples: KILT lines, or CSV, TSV or JSON lines of subject, relation, object[, aliases, page].
+            triples: KILT lines, open questions, or CSV, TSV or JSON lines of subject, relation, object[, aliases,
+                page]; or several such files, each perhaps followed by a colon and its task: all count the same.
             out: folder of the new query encoder.
             task: a task or its name, a family such as `entity_linking`, or a task file.
             dev: scored after each epoch; by default a tenth is set aside, with subjects and pages of its own.
-            examples: how many queries to tune on, each relation its share; 0: all.
+            examples: how many queries of each file to tune on, each relation its share; 0: all.
             settings: those of `FinetuningSettings`.
 
         Raises:
@@ -520,7 +545,9 @@ class KnowledgeBase:
         out: str | Path | None = None,
         *,
         top_pages: int = TOP_PAGES,
+        unit: Unit = "page",
         with_text: bool = False,
+        questions: str | Path | None = None,
         backend: Backend = "auto",
         report: Callable[[int, int], None] | None = None,
         **options: Unpack[SearchWords],
@@ -528,9 +555,12 @@ class KnowledgeBase:
         """Predict KILT records: into a file, resuming where a killed run stopped, or without `out` as records.
 
         Args:
-            records: a KILT file, or records with `id` and `input`.
-            top_pages: pages of each provenance.
-            with_text: add each page's paragraph.
+            records: a file of KILT or of open questions, or records with `id` and `input`.
+            questions: a file with the questions by id, for KILT's TriviaQA, which leaves them out.
+            top_pages: places of each provenance.
+            unit: what a place is: a page or, to rank passages, one of several paragraphs, sentences or phrases of a
+                page.
+            with_text: add the paragraph, or the sentence, and the phrase in it.
             options: those of `SearchOptions`; below `min_probability`, a prediction has an empty answer.
 
         Raises:
@@ -540,10 +570,11 @@ class KnowledgeBase:
         from kbq.kilt.prediction import Predictor
         from kbq.kilt.task import Task
 
-        search = search_options(options, k=top_pages, unit="page", backend=backend)
+        search = search_options(options, k=top_pages, unit=unit, backend=backend)
         path = None if out is None else as_path(out, "out")
         with LateBar("predicting") as bar:
-            predictor = Predictor(Task.load(task), self.searcher, search, with_text)
+            asked = None if questions is None else as_path(questions, "questions")
+            predictor = Predictor(Task.load(task), self.searcher, search, with_text, asked)
             return predictor.predict(records, path, bar.to("count", report))
 
     def fill(

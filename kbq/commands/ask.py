@@ -2,7 +2,7 @@
 
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from kbq.commands.terminal import Line
     from kbq.description import IndexFacts
 PREVIEWED = 200  # characters of a document
+EXPLAINED, STRONGEST = 3, 10  # paragraphs of a query, and terms of a sentence
 app = typer.Typer()
 BUILD, SEARCH, KB = BuildOptions(), SearchOptions(), AskedKb()
 Evidence = Annotated[
@@ -227,19 +228,35 @@ def _excerpt(hit: Answer) -> tuple[str, Styled, str]:
 @app.command(rich_help_panel=ASK)
 def explain(
     click: typer.Context,
-    text: Annotated[str, typer.Argument(help="A query.")],
+    text: Annotated[str | None, typer.Argument(help="A query, unless --page is given.")] = None,
+    page: Annotated[
+        str | None, typer.Option(help="Instead, show the strongest terms of this page's sentences: its id.")
+    ] = None,
     kb: Annotated[Path | None, typer.Option(help="A knowledge base; by default the bundled sample.")] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many paragraphs.")] = 3,
+    k: Annotated[
+        int | None, typer.Option("-k", min=1, help="How many paragraphs (3) or, with --page, terms (10).")
+    ] = None,
     backend: Annotated[WordBackend, typer.Option(help="The index of words to search.")] = "bm25",
     model: MovedModel = None,
     context: Evidence = CONTEXT,
     as_json: Json = False,
 ) -> None:
-    """Show which terms of a query found the best paragraphs, and how much each adds to their scores."""
+    """Show which terms of a query found the best paragraphs, and how much each adds to their scores.
+
+    With --page, show the strongest terms of each of its sentences or, by bm25, of its paragraphs.
+    """
     if not as_json:
         refuse_given(click, "without --json", ("context",))
-    ((_, asked),) = read_queries([text], None)
-    explained = AskedKb(kb, model=model, device="cpu").open().explain(asked, k, backend)
+    if (text is None) == (page is None):
+        raise typer.BadParameter("give a query, or the id of a page with --page")
+    opened = AskedKb(kb, model=model, device="cpu").open()
+    if page is not None:
+        terms_of = opened.strongest_terms(page, k or STRONGEST, backend)
+        lines = [line for one in terms_of for line in (f"{one.paragraph}  {shortened(one.text)}", *_weights(one.terms))]
+        tell({"page_id": page, "backend": backend, "sentences": [one._asdict() for one in terms_of]}, as_json, *lines)
+        return
+    ((_, asked),) = read_queries([text or ""], None)
+    explained = opened.explain(asked, k or EXPLAINED, backend)
     if as_json:
         paragraphs = (answer.to_dict(context) | {"terms": terms} for answer, terms in explained)
         print_answers_json({"query": asked, "backend": backend}, paragraphs)
@@ -249,7 +266,12 @@ def explain(
     for hit, terms in explained:
         show(f"{hit.score:.2f}  {shortened(hit.title)}  (page {hit.page_id}, paragraph {hit.paragraph})")
         show(f"      {shortened(hit.context)}")
-        show(*(f"      {weight:6.2f}  {term}" for term, weight in sorted(terms.items(), key=lambda pair: -pair[1])))
+        show(*_weights(terms))
+
+
+def _weights(terms: Mapping[str, float]) -> list[str]:
+    """Return a line for each term, the strongest first."""
+    return [f"      {weight:6.2f}  {term}" for term, weight in sorted(terms.items(), key=lambda pair: -pair[1])]
 
 
 @app.command(rich_help_panel=ASK)

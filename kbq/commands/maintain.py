@@ -245,6 +245,17 @@ def sparta(
     tell({"kb": str(kb), "bytes": size}, as_json, f"{kb}: learned impacts of {terminal.size(size)}")
 
 
+@app.command("export-impacts", rich_help_panel=MAINTAIN)
+def export_impacts(
+    kb: Kb,
+    out: Annotated[Path, typer.Option(callback=output_path, help="File of JSON lines.")],
+    as_json: Json = False,
+) -> None:
+    """Write a SPARTA index for Anserini and Pyserini: the integer impacts of each sentence."""
+    sentences = kbq.KnowledgeBase.open(kb, device="cpu", lazy=True).export_impacts(out)
+    tell({"out": str(out), "sentences": sentences}, as_json, f"{out}: {sentences:,} sentences")
+
+
 @app.command("merge-kb", rich_help_panel=MAINTAIN)
 def merge_kb(
     out: Annotated[Path, typer.Argument(callback=output_path, help="Folder of the new knowledge base.")],

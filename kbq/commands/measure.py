@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 import kbq
-from kbq.answers import TOP_PAGES, WORDS_ALONE, SearchOptions
+from kbq.answers import TOP_PAGES, WORDS_ALONE, SearchOptions, Unit
 from kbq.commands import terminal
 from kbq.commands.options import MEASURE, AskedKb, Json, fields_of, note_untuned, output_path, refuse_idle, takes
 from kbq.commands.terminal import WHOLE, Styled, note, print_json, shortened, show, tell
@@ -38,13 +38,21 @@ Strict = Annotated[bool, typer.Option("--strict", help="Page ids must be integer
 @takes(AskedKb)
 def predict(
     context: typer.Context,
-    inputs: Annotated[Path, typer.Argument(help="KILT records, or queries of BEIR or MS MARCO, plain or compressed.")],
+    inputs: Annotated[Path, typer.Argument(help="KILT records, open questions, or queries of BEIR or MS MARCO.")],
     task: Annotated[str, typer.Option(help="trex, nq, aidayago2…, a family (slot_filling…), or a task file.")],
     out: Annotated[Path, typer.Option(callback=output_path, help="The prediction file.")],
     asked: AskedKb = KB,
     options: SearchOptions = SEARCH,
-    top_pages: Annotated[int, typer.Option(min=1, help="Pages in each provenance.")] = TOP_PAGES,
-    with_text: Annotated[bool, typer.Option("--with-text", help="Also write each page's paragraph.")] = False,
+    top_pages: Annotated[int, typer.Option(min=1, help="Pages, or other units, in each provenance.")] = TOP_PAGES,
+    unit: Annotated[
+        Unit, typer.Option(help="What a provenance lists: pages, as KILT wants, or several passages of one page.")
+    ] = "page",
+    with_text: Annotated[
+        bool, typer.Option("--with-text", help="Also write each page's paragraph, or the passage, and its phrase.")
+    ] = False,
+    questions: Annotated[
+        Path | None, typer.Option(help="TriviaQA's own file, from which KILT's records get their questions by id.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Predict KILT records. A killed run resumes."""
@@ -56,7 +64,10 @@ def predict(
     kb = asked.open()
     with Bar(f"predicting {out}") as bar:
         words = {name: value for name, value in fields_of(options).items() if name not in OF_THE_TASK}
-        outcome = kb.predict(inputs, chosen, out, top_pages=top_pages, with_text=with_text, report=bar.count, **words)
+        outcome = kb.predict(
+            inputs, chosen, out, top_pages=top_pages, unit=unit, with_text=with_text, questions=questions,
+            report=bar.count, **words,
+        )  # fmt: skip
     note_untuned(outcome.untuned_relations)
     tell(
         dataclasses.asdict(outcome) | {"out": str(out)},
@@ -218,12 +229,32 @@ def passages(
             callback=output_path, help="Write questions and passages here, as JSON for DPR and Fusion-in-Decoder."
         ),
     ] = None,
+    regex: Annotated[
+        bool, typer.Option("--regex", help="Gold answers are regular expressions, as those of CuratedTREC.")
+    ] = False,
+    candidates: Annotated[
+        Path | None, typer.Option(help="Only these answers count, one per line, as with WebQuestions.")
+    ] = None,
+    trec_run: Annotated[
+        Path | None, typer.Option(callback=output_path, help="Write the retrieved paragraphs here, as a TREC run.")
+    ] = None,
+    trec_qrels: Annotated[
+        Path | None, typer.Option(callback=output_path, help="Write the gold paragraphs here, as TREC qrels.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Score retrieved passages by whether they contain an answer: top-k accuracy, MRR@20, P@20."""
-    from kbq.kilt.passages import evaluate_passages
+    """Score retrieved passages by whether they contain an answer: top-k accuracy, MRR@20, P@20.
 
-    scores = evaluate_passages(file, gold, _numbers(ks, "--ks"), export)
+    Make them with `kbq predict --with-text` and `--unit paragraph` or, for exact match among the first k answers,
+    `--unit phrase`. In TREC files a paragraph is PAGE:NUMBER.
+    """
+    from kbq.kilt.passages import Judging, PassageFiles, Patterns, evaluate_passages, read_candidates
+
+    judging = Judging(Patterns() if regex else None, None if candidates is None else read_candidates(candidates))
+    files = PassageFiles(export, trec_run, trec_qrels)
+    scores = evaluate_passages(file, gold, _numbers(ks, "--ks"), files, judging)
+    for pattern in judging.slow_patterns:
+        note(f"the answer {pattern!r} takes too long on some text: there it counts as absent")
     tell(scores.to_dict(), as_json, *scores.table().markdown().removesuffix("\n").split("\n"))
 
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -23,8 +23,17 @@ from kbq.commands.options import (
     takes,
 )
 from kbq.commands.terminal import note, tell, typed_command
+from kbq.options import declared
 from kbq.progress import Bar
-from kbq.training.settings import FinetuningSettings, ReaderSettings, RunSettings, TrainingSettings
+from kbq.training.settings import (
+    PAPER,
+    PAPER_TUNING,
+    FinetuningSettings,
+    ReaderSettings,
+    RunSettings,
+    SpartaSettings,
+    TrainingSettings,
+)
 
 if TYPE_CHECKING:
     from kbq.training.encoders import TrainingOutcome
@@ -37,7 +46,7 @@ A_READER = "`default`, or a question-answering checkpoint (folder or hub name)"
 RANKING = ("backend", *RankWords.__annotations__)  # options of a search that calibrating has, too
 app = typer.Typer()
 FINETUNING, SEARCH = FinetuningSettings(), SearchOptions()
-ENCODERS, READER, SPARTA = TrainingSettings(), ReaderSettings(), RunSettings()
+ENCODERS, READER, SPARTA = TrainingSettings(), ReaderSettings(), SpartaSettings()
 train = typer.Typer(
     cls=Commands, help="Train networks on reading comprehension. A killed run resumes.", no_args_is_help=True
 )
@@ -48,13 +57,27 @@ Encoder = Annotated[
 ]
 
 
+Recipe = Annotated[
+    Literal["kbq", "paper"], typer.Option(help="Default values: kbq's own, or those of arXiv 2012.12624.")
+]
+Settings = TypeVar("Settings", TrainingSettings, FinetuningSettings)
+
+
+def by_paper(context: typer.Context, given: Settings, paper: Settings) -> Settings:
+    """Return the paper's settings, but for what stands in the command line."""
+    kind: Any = type(given)
+    sources = {one.name: context.get_parameter_source(one.name) for one in declared(kind)}
+    typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    return dataclasses.replace(paper, **{name: getattr(given, name) for name in typed})
+
+
 @dataclass(frozen=True, slots=True)
 class Training:
     """Options: examples, and the network that learns from them."""
 
     examples: Annotated[
         list[Path],
-        typer.Argument(help="SQuAD JSON, QED, or JSON lines of passages with questions.", show_default=False),
+        typer.Argument(help="SQuAD JSON, QED, MRQA, or JSON lines of passages with questions.", show_default=False),
     ]
     out: Annotated[Path, typer.Option(callback=output_path, help="Folder of the new network.")]
     dev: Annotated[Path | None, typer.Option(help="Examples to score on; by default a twentieth is set aside.")] = None
@@ -65,10 +88,13 @@ class Training:
 @app.command(rich_help_panel=TEACH)
 @takes(FinetuningSettings)
 def finetune(
+    context: typer.Context,
     triples: Annotated[
-        Path,
+        list[str],
         typer.Argument(
-            help="KILT lines, or CSV/TSV/JSONL of subject, relation, object[, aliases (with | between), page]."
+            metavar="FILE[:TASK]...",
+            help="KILT lines, open questions, or CSV/TSV/JSONL of subject, relation, object[, aliases (with | "
+            "between), page]; of several files, each with its task, all count the same.",
         ),
     ],
     kb: Annotated[Path, typer.Option(help="The knowledge base whose query encoder learns.")],
@@ -80,11 +106,14 @@ def finetune(
         typer.Option(help="Triples to score on; by default a tenth is set aside, with subjects and pages of its own."),
     ] = None,
     settings: FinetuningSettings = FINETUNING,
+    recipe: Recipe = "kbq",
     model: Annotated[str | None, typer.Option(help="A query encoder to start from.")] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Tune the query encoder on triples; the knowledge base stays as it is. A killed run resumes."""
+    if recipe == "paper":
+        settings = by_paper(context, settings, PAPER_TUNING)
     opened = kbq.KnowledgeBase.open(kb, model, device=device)
     with Bar(f"tuning {out}") as bar:
         outcome = opened.finetune(
@@ -137,13 +166,16 @@ def encoders(
         bool, typer.Option("--truecase", help="With a cased encoder: restore capital letters in lower-case queries.")
     ] = False,
     distill: Annotated[str, typer.Option(help=f"Also learn from a reader with the same tokenizer: {A_READER}.")] = "",
+    recipe: Recipe = "kbq",
 ) -> None:
     """Train a model: its phrase encoder and its query encoder."""
     if not distill:
-        refuse_given(context, "without --distill", ("distill_weight", "temperature"))
+        refuse_given(context, "without --distill", ("distill_weight", "temperature", "equal_trust"))
     from kbq.model.model_folder import ModelConfig
     from kbq.training.encoders import train_encoders
 
+    if recipe == "paper":
+        settings, two_query_encoders = by_paper(context, settings, PAPER), True
     config = ModelConfig(shared_query_encoder=not two_query_encoders)
     _train(
         train_encoders, encoder_lines, training, init, settings, dev=training.dev, distill=distill,
@@ -169,13 +201,13 @@ def reader(
 
 
 @train.command()
-@takes(RunSettings)
+@takes(SpartaSettings)
 @takes(Training, without=("dev",))
 def sparta(
     training: Training,
     init: Annotated[str, typer.Option(help="Network to start from: a BERT-like encoder, a kbq or a SPARTA model.")],
     marked: Annotated[bool, typer.Option("--marked", help="Encode each sentence on its own, as in the paper.")] = False,
-    settings: RunSettings = SPARTA,
+    settings: SpartaSettings = SPARTA,
 ) -> None:
     """Train a SPARTA model, which gives weights to words, for `kbq index sparta`."""
     from kbq.training.sparta import train_sparta
@@ -306,6 +338,8 @@ def finetuning_lines(outcome: "FinetuningOutcome") -> list[str]:
     if outcome.hybrid_score is not None and outcome.hybrid_before is not None:
         what = f"with words, {outcome.measure}"
         lines.append(f"{what:40}  {outcome.hybrid_before:6.1f}  {outcome.hybrid_score:5.1f}")
+    for name, (before, after) in outcome.tasks.items():
+        lines.append(f"{f'vectors alone, {name}':40}  {before:6.1f}  {after:5.1f}")
     if outcome.reranker:
         before, after = outcome.reranker
         lines.append(f"{'with reranking, answers right':40}  {before:6.1f}  {after:5.1f}")

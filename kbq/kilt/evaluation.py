@@ -7,8 +7,9 @@ there. Source: arXiv 2009.02252 and the official evaluation.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -38,14 +39,18 @@ from kbq.kilt.scores import (
 from kbq.kilt.task import Task
 from kbq.storage.files import given
 from kbq.text import html
+from kbq.text.answer_scores import UNSPACED_LETTER, scores_by_character
 
 AnyPath = str | PathLike[str]
 
 
-def write_run(predictions: records.Source, out_path: Path) -> int:
+Named = Callable[[records.JsonObject], str]  # the name of a place's page, or of its paragraph, in TREC files
+
+
+def write_run(predictions: records.Source, out_path: Path, named: Named = records.page_of) -> int:
     """Write the distinct pages of every prediction as a TREC run, and return the number of lines."""
     problems = records.Problems()
-    rankings = list(records.parse_records(predictions, problems, _ranked))
+    rankings = list(records.parse_records(predictions, problems, partial(_ranked, named)))
     problems.raise_if_any(f"exporting {predictions}")
     return records.write_lines(
         out_path,
@@ -57,11 +62,11 @@ def write_run(predictions: records.Source, out_path: Path) -> int:
     )
 
 
-def _ranked(record_id: str, line: int, record: records.JsonObject) -> tuple[str, dict[str, float]]:
+def _ranked(named: Named, record_id: str, line: int, record: records.JsonObject) -> tuple[str, dict[str, float]]:
     found: dict[str, float | None] = {}
     for item in records.provenance_items(records.only_output(record, "provenance")):
         if records.PAGE in item:
-            found.setdefault(records.page_of(item), records.score_of(item))
+            found.setdefault(named(item), records.score_of(item))
     return record_id, descending(found)
 
 
@@ -82,10 +87,10 @@ def descending(found: Mapping[str, float | None]) -> dict[str, float]:
     return dict(zip(found, map(float, scores), strict=True))
 
 
-def write_qrels(gold: records.Source, out_path: Path) -> int:
+def write_qrels(gold: records.Source, out_path: Path, named: Named = records.page_of) -> int:
     """Write the distinct gold pages of every record as TREC qrels, and return the number of lines."""
     problems = records.Problems()
-    golds = list(records.parse_records(gold, problems, _relevant))
+    golds = list(records.parse_records(gold, problems, partial(_relevant, named)))
     problems.raise_if_any(f"exporting {gold}")
     return records.write_lines(
         out_path,
@@ -93,11 +98,11 @@ def write_qrels(gold: records.Source, out_path: Path) -> int:
     )
 
 
-def _relevant(record_id: str, line: int, record: records.JsonObject) -> tuple[str, dict[str, object]]:
+def _relevant(named: Named, record_id: str, line: int, record: records.JsonObject) -> tuple[str, dict[str, object]]:
     outputs = record.get("output")
     objects = [records.as_output(output, ("provenance",)) for output in outputs] if isinstance(outputs, list) else []
     items = [item for output in objects for item in records.provenance_items(output) if records.PAGE in item]
-    return record_id, {records.page_of(item): item.get("relevance", 1) for item in items}
+    return record_id, {named(item): item.get("relevance", 1) for item in items}
 
 
 def column(text: str) -> str:
@@ -269,8 +274,26 @@ def evaluate(
     if calibration or files.plots is not None:
         metric = chosen.answer_metric if chosen else "accuracy"
         analyses["calibration"] = calibrated(predictions, scores.get("downstream"), metric, by, files.plots)
+    if "downstream" in scores and (characters := _by_character(predictions, gold)):
+        analyses["by character"] = characters
     _write(files, predictions, gold, scores)
     return _evaluation(chosen, rules, scores, refusals, intervals, analyses)
+
+
+def _by_character(predictions: records.Source, gold: records.Source) -> Analysis | None:
+    """Score answers in scripts without blanks between words, or return None if no gold answer is in one."""
+    problems = records.Problems()  # have been reported before
+    golds = list(records.read_golds(gold, problems))
+    unspaced = {one.id: one.answers for one in golds if any(map(UNSPACED_LETTER.search, one.answers))}
+    if not unspaced:
+        return None
+    guesses = records.read_guesses(predictions, records.parse_answer, problems)
+    answers = {guess.id: guess.answer for guess in guesses}
+    scores = [scores_by_character(answers.get(name, ""), golds) for name, golds in unspaced.items()]
+    em, f1 = np.array(scores, np.float64).mean(axis=0).tolist()
+    title = f"by character, {len(scores):,} queries answered in scripts without blanks between words"
+    table = ScoreTable(title, {"score": "text", "mean": "percent"}, [("EM", em), ("F1", f1)])
+    return Analysis({"queries": len(scores), "em": em, "f1": f1}, [table])
 
 
 def _write(

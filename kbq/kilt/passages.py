@@ -13,13 +13,19 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
+import regex
+
 from kbq.errors import EvaluationError
 from kbq.kilt import records
 from kbq.kilt.analysis import Cell, ScoreTable
+from kbq.kilt.evaluation import write_qrels, write_run
+from kbq.storage.lines import read_lines
 from kbq.storage.records import json_line
-from kbq.text.letters import normal_form
+from kbq.text.letters import normal_form, normalise_answer
 
 DEPTH = 20  # of MRR and of precision
+SLOW = 0.5  # CPU seconds that a regular expression may take for a text
+READ = ("id", "question", "answers", "ctxs")  # the fields of a question that readers know
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,7 @@ class Question:
     question: str
     answers: tuple[str, ...]
     ctxs: tuple[RetrievedPassage, ...]
+    exact_ranks: tuple[int, ...] | None = None  # of the predicted phrases that are right; None if none are given
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,31 +58,128 @@ class PassageScores:
     accuracy: tuple[tuple[int, float], ...]  # k, and the share of questions with an answer in the top k
     mrr_at_20: float  # 1 / rank of the first passage with an answer, or 0
     precision_at_20: float  # passages with an answer among the first 20, divided by 20
+    exact: tuple[tuple[int, float], ...] = ()  # k, and the share of questions with a right phrase among the first k
 
     def table(self) -> ScoreTable:
         """Return a row for each score."""
         rows: list[tuple[Cell, ...]] = [(f"top-{k} accuracy", share) for k, share in self.accuracy]
         rows += [("MRR@20", self.mrr_at_20), ("P@20", self.precision_at_20)]
+        rows += [(f"EM@{k}", share) for k, share in self.exact]
         return ScoreTable(f"passages, {self.count:,} questions", {"score": "text", "mean": "percent"}, rows)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the scores as JSON: `accuracy` by k."""
-        return asdict(self) | {"accuracy": dict(self.accuracy)}
+        """Return the scores as JSON: `accuracy` and `exact` by k."""
+        return asdict(self) | {"accuracy": dict(self.accuracy), "exact": dict(self.exact)}
+
+
+@dataclass(frozen=True, slots=True)
+class PassageFiles:
+    """Files for an evaluation of passages to write."""
+
+    export: Path | None = None  # questions and passages, for readers
+    trec_run: Path | None = None  # the retrieved paragraphs
+    trec_qrels: Path | None = None  # the gold paragraphs
+
+
+class Patterns:
+    """Regular expressions as gold answers; one that takes too long on a text counts as absent from then on."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[str, regex.Pattern[str]] = {}
+        self.slow: list[str] = []
+
+    def add(self, pattern: str) -> None:
+        """Compile an answer. Raises UnfitError if it is no regular expression."""
+        try:
+            self._compiled[pattern] = regex.compile(pattern, regex.IGNORECASE | regex.MULTILINE)
+        except regex.error as error:
+            raise records.UnfitError(f"has the answer {pattern!r:.80}, no regular expression ({error})") from None
+
+    def found(self, text: str, patterns: Iterable[str], at_start: bool = False) -> bool:
+        """Return whether one of these is anywhere in a text or, `at_start`, at its beginning, as officially."""
+        for pattern in patterns:
+            if pattern in self.slow:
+                continue
+            compiled = self._compiled[pattern]
+            try:
+                if (compiled.match if at_start else compiled.search)(text, timeout=SLOW):
+                    return True
+            except TimeoutError:
+                self.slow.append(pattern)
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """How retrieved texts and answers are compared with gold answers."""
+
+    patterns: Patterns | None = None  # None: gold answers are texts
+    candidates: frozenset[str] | None = None  # in lower case; other answers are left out. None: all count
+
+    @property
+    def slow_patterns(self) -> list[str]:
+        return self.patterns.slow if self.patterns else []
+
+    def has_answer(self, text: str, golds: Sequence[str]) -> bool:
+        return self.patterns.found(text, golds) if self.patterns else contains_answer(text, golds)
+
+    def exact_ranks(self, answers: Sequence[str], golds: Sequence[str]) -> tuple[int, ...]:
+        """Return the ranks, from 1, of the answers that are right as a whole."""
+        allowed = [one for one in answers if self.candidates is None or one.strip().lower() in self.candidates]
+        if self.patterns:
+            right = [self.patterns.found(one, golds, at_start=True) for one in allowed]
+        else:
+            normal = {normalise_answer(gold) for gold in golds}
+            right = [normalise_answer(one) in normal for one in allowed]
+        return tuple(rank for rank, is_right in enumerate(right, 1) if is_right)
+
+
+BY_TEXT = Judging()
+
+
+def read_candidates(path: Path) -> frozenset[str]:
+    """Read the answers that count, one per line, in lower case. Raises EvaluationError if there is none."""
+    found = frozenset(line.strip().lower() for _, line in read_lines(str(path), EvaluationError) if line.strip())
+    if not found:
+        raise EvaluationError(f"{path} holds no answer: write one per line")
+    return found
 
 
 def evaluate_passages(
-    predictions: Path, gold: Path, ks: Sequence[int] = (1, 5, 20, 100), export: Path | None = None
+    predictions: Path,
+    gold: Path,
+    ks: Sequence[int] = (1, 5, 20, 100),
+    files: PassageFiles | None = None,
+    judging: Judging = BY_TEXT,
 ) -> PassageScores:
-    """Score the texts of predicted provenance, and write them for readers to `export`."""
-    records.check_paths([predictions, gold], [export], is_read_twice=False)
-    questions = read_questions(gold, predictions)
+    """Score the texts of predicted provenance, and write files of them."""
+    files = files or PassageFiles()
+    has_trec = files.trec_run is not None or files.trec_qrels is not None
+    records.check_paths([predictions, gold], [files.export, files.trec_run, files.trec_qrels], has_trec)
+    gold_records = records.gold_of(gold)
+    questions = read_questions(gold_records, predictions, judging)
     if not questions:
         raise EvaluationError(f"{gold} holds no record: is it the file you mean?")
     if not any(passage.text for question in questions for passage in question.ctxs):
         raise EvaluationError(f"{predictions} holds no text in its provenance: make it with kbq predict --with-text")
-    if export is not None:
-        export_for_readers(questions, export)
+    if files.export is not None:
+        export_for_readers(questions, files.export)
+    if files.trec_run is not None:
+        write_run(predictions, files.trec_run, paragraph_of)
+    if files.trec_qrels is not None:
+        write_qrels(gold_records, files.trec_qrels, paragraph_of)
     return score_passages(questions, ks)
+
+
+def paragraph_of(item: records.JsonObject) -> str:
+    """Name the paragraph of a provenance item, or its page if it names no paragraph.
+
+    >>> paragraph_of({"wikipedia_id": "7", "start_paragraph_id": 3}), paragraph_of({"wikipedia_id": "7"})
+    ('7:3', '7')
+    """
+    paragraph = item.get("start_paragraph_id")
+    page = records.page_of(item)
+    return page if paragraph is None else f"{page}:{paragraph}"
 
 
 def score_passages(questions: Sequence[Question], ks: Sequence[int] = (1, 5, 20, 100)) -> PassageScores:
@@ -91,10 +195,14 @@ def score_passages(questions: Sequence[Question], ks: Sequence[int] = (1, 5, 20,
         precisions += len(top) / DEPTH
     total = max(len(questions), 1)
     accuracy = tuple((k, found / total) for k, found in hits.items())
-    return PassageScores(len(questions), accuracy, reciprocal_ranks / total, precisions / total)
+    exact: list[tuple[int, float]] = []
+    if any(question.exact_ranks is not None for question in questions):
+        first_ranks = [min(question.exact_ranks or (sys.maxsize,)) for question in questions]
+        exact = [(k, sum(rank <= k for rank in first_ranks) / total) for k in hits]
+    return PassageScores(len(questions), accuracy, reciprocal_ranks / total, precisions / total, tuple(exact))
 
 
-def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
+def read_questions(gold: records.Source, guess_path: Path, judging: Judging = BY_TEXT) -> list[Question]:
     """Read questions in gold order with the passages of their predictions."""
     problems = records.Problems()
 
@@ -103,28 +211,38 @@ def read_questions(gold_path: Path, guess_path: Path) -> list[Question]:
 
     rankings = dict(records.parse_records(guess_path, problems, ranking))
     questions = []
-    for gold in records.read_golds(gold_path, problems):
-        if gold.id in rankings:
-            answers = tuple(sorted(gold.answers))
-            passages = (_passage(item, rank, answers) for rank, item in enumerate(rankings[gold.id], 1))
-            questions.append(Question(gold.id, gold.input or "", answers, tuple(passages)))
-        else:
-            problems.add(gold_path, gold.line, gold.id, f"has no prediction in {guess_path}")
+    for one in records.read_golds(gold, problems):
+        if one.id not in rankings:
+            problems.add(gold, one.line, one.id, f"has no prediction in {guess_path}")
+            continue
+        try:
+            for pattern in one.answers if judging.patterns else ():
+                judging.patterns.add(pattern)  # type: ignore[union-attr]
+            questions.append(_question(one, rankings[one.id], judging))
+        except records.UnfitError as error:
+            problems.add(gold, one.line, one.id, str(error))
     problems.raise_if_any(f"reading the passages of {guess_path}")
     return questions
 
 
-def _passage(item: records.JsonObject, rank: int, answers: Iterable[str]) -> RetrievedPassage:
+def _question(gold: records.Gold, items: Sequence[records.JsonObject], judging: Judging) -> Question:
+    golds = tuple(sorted(gold.answers))
+    passages = tuple(_passage(item, rank, golds, judging) for rank, item in enumerate(items, 1))
+    answers = [str(item["answer"]) for item in items if "answer" in item]
+    exact = judging.exact_ranks(answers, golds) if answers else None
+    return Question(gold.id, gold.input or "", golds, passages, exact)
+
+
+def _passage(item: records.JsonObject, rank: int, golds: Sequence[str], judging: Judging) -> RetrievedPassage:
     title, text = (value if isinstance(value := item.get(key), str) else "" for key in ("title", "text"))
     score = records.score_of(item)
-    return RetrievedPassage(
-        records.page_of(item), title, text, 1 / rank if score is None else score, contains_answer(text, answers)
-    )
+    has_answer = judging.has_answer(text, golds)
+    return RetrievedPassage(records.page_of(item), title, text, 1 / rank if score is None else score, has_answer)
 
 
 def export_for_readers(questions: Iterable[Question], path: Path) -> int:
     """Write the JSON array that DPR and Fusion-in-Decoder read, and return the number of questions."""
-    entries = (json_line(asdict(question)) for question in questions)
+    entries = (json_line({name: value for name, value in asdict(one).items() if name in READ}) for one in questions)
     lines = ("," * bool(number) + entry for number, entry in enumerate(entries))
     return records.write_lines(path, chain("[", lines, "]")) - 2
 

@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import jsonlines
+
 import kbq
-from kbq.answers import Answer, SearchOptions, is_likely
+from kbq.answers import Answer, SearchOptions, Unit, is_likely
 from kbq.dump.manifest import read_manifest
 from kbq.errors import KbqError, QueryError
+from kbq.kilt.open_questions import questions_by_id, read_questions
 from kbq.kilt.records import RELEVANCE
 from kbq.kilt.task import Task
 from kbq.storage.files import as_path, file_digest, given, run_file, whole_lines
-from kbq.storage.lines import read_json_lines, read_lines
-from kbq.storage.records import json_line, parsed_json, resumed
+from kbq.storage.lines import read_lines
+from kbq.storage.records import json_bytes, parsed_json, resumed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,12 +56,13 @@ class PredictionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Predictor:
-    """A task, the knowledge base to ask, and how: `k` of the options is the number of pages in each provenance."""
+    """A task, the knowledge base to ask, and how: `k` of the options is the number of units in each provenance."""
 
     task: Task
     kb: Askable
     options: SearchOptions
     with_text: bool = False
+    questions: Path | None = None  # holds the questions by id, if the records leave them out
 
     def predict(
         self, records: Records, out: Path | None, report: Callable[[int, int], None]
@@ -83,11 +87,12 @@ class Predictor:
         # The same records may have another name: `queries` says whether they are the same.
         with resumed(out, run_file(out), description, ADVICE, ["inputs"]) as (file, _):
             done = _finished_lines(out, file, [query.id for query in queries])
+            writer = jsonlines.Writer(file, dumps=json_bytes)
             report(done, len(queries))
             for first in range(done, len(queries), size):
                 for prediction in self.predictions(queries[first : first + size]):
                     without_pages += not prediction["output"][0]["provenance"]
-                    file.write(json_line(prediction).encode("utf-8", "backslashreplace") + b"\n")
+                    writer.write(prediction)
                 file.flush()
                 report(min(first + size, len(queries)), len(queries))
         untuned = self.kb.untuned_relations(query.input for query in queries)
@@ -104,7 +109,7 @@ class Predictor:
                 output["answer"] = "" if best is None else best.text if self.task.answer == "phrase" else best.title
                 if pages and pages[0].probability is not None:
                     output["meta"] = {"probability": round(pages[0].probability, 6)}
-            places = [provenance(page) | ({"text": page.context} if self.with_text else {}) for page in pages]
+            places = [provenance(page, self.options.chosen_unit, self.with_text) for page in pages]
             yield {"id": query.id, "input": query.input, "output": [output | {"provenance": places}]}
 
     def read(self, records: Records) -> list[AdaptedQuery]:
@@ -115,6 +120,7 @@ class Predictor:
         tokenizers = self.kb.query_tokenizers(self.options)
         path = str(records) if isinstance(records, str | Path) else "records"
         queries, problems, lines = list[AdaptedQuery](), list[str](), dict[str, int]()
+        texts = None if self.questions is None else questions_by_id(self.questions)
 
         def fits(text: str) -> bool:
             return all(each.is_short_enough(text) for each in tokenizers)
@@ -122,6 +128,11 @@ class Predictor:
         for number, record in numbered_records(records, lambda problem: problems.append(str(problem))):
             text, given_id = (record.get(name, record.get(beir)) for name, beir in (("input", "text"), ("id", "_id")))
             identity = "" if given_id is None else str(given_id).strip()
+            if texts is not None:
+                text = texts.get(identity)
+                if text is None:
+                    problems.append(f"{path}:{number}: {self.questions} has no question {identity!r:.60}")
+                    continue
             if not isinstance(text, str) or not identity:
                 problems.append(f"{path}:{number}: no {'id' if isinstance(text, str) else 'input'}: write KILT records")
                 continue
@@ -161,6 +172,7 @@ class Predictor:
             "index": facts.index,
             "query_encoder": facts.query_encoder,
             "top_pages": options.k,
+            "unit": options.chosen_unit,
             "backend": facts.backend,
             "weights": dict(zip(("bm25", "sparta"), facts.weights, strict=True)),
             "reranker": facts.reranker,
@@ -180,7 +192,7 @@ def numbered_records(
             yield number, {"id": identity, "input": text}
         return
     if isinstance(records, str | Path):
-        yield from read_json_lines(str(as_path(records, "a KILT file")), QueryError, on_bad_line)
+        yield from read_questions(str(as_path(records, "a KILT file")), QueryError, on_bad_line)
         return
     several = given(records, QueryError, "records are", "a path, or a list of records")
     for number, record in enumerate(several, start=1):
@@ -190,17 +202,25 @@ def numbered_records(
             on_bad_line(QueryError(f"records:{number}: is {record!r:.60}, not a KILT record"))
 
 
-def provenance(page: Answer) -> dict[str, Any]:
-    """Return a page that supports an answer as an item of a KILT provenance list; its score descends."""
-    return {
-        "wikipedia_id": page.page_id,
-        "title": page.title,
-        "score": round(page.score, 4),
-        "start_paragraph_id": page.paragraph,
-        "end_paragraph_id": page.paragraph,
-        "start_character": page.start,
-        "end_character": page.end,
+def provenance(found: Answer, unit: Unit, with_text: bool) -> dict[str, Any]:
+    """Return what supports an answer as an item of a KILT provenance list; scores descend.
+
+    The characters of a page are those of its phrase; its text is the paragraph of that.
+    """
+    start, end = (found.start, found.end) if unit == "page" else found.unit
+    item = {
+        "wikipedia_id": found.page_id,
+        "title": found.title,
+        "score": round(found.score, 4),
+        "start_paragraph_id": found.paragraph,
+        "end_paragraph_id": found.paragraph,
+        "start_character": start,
+        "end_character": end,
     }
+    if not with_text:
+        return item
+    text = found.context[start:end] if unit == "sentence" else found.context
+    return item | {"text": text, "answer": found.text}
 
 
 def _finished_lines(out: Path, file: BinaryIO, ids: Sequence[str]) -> int:

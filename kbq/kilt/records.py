@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from kbq.errors import EvaluationError, KbqError
+from kbq.kilt.open_questions import has_open_questions, read_questions
 from kbq.storage.files import make_folders, pipe_name, replacing, writing_to
 from kbq.storage.lines import ARRAY, COMPRESSED, Line, parse_json_lines, read_lines
 from kbq.storage.records import parsed_json
@@ -67,8 +68,10 @@ def source_of(given: AnyRecords, name: str) -> Source:
 def gold_of(given: AnyRecords) -> Source:
     """Return gold records as `source_of`; qrels of TREC, MS MARCO and BEIR (.tsv, .qrels) become such records.
 
-    Each relevant passage is an evidence set of its own, with its grade.
+    Each relevant passage is an evidence set of its own, with its grade. Open questions become records, too.
     """
+    if isinstance(given, str | PathLike) and has_open_questions(Path(given)):
+        return RecordList(str(given), tuple(record for _, record in read_questions(str(given), EvaluationError)))
     if not isinstance(given, str | PathLike) or not RELEVANCE.search(str(given)):
         return source_of(given, "gold")
     items: dict[str, list[JsonObject]] = {}

@@ -24,6 +24,7 @@ Adapter = Callable[[str, Fits], str]
 # Words with the blanks between them and the mention; in scripts without blanks, as many characters as a word may have.
 WORDS_BEFORE, WORDS_AFTER = re.compile(r"\S{1,30}\s*"), re.compile(r"\s*\S{1,30}")
 
+OTHER_NAMES = {"zsre": "structured_zeroshot"}  # as the papers call it
 AnswerKind = Literal["phrase", "title", "none"]
 
 
@@ -168,14 +169,14 @@ class Task:
         Raises:
             KbqError: there is no such task or file, or the file defines none.
 
-        >>> Task.load("nq").ranked
-        'KILT-em'
+        >>> Task.load("nq").ranked, Task.load("zsre").name
+        ('KILT-em', 'structured_zeroshot')
         """
         if isinstance(name, Task):
             return name
         if not isinstance(name, str | PathLike):
             raise KbqError(f"task is {name!r:.60}: give its name, a task file, or a Task")
-        name = str(name)
+        name = OTHER_NAMES.get(str(name), str(name))
         path, _, wanted = name.rpartition(":") if name.rpartition(":")[0].endswith(".py") else (name, "", "")
         if not path.endswith(".py"):
             files = {path.stem: _tasks_of(path) for path in sorted(own("tasks").glob("*.py"))}

@@ -397,7 +397,7 @@ class Reader:
         answers = []
         for text, paragraphs in zip(texts, retrieved, strict=True):
             hits = with_retrieval(self.read(text, paragraphs), paragraphs, weight)
-            answers.append((best_of_pages(hits) if unit == "page" else hits)[:k])
+            answers.append((best_of_each(hits, unit) if unit == "page" else hits)[:k])
         return answers
 
 
@@ -445,7 +445,9 @@ def with_retrieval(phrases: Sequence[Answer], paragraphs: Sequence[Answer], weig
     return sorted(hits, key=lambda hit: -hit.score)
 
 
-def best_of_pages(answers: Sequence[Answer]) -> list[Answer]:
-    """Keep the first answer from each page."""
-    first = {answer.page_id: answer for answer in reversed(answers)}
-    return [answer for answer in answers if first[answer.page_id] is answer]
+def best_of_each(answers: Sequence[Answer], unit: Unit) -> list[Answer]:
+    """Keep the first answer from each page or paragraph."""
+    first: dict[tuple[str, int], Answer] = {}
+    for answer in answers:
+        first.setdefault((answer.page_id, answer.paragraph if unit == "paragraph" else 0), answer)
+    return list(first.values())

@@ -23,7 +23,7 @@ from kbq.errors import QueryError
 from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
 from kbq.reading.phrase_windows import Excerpt, judge_around
-from kbq.reading.reader import PhraseJudge, Reader, RelationJudge, best_of_pages, judge_digest
+from kbq.reading.reader import PhraseJudge, Reader, RelationJudge, best_of_each, judge_digest
 from kbq.text.letters import mention_in, normalise_answer, normalised, relation_key, slot_of
 
 ASKED_FOR = re.compile(r"(?:\w+ )?country\b(?!'s| music)", re.IGNORECASE)  # at the beginning of a relation
@@ -210,7 +210,7 @@ class Reranking:
         return (
             "a reader reads" if options.reader is not None
             else f"{options.backend} finds no phrases" if options.backend in WORDS_ALONE
-            else f"{options.chosen_unit}s are asked for" if options.chosen_unit not in ("phrase", "page")
+            else f"{options.chosen_unit}s are asked for" if options.chosen_unit == "sentence"
             else f"the model {self.base} has no reader that judges phrases" if not self.reader_digest
             else "nothing is reranked (--rerank=0)" if options.rerank == 0 else ""
         )  # fmt: skip
@@ -322,19 +322,20 @@ def _supported(candidates: Sequence[Candidate], query: str) -> Iterator[Candidat
 
 
 def before_others(candidates: Sequence[Candidate], found: Sequence[Answer], unit: Unit) -> list[Answer]:
-    """Put the judged answers, of pages the best one each, before all others found (phrases or pages, best first).
+    """Put the judged answers, of pages and paragraphs the best one each, before all others found, best first.
 
     The scores of the others continue with the distances that they had.
     """
     if not candidates:
         return list(found)
     answers = [candidate.answer for candidate in candidates]
-    if unit == "page":
-        answers = best_of_pages(answers)
-        pages = {answer.page_id for answer in answers}
-        others = [hit for hit in found if hit.page_id not in pages]
-    else:
+    if unit == "phrase":
         others = [hit for hit in found if not any(_overlap(hit, answer) for answer in answers)]
+    else:
+        answers = best_of_each(answers, unit)
+        if unit == "paragraph":
+            answers = [replace(answer, unit=(0, len(answer.context))) for answer in answers]
+        others = best_of_each([*answers, *found], unit)[len(answers) :]
     last = answers[-1].score
     best = max((hit.score for hit in others), default=0.0)
     return answers + [replace(hit, score=last - (best - hit.score)) for hit in others]

@@ -8,11 +8,14 @@ from typing import TypeAlias
 import pytest
 
 from kbq.errors import EvaluationError
+from kbq.kb import KnowledgeBase
 from kbq.kilt.passages import (
+    PassageFiles,
     PassageScores,
     Question,
     RetrievedPassage,
     contains_answer,
+    evaluate_passages,
     export_for_readers,
     read_questions,
     score_passages,
@@ -85,3 +88,34 @@ def test_a_missing_prediction_is_refused(write: Write) -> None:
     gold = write("gold", {"id": 1, "input": "Who?", "output": [{"answer": "x"}]})
     with pytest.raises(EvaluationError, match=":1:1: has no prediction"):
         read_questions(gold, write("guess"))
+
+
+def test_a_page_gives_several_passages_and_all_if_more_are_wanted_than_there_are(kb: KnowledgeBase) -> None:
+    found = kb.query("the river", 10_000, unit="paragraph")
+    (line,) = kb.predict([{"id": 1, "input": "the river"}], "nq", unit="paragraph", top_pages=10_000, with_text=True)
+    items = line["output"][0]["provenance"]
+    places = [(item["wikipedia_id"], item["start_paragraph_id"]) for item in items]
+    assert places == [(hit.page_id, hit.paragraph) for hit in found]
+    assert len(set(places)) == len(places) == kb.counts.paragraphs > len({page for page, _ in places})
+    assert [item["text"] for item in items] == [hit.context for hit in found]
+    assert [item["end_character"] for item in items] == [len(hit.context) for hit in found]
+
+
+def test_a_sentence_is_a_passage(kb: KnowledgeBase) -> None:
+    (line,) = kb.predict([{"id": 1, "input": "the river"}], "nq", unit="sentence", top_pages=3, with_text=True)
+    found = kb.query("the river", 3, unit="sentence")
+    assert [item["text"] for item in line["output"][0]["provenance"]] == [
+        hit.context[slice(*hit.unit)] for hit in found
+    ]
+    assert [item["answer"] for item in line["output"][0]["provenance"]] == [hit.text for hit in found]
+
+
+def test_trec_files_name_paragraphs(write: Write, tmp_path: Path) -> None:
+    gold_items = [{"wikipedia_id": "7", "start_paragraph_id": 3}, {"wikipedia_id": "8"}]
+    gold = write("gold", {"id": 1, "input": "Who?", "output": [{"answer": "x", "provenance": gold_items}]})
+    items = [{"wikipedia_id": "7", "start_paragraph_id": n, "text": "an x", "score": 2.0 - n} for n in (3, 3, 4)]
+    guess = write("guess", {"id": "1", "output": [{"provenance": items}]})
+    run, qrels = tmp_path / "run", tmp_path / "qrels"
+    assert evaluate_passages(guess, gold, files=PassageFiles(None, run, qrels)).precision_at_20 == 0.15
+    assert run.read_text("utf-8").splitlines() == ["1 Q0 7:3 1 -1 kbq", "1 Q0 7:4 2 -2 kbq"]
+    assert qrels.read_text("utf-8").splitlines() == ["1 0 7:3 1", "1 0 8 1"]

@@ -223,6 +223,18 @@ def test_of_each_page_the_best_phrase_is_given() -> None:
     ]
 
 
+def test_of_each_paragraph_the_best_phrase_is_given_as_the_whole_paragraph() -> None:
+    candidates = [seen(0, 5, 3.0, 3.0), seen(24, 30, 2.0, 2.0, "2"), seen(35, 41, 1.0, 1.0)]
+    elsewhere = replace(answer(0, 5, 90.0), paragraph=8)
+    answers = before_others(candidates, [answer(35, 41, 95.0), elsewhere], "paragraph")
+    assert [(one.page_id, one.paragraph, one.start, one.score) for one in answers] == [
+        ("1", answers[0].paragraph, 0, 3.0),
+        ("2", answers[0].paragraph, 24, 2.0),
+        ("1", 8, 0, 2.0),
+    ]
+    assert answers[0].unit == (0, len(answers[0].context))
+
+
 # With a network
 
 
@@ -313,11 +325,21 @@ def test_a_query_that_the_reader_cannot_read_keeps_its_order(
     assert judging_kb.query(QUERIES[0], 4) == expected
 
 
-@pytest.mark.parametrize("unit", ["sentence", "paragraph"])
-def test_larger_units_are_those_of_the_search(judging_kb: KnowledgeBase, unit: Unit) -> None:
-    assert judging_kb.query(QUERIES, 3, unit) == judging_kb.query(QUERIES, 3, unit, rerank=0)
-    with pytest.raises(QueryError, match=f"rerank=… has no effect where {unit}s are asked for"):
-        judging_kb.query(QUERIES, 3, unit, rerank=5)
+def test_sentences_are_those_of_the_search(judging_kb: KnowledgeBase) -> None:
+    assert judging_kb.query(QUERIES, 3, "sentence") == judging_kb.query(QUERIES, 3, "sentence", rerank=0)
+    with pytest.raises(QueryError, match="rerank=… has no effect where sentences are asked for"):
+        judging_kb.query(QUERIES, 3, "sentence", rerank=5)
+
+
+def test_paragraphs_are_those_of_the_search_in_another_order(judging_kb: KnowledgeBase) -> None:
+    everything = 10_000
+
+    def paragraphs(answers: Sequence[Answer]) -> list[tuple[str, int, tuple[int, int]]]:
+        return sorted((hit.page_id, hit.paragraph, hit.unit) for hit in answers)
+
+    for text in QUERIES:
+        searched = judging_kb.query(text, everything, "paragraph", rerank=0)
+        assert paragraphs(judging_kb.query(text, everything, "paragraph")) == paragraphs(searched)
 
 
 def test_one_reader_judges_and_reads(judging_kb: KnowledgeBase) -> None:
