@@ -35,7 +35,10 @@ def has_open_questions(path: Path) -> bool:
     """Return whether a file is one of these question sets, and not KILT's or BEIR's."""
     if not path.is_file():
         return False
-    head, _ = _begun(read_lines(str(path), QueryError))
+    try:
+        head, _ = _begun(read_lines(str(path), QueryError))
+    except QueryError:  # an XLSX file, or a table that is not UTF-8
+        return False
     return bool(DOCUMENT.match(head) or QUESTIONS.match(head))
 
 

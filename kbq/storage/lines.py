@@ -119,8 +119,9 @@ def _finished(lines: Iterable[tuple[int, bytes]], name: str, note: Note) -> Iter
 
 
 def _is_json(line: bytes) -> bool:
-    with suppress(UnicodeDecodeError):
-        return not _parsed(parsed_json, line.decode("utf-8").removeprefix(MARK))[1]
+    with suppress(ValueError):  # of UTF-8, or of JSON
+        parsed_json(line.decode("utf-8").removeprefix(MARK))
+        return True
     return False
 
 
