@@ -22,6 +22,7 @@ from kbq.corpus.html_tree import drop
 from kbq.corpus.pages import BOLD, Block, Contents, jsonable
 from kbq.corpus.pdf import joined, pdf_contents
 from kbq.corpus.web_pages import web_contents
+from kbq.corpus.wikitext import plain_wikitext
 from kbq.errors import CorpusError, KbqError, first_line
 from kbq.storage.files import refuse_large
 from kbq.storage.rows import COMPOUND
@@ -38,6 +39,7 @@ PANDOC = {
 }  # fmt: skip
 ZIPPED = (".docx", ".odt", ".epub", ".pptx")
 LIBRARIES = dict.fromkeys(PANDOC, "pypandoc") | {".pdf": "pypdfium2"}
+FURTHER = {".mediawiki": ["mwparserfromhell"], ".wiki": ["mwparserfromhell"]}
 HTML = (".html", ".htm", ".xhtml")
 PLAIN = (".txt", ".text", ".md", ".markdown", ".odt", *HTML)
 LONGEST_TITLE = 500  # characters: a longer heading is a text
@@ -84,8 +86,8 @@ class Reading:
 
 def lacks_library(suffix: str) -> bool:
     """Return whether files of this kind need a library that is not installed."""
-    library = LIBRARIES.get(suffix)
-    return library is not None and find_spec(library) is None
+    libraries = [LIBRARIES[suffix], *FURTHER.get(suffix, ())] if suffix in LIBRARIES else []
+    return any(find_spec(library) is None for library in libraries)
 
 
 def read_document(content: bytes, suffix: str, encoding: str = "") -> Reading:
@@ -141,6 +143,12 @@ def _document(content: bytes, suffix: str, encoding: str) -> tuple[Contents, str
         return web_contents(text), guess
     text, guess = decode(content, "", encoding)
     text = re.sub("\r\n?", "\n", text)
+    if PANDOC.get(suffix) == "mediawiki":
+        left_out = Counter[str]()
+        plain, bold = plain_wikitext(text, left_out)
+        document = _by_pandoc(plain.encode("utf-8", "replace"), suffix)
+        document.title, document.left_out = bold, document.left_out + left_out
+        return document, guess
     if suffix in PANDOC:
         return _by_pandoc(text.encode("utf-8", "replace"), suffix), guess
     return (_text_contents(text) if suffix in (".txt", ".text") else _markdown_contents(text)), guess
