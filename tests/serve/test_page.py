@@ -572,10 +572,15 @@ def test_axe_finds_nothing(browser: Any, service: Running, scheme: str) -> None:
         tab.goto(service.address + path)
         assert axe(tab) == [], path
     fill(tab, service)
-    tab.locator("#rows .value button").first.click()
+    tab.locator("#cells .cell").first.click()
+    tab.locator(".document mark").wait_for()
+    tab.get_by_label("Select Marie Curie").check()
     for key in "1rc":
         tab.keyboard.press(key)
     assert axe(tab) == []
+    for name in ("History", "Claims"):
+        tab.get_by_role("button", name=name, exact=True).click()
+        assert axe(tab) == [], name
     context.close()
 
 

@@ -342,7 +342,7 @@ def table(opened: Any) -> Any:
 
 def cells(tab: Any) -> list[str]:
     """What the cells that can be decided are called."""
-    return list(tab.locator("#cells .cell").evaluate_all("all => all.map(one => one.ariaLabel)"))
+    return [text.rstrip("✓✗∅") for text in tab.locator("#cells .cell").all_text_contents()]
 
 
 def test_the_table_is_seen_as_it_is(table: Any) -> None:
@@ -368,7 +368,7 @@ def test_keys_decide_on_the_cell_that_was_chosen(table: Any, tmp_path: Path) -> 
     table.get_by_role("button", name="place of birth, Warsaw").click()
     table.keyboard.press("ArrowLeft")
     assert table.locator("#evidence h2").inner_text() == "7 November 1867"
-    assert table.evaluate("document.activeElement.ariaLabel") == "date of birth, 7 November 1867, 93 %"
+    assert table.evaluate("document.activeElement.textContent") == "date of birth, 7 November 1867, 93 %"
     table.keyboard.press("a")  # which goes on to the next
     table.keyboard.press("1")
     assert table.locator("#evidence h2").inner_text() == "Warsaw"

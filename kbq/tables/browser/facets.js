@@ -59,7 +59,7 @@ class Facets {
     const sorted = order ? order.filter(key => all.has(key)) : [...all.keys()].sort((a, b) => all.get(b) - all.get(a) || collator.compare(a, b));
     const isWhole = this.#whole.has(name) || sorted.length <= MOST_OPTIONS + 1;
     const seen = isWhole ? sorted : sorted.filter((key, place) => place < MOST_OPTIONS || chosen.has(key));
-    const heading = element("h3", {id: `facet-${name}`}, title);
+    const heading = element("h2", {id: `facet-${name}`}, title);
     const group = element("div", {className: "facet"}, heading, ...seen.map(key => element("button",
       {type: "button", ariaPressed: String(chosen.has(key)), dataset: {facet: name, key}},
       element("span", {className: name === "state" ? `swatch ${key}` : "words", dir: "auto"}, label(key)),

@@ -84,11 +84,12 @@ class TableView {
     const look = state ? (values ? "decided" : isRejected ? "rejected" : "emptied") : values ? levelOf(claim.probability) : "open";
     const chance = state || claim.is_nothing ? "" : percent(claim), sign = {decided: "✓", rejected: "✗", emptied: "∅"}[look];
     const isFaded = this.matching && !cell.listed.some(one => this.matching.has(one));
+    const unseen = said => element("span", {className: "unseen"}, said);
     const button = element("button", {type: "button", className: `cell ${look}${isFaded ? " faded" : ""}`, cell, row, title: text,
-      ariaLabel: [cell.relation, isGuess ? "left empty" : text, isGuess && text && `guess ${text}`, chance, state && STATES[state].toLowerCase()]
-        .filter(Boolean).join(", "),
       onclick: () => this.choose(cell.listed.find(one => this.matching?.has(one)) ?? claim, row)},
-      element("span", {className: "text", dir: "auto"}, text), element("span", {className: sign ? "sign" : "chance"}, sign ?? chance));
+      unseen(`${cell.relation}, ${isGuess ? `left empty${text && ", guess "}` : ""}`), element("span", {className: "text", dir: "auto"}, text),
+      ...chance ? [unseen(", "), element("span", {className: "chance"}, chance)] : [], ...state ? [unseen(`, ${STATES[state].toLowerCase()}`)] : [],
+      ...sign ? [element("span", {className: "sign", ariaHidden: "true"}, sign)] : []);
     if (claim.probability != null) button.style.setProperty("--p", claim.probability);  // by the object model: the page's policy allows it
     return button;
   }
