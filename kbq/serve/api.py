@@ -210,8 +210,9 @@ def http_fields(record: Any, *names: str, **changes: Any) -> Any:
 PageIds = Annotated[
     list[Text], Field(max_length=problems.MOST_PAGES, description="answer from these pages only, by their ids")
 ]
+QNumber = Annotated[str, Field(pattern="^Q[0-9]+$")]
 QNumbers = Annotated[
-    dict[Text, Annotated[str, Field(pattern="^Q[0-9]+$")]],
+    dict[Text, QNumber],
     Field(max_length=problems.MOST_CELLS, description="names with their Q-numbers of Wikidata, for `triples`"),
 ]
 Metadata = Annotated[

@@ -22,7 +22,7 @@ from kbq.answers import CONTEXT, Answer, SearchOptions, percentage
 from kbq.asking import Searcher
 from kbq.corpus.pages import SAFE
 from kbq.errors import KbqError
-from kbq.serve.api import ClientObject, KbName, QNumbers, json_only, relations_asked
+from kbq.serve.api import ClientObject, KbName, QNumber, json_only, relations_asked
 from kbq.serve.documents import documents_of
 from kbq.serve.filling import Services, WithServices
 from kbq.serve.knowledge_bases import OpenedKb
@@ -32,7 +32,7 @@ from kbq.storage.rows import SUFFIXES, sheets_of
 from kbq.tables.claims import Claim, Source
 from kbq.tables.deciding import Decider, by_hand
 from kbq.tables.outputs import BROWSER, ntriples, quickstatements, views
-from kbq.tables.relations import MARK, Relation, Slot, known_relations, preset
+from kbq.tables.relations import MARK, Relation, Slot, known_relations, preset, read_ids
 from kbq.tables.tables import read_table, shown, subject_column, subject_of
 from kbq.text.letters import SEPARATOR, normalised, without_surrogates
 
@@ -43,6 +43,7 @@ ANSWERS, MORE_ANSWERS = 5, 20
 LISTED = 50  # pages
 HEADINGS = {404: "This is not here", 413: "This is too much", 422: "This cannot be asked"}  # for people
 MOST_SHOWN = 200_000  # cells of a table in a file
+MOST_IDS = 10_000  # names with Q-numbers, in each of their forms
 OTHER_ROUTES = [  # by other protocols
     {"method": "GET, POST", "path": "/reconcile", "summary": "OpenRefine: match names with pages, and fill columns."},
     {"method": "POST", "path": "/mcp", "summary": "Language models: tools to search, read and fill, by MCP."},
@@ -280,6 +281,24 @@ def _read(content: bytes, suffix: str, sheet: str, is_title: Callable[[str], boo
     }
 
 
+@router.post("/table/ids")
+async def ids(request: Request, name: Annotated[str, Query(max_length=255)]) -> dict[str, dict[str, str]]:
+    """Return the Q-numbers of names in a table, read as `kbq export --ids` reads it."""
+    return {"ids": await asyncio.to_thread(_ids, await request.body(), PurePath(name).suffix.lower())}
+
+
+def _ids(content: bytes, suffix: str) -> dict[str, str]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, f"ids{suffix.replace('.txt', '.csv')}")
+        path.write_bytes(content)
+        try:
+            found = read_ids(path)
+        except KbqError as error:
+            raise RefusedError(422, str(error).replace(str(path), "the file")) from None
+    refuse_more("names", len(found), MOST_IDS)
+    return found
+
+
 class TypedValue(ClientObject):
     """A value that a person has typed."""
 
@@ -329,7 +348,7 @@ class ExportRequest(ClientObject):
     kb: KbName = None
     to: Literal["rdf", "quickstatements"]
     values: Annotated[list[StandingValue], Field(max_length=MOST_CELLS)]
-    ids: QNumbers = {}  # noqa: RUF012
+    ids: Annotated[dict[str, QNumber], Field(max_length=MOST_IDS)] = {}  # noqa: RUF012
 
 
 @router.post("/table/export", dependencies=[Depends(json_only)])

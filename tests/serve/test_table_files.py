@@ -12,6 +12,7 @@ from kbq.tables.outputs import export, read_claims
 from kbq.tables.tables import read_table
 
 from .conftest import Running
+from .test_page import saved
 
 pytestmark = pytest.mark.usefixtures("modest")
 
@@ -109,3 +110,50 @@ def test_a_value_that_is_no_claim_is_refused(service: Running) -> None:
     answer = service.client.post("/table/export", json=given)
     assert answer.status_code == 422
     assert answer.json()["detail"].startswith("values[0] is no claim")
+
+
+def test_q_numbers_are_read_as_the_command_reads_them(service: Running) -> None:
+    answer = service.client.post("/table/ids", params={"name": "ids.tsv"}, content=b"name\tid\nMarie Curie\tQ7186\n")
+    assert answer.json()["ids"]["Marie Curie"] == "Q7186"
+    answer = service.client.post("/table/ids", params={"name": "ids.csv"}, content=b"name,id\nMarie Curie,\n")
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith("the file has no Q-number")
+
+
+@pytest.fixture
+def tab(browser: Any) -> Any:
+    """A tab; nothing may be said on its console."""
+    context = browser.new_context(accept_downloads=True)
+    context.set_default_timeout(300_000)  # a busy machine is slow
+    opened = context.new_page()
+    said: list[str] = []
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    yield opened
+    assert said == []
+    context.close()
+
+
+def test_a_sheet_becomes_quickstatements_in_a_browser(
+    tab: Any, service: Running, workbook: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "ids.tsv").write_text("name\tid\nMarie Curie\tQ7186\nWarsaw\tQ270\n", "utf-8")
+    tab.goto(f"{service.address}/table")
+    tab.locator("#upload").set_input_files(files=[{"name": "book.xlsx", "mimeType": "", "buffer": workbook}])
+    tab.get_by_label("Sheet").select_option("People & co")
+    tab.get_by_text("2 rows, 3 columns").wait_for()
+    assert tab.get_by_label("Column of subjects").input_value() == "Who"
+    assert tab.locator("#offered").inner_text().split() == ["Nr", "born"]
+    tab.get_by_text("place of birth", exact=True).click()
+    tab.get_by_role("button", name="Fill", exact=True).click()
+    tab.get_by_text("2 of 2 cells filled").wait_for()
+    tab.get_by_label("a table of names").set_input_files(str(tmp_path / "ids.tsv"))
+    tab.get_by_text("2 names with Q-numbers, from ids.tsv.").wait_for()
+    with tab.expect_download() as download:
+        tab.get_by_role("button", name="QuickStatements").click()
+    download.value.save_as(tmp_path / "facts.qs")
+    (line,) = (tmp_path / "facts.qs").read_text("utf-8").splitlines()
+    assert line.split("\t")[:3] == ["Q7186", "P19", "Q270"]
+    assert "1 command. 1 value cannot be one" in tab.locator("#wikidata-said").inner_text()
+    todo = saved(tab, "Names without a number", tmp_path).read_text("utf-8").splitlines()
+    assert todo[:2] == ["name\tid\tclaims", "Isaac Newton\t\t1"]

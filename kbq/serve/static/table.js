@@ -28,7 +28,10 @@ const review = new Review({
 });
 
 async function posted(address, body, more = {}) {
-  const answer = await fetch(address, {method: "POST", headers: {"Content-Type": "application/json"}, body, ...more});
+  const options = {method: "POST", headers: {"Content-Type": "application/json"}, body, ...more};
+  const answer = await fetch(address, options).catch(error => {  // a browser's own words say nothing to most people
+    throw error instanceof TypeError ? new Error("the service does not answer: is it still running?") : error;
+  });
   if (!answer.ok) throw new Error((await answer.json()).detail);
   return answer;
 }
@@ -90,11 +93,13 @@ function given() {
 }
 
 // The columns of the table can be chosen: one has the subjects, and others may be filled.
-function offer() {
+function offer(subject = byId("subject").value) {
   const {columns} = given(), chosen = new Set(new FormData(form).getAll("column"));
   byId("columns").hidden = columns.length < 2;
   byId("subject").replaceChildren(...columns.map(name => element("option", {value: name}, name)));
-  byId("offered").replaceChildren(...columns.slice(1).filter(Boolean).map(name => element("label", {},
+  if (columns.includes(subject)) byId("subject").value = subject;
+  const others = columns.filter(name => name && name !== byId("subject").value);
+  byId("offered").replaceChildren(...others.map(name => element("label", {},
     element("input", {type: "checkbox", name: "column", value: name, checked: chosen.has(name)}), element("span", {dir: "auto"}, name))));
 }
 
@@ -113,8 +118,7 @@ function asked() {
 // The form as it was when a table was asked for.
 function restore({subjects, subject, offered, chosen, others, file}) {
   byId("subjects").value = subjects;
-  offer();
-  if (subject) byId("subject").value = subject;
+  offer(subject);
   for (const box of document.getElementsByName("column")) box.checked = offered.includes(box.value);
   const boxes = [...document.getElementsByName("relation")], typed = others.split(",").map(oneLine).filter(Boolean);
   const isTyped = ({value}) => typed.includes(value) && !chosen.includes(value);
@@ -249,7 +253,14 @@ form.addEventListener("submit", event => {
   event.preventDefault();
   fill();
 });
-byId("subjects").addEventListener("input", offer);
+byId("subjects").addEventListener("input", () => offer());
+byId("subject").addEventListener("change", () => offer());
+byId("subjects").addEventListener("paste", () => setTimeout(async () => {  // which column has the subjects is guessed by content
+  const text = byId("subjects").value;
+  if (!text.includes("\t")) return;
+  const found = await readTable(new Blob([text]), "pasted.tsv").catch(() => null);
+  if (found && byId("subjects").value === text) offer(found.subject);
+}));
 form.elements.kb.addEventListener("change", () => {  // whose decisions are others
   location.assign(`/table?${new URLSearchParams({kb: form.elements.kb.value, subjects: byId("subjects").value.slice(0, 5000)})}`);
 });
@@ -273,24 +284,36 @@ byId("no-file").addEventListener("click", () => {
   byId("subjects").focus();
 });
 
-async function read(file) {
+async function readTable(file, name, sheet = "") {
+  const query = new URLSearchParams({name, sheet, kb: form.elements.kb.value});
+  return (await posted(`/table/read?${query}`, file, {headers: {"Content-Type": "application/octet-stream"}})).json();
+}
+
+async function read(file, sheet = "") {
   progress.className = "";
   byId("file").hidden = true;
   try {
-    const {columns, rows} = await (await posted(`/table/read?${new URLSearchParams({name: file.name})}`, file,
-      {headers: {"Content-Type": "application/octet-stream"}})).json();
+    const {columns, rows, subject, notes, sheets, sheet: own} = await readTable(file, file.name, sheet);
     const lines = [...columns.length > 1 ? [columns] : [], ...rows].map(row => row.map(oneLine).join("\t"));  // names need no header
     byId("subjects").value = lines.join("\n");
-    showFile(file.name, `${number(rows.length)} rows, ${number(columns.length)} columns`);
+    showFile(file.name, [`${number(rows.length)} rows, ${number(columns.length)} columns`, ...notes].join("; "));
+    offerSheets(file, sheets, own);
     progress.textContent = "";
-    offer();
+    offer(subject);
   } catch (error) {
     progress.className = "warning";
     progress.textContent = `${file.name} cannot be read: ${error.message}`;
   }
 }
 
+function offerSheets(file, sheets, own) {
+  byId("sheets").hidden = sheets.length < 2;
+  byId("of-sheets").replaceChildren(...sheets.map(name => element("option", {value: name, selected: name === own}, name)));
+  byId("of-sheets").onchange = ({target}) => read(file, target.value);
+}
+
 function showFile(name, facts) {
+  byId("sheets").hidden = true;
   byId("file-name").textContent = name;
   byId("file-facts").textContent = facts;
   byId("file").hidden = !name;

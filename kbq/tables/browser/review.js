@@ -146,6 +146,8 @@ class Review {
     return typed.length && (claim === first || claim.is_nothing) ? typed.join(" | ") : null;
   }
 
+  get standing() { return [...this.#cells.values()].flatMap(cell => this.#standing(cell)); }
+
   // The values that stand in a cell now, with what is known of each: [{value, cell, claim}].
   #standing(cell) {
     const {decisions} = this, accepted = decisions.accepted(cell), known = [...cell.claims, ...cell.claims[0]?.alternatives ?? []];
