@@ -19,6 +19,7 @@ import torch
 
 from kbq.answers import N_RERANKED, WORDS_ALONE, Answer, SearchOptions, Unit
 from kbq.english.countries import ADJECTIVES, NAMES
+from kbq.english.statements import is_denied, is_other_direction, is_said_of_another
 from kbq.errors import QueryError
 from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
@@ -52,6 +53,7 @@ KIN_OF = re.compile(  # perhaps with words and titles before the name: "son of t
 )
 OTHER_PARENT = re.compile(r"\s*(?:\([^()]*\)\s*)?and\s")  # behind a parent: "the child of Ann and Bo"
 IS_SAID_OF_IT = re.compile(r"\b(?:is|was|are|were)\s+(?:an?|the|one of the)\s+(?:[\w'’-]+,?\s+){0,3}$")
+SENTENCE = 240  # characters before an answer that may be its sentence
 BEFORE = 80  # characters of the text before an answer
 IN_BRACKETS = re.compile(r"\s*\([^()]*\)$")  # at the end of a title: "Georgia (country)"
 
@@ -86,7 +88,8 @@ def says_nothing(query: str, answer: Answer) -> bool:
     Pronouns name nobody, nothing is its own employer, and a family name is no relative. "The only child of …" tells
     whose child the subject is, not its occupation. A place that lies near another is not where something is. On the
     page of a town, "an Austrian writer" does not give the town's country. Nobody's mother is named behind "son-in-law
-    of" or "father of". Answers to questions always say something.
+    of" or "father of". What the text denies, or says of somebody else, is no answer. Answers to questions always say
+    something.
 
     >>> def says(query: str, text: str, before: str = "") -> bool:
     ...     context = before + text
@@ -108,7 +111,7 @@ def says_nothing(query: str, answer: Answer) -> bool:
     if PRONOUNS.fullmatch(text) or (text == text.lower() and not KIN.isdisjoint(text.split()[-1:])):
         return True
     before = answer.context[max(0, answer.start - BEFORE) : answer.start]
-    if NEAR.search(before):
+    if NEAR.search(before) or _rules_out(slot[0], relation, answer):
         return True
     if relation in RELATIVES and _is_other_kin(relation, before, answer.context[answer.end :][:BEFORE]):
         return True
@@ -118,6 +121,15 @@ def says_nothing(query: str, answer: Answer) -> bool:
     if not value or any(word in relation.split() for word in ABOUT_NAMES):
         return False
     return value == subject or (relation in RELATIVES and _is_own_name(slot[0], value))
+
+
+def _rules_out(subject: str, relation: str, answer: Answer) -> bool:
+    """Whether the words before an answer deny it, say it of somebody else, or tell the other direction."""
+    before = answer.context[max(0, answer.start - SENTENCE) : answer.start]
+    if is_denied(before) or is_other_direction(relation, before):
+        return True
+    behind = answer.context[answer.end : answer.end + SENTENCE]
+    return is_said_of_another(subject, relation, before, behind, relation in RELATIVES)
 
 
 def _is_own_name(subject: str, value: Sequence[str]) -> bool:

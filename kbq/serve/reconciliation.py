@@ -25,7 +25,8 @@ from fastapi import APIRouter, Request, Response
 from msgspec import Meta
 
 import kbq
-from kbq.dump.page_directory import PageValue, Titles
+from kbq.dump.page_directory import Pages, PageValue, Titles
+from kbq.english.statements import is_no_thing
 from kbq.errors import KbqError
 from kbq.serve.filling import Services, SlotFiller, WithServices
 from kbq.serve.guard import RECONCILE, refuse_foreign
@@ -80,6 +81,7 @@ class PageCandidate:
 
     page: NamedPage
     agrees: Mapping[str, bool]  # whether the page agrees with each other cell that it mentions
+    is_thing: bool = True  # neither a redirect nor a list of what a name may mean
 
     @property
     def score(self) -> float:
@@ -140,17 +142,24 @@ async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Pag
             agrees.setdefault((number, page.page_id), {})[other.pid] = _is_said(
                 other.v, said, filler.served.kb.searcher.titles
             )
+    known = filler.served.kb.searcher.pages
     found = [
-        [PageCandidate(page, agrees.get((number, page.page_id), {})) for page in each]
+        [PageCandidate(page, agrees.get((number, page.page_id), {}), _is_thing(page, known)) for page in each]
         for number, each in enumerate(pages)
     ]
     return [sorted(each, key=lambda one: one.rank, reverse=True) for each in found]
 
 
+def _is_thing(page: NamedPage, pages: Pages) -> bool:
+    """Whether a page that has the whole name is of a thing; of others it makes no difference."""
+    return not page.has_name or not is_no_thing(page.title, pages.text_of(page.page_id, None) or "")
+
+
 def is_match(found: Sequence[PageCandidate]) -> bool:
-    """Whether the first candidate is certain: it alone has the name, and contradicts no other cell."""
+    """Whether the first candidate is certain: a thing that alone has the name, and contradicts no other cell."""
     best, *others = found
-    return best.page.has_name and all(best.agrees.values()) and all(one.rank < best.rank for one in others[:1])
+    is_named = best.page.has_name and best.is_thing
+    return is_named and all(best.agrees.values()) and all(one.rank < best.rank for one in others[:1])
 
 
 def _is_said(value: Any, claims: Sequence[Claim], titles: Titles) -> bool:

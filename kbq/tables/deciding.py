@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from kbq.answers import Answer, is_likely
 from kbq.dump.page_directory import Titles
 from kbq.english.countries import NAMES, country_of
+from kbq.english.statements import is_no_thing
 from kbq.errors import KbqError
 from kbq.reading.reranker import meanings
 from kbq.search.spans import Sentences
@@ -246,7 +247,7 @@ class Decider:
         decided = {value: one.choice for value, one in self._decisions.get(slot.cell, {}).items()}
         threshold = self._threshold(relation)
         ranked = sorted(chain.from_iterable(map(_ranked, answers)), key=lambda pair: -pair[0])
-        said = [one for _, one in ranked]
+        said = [one for _, one in ranked if not is_no_thing(one.title, one.context)]
         if relation.type == "page":
             said = [self._shaped(answer, bare_name, decided) for answer in said]
         if relation.type == "date":

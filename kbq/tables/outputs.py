@@ -70,6 +70,13 @@ LANGUAGE = "en"  # of the text, as Wikidata calls it
 # Sourcing circumstances: circa, presumably.
 CIRCUMSTANCES = {"~": ("P1480", "Q5727902"), "?": ("P1480", "Q18122778")}
 
+# Properties of Wikidata whose values are texts in a language: names, titles, mottoes.
+MONOLINGUAL = frozenset(
+    ("P1448", "P1449", "P1451", "P1476", "P1477", "P1549", "P1559", "P1635", "P1680", "P1705", "P1813", "P1843",
+     "P2441", "P2561", "P2562")
+)  # fmt: skip
+_HEADS = re.compile(r"\A(?:[^.!?–]{1,80} – )+(?=\S|\Z)")  # headings that a paragraph begins with
+
 ExportFormat = Literal["rdf", "quickstatements", "long", "review"]
 WITH_IDS = ("rdf", "quickstatements")  # things have Q-numbers there
 COLUMNS = {  # of the long table, with Arrow's types
@@ -98,7 +105,9 @@ def ntriples(claims: Iterable[Claim], relations: Iterable[Relation], ids: Mappin
 
 def fact(claim: Claim, properties: Mapping[str, str], ids: Mapping[str, str]) -> str:
     subject = _thing(claim.subject, subject_number(claim, ids))
-    return f"{subject} {_property(claim.relation, properties)} {_object(claim, ids)}"
+    is_text = p_number(properties.get(claim.relation, "")) in MONOLINGUAL
+    value = f"{_literal(claim.value)}@{LANGUAGE}" if is_text and claim.normal is None else _object(claim, ids)
+    return f"{subject} {_property(claim.relation, properties)} {value}"
 
 
 def _thing(name: str, number: str) -> str:
@@ -249,7 +258,8 @@ def _value(claim: Claim, relation: Relation, ids: Mapping[str, str]) -> str:
         raise KbqError(
             f"value {claim.value!r:.60} is not certainly a page, date or quantity, {relation.name!r} not of type text"
         )
-    return f'"{_one_line(claim.value)}"'
+    text = f'"{_one_line(claim.value)}"'
+    return f"{LANGUAGE}:{text}" if p_number(relation.property) in MONOLINGUAL else text
 
 
 def time_of(date: DateValue) -> str:
@@ -267,8 +277,10 @@ def time_of(date: DateValue) -> str:
 
 
 def _quotation(claim: Claim) -> str:
-    """Return the sentence or, if it is long, the part around the value."""
+    """Return the sentence as it stands, without headings; if it is long, the part around the value."""
     before, value, behind = claim.parts
+    if claim.sentence_start == 0:
+        before = _HEADS.sub("", before)
     beside = max(0, LONGEST - len(value)) // 2
     return _one_line((before[-beside:] if beside else "") + value + behind[:beside])[:LONGEST].strip()
 

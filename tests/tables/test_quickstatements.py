@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kbq.dump.page_directory import PageValue
 from kbq.errors import KbqError
 from kbq.tables.claims import Claim, DateValue, QuantityValue, Source
-from kbq.tables.outputs import command, fact, time_of, write_quickstatements
+from kbq.tables.outputs import command, fact, ntriples, time_of, write_quickstatements
 from kbq.tables.relations import Relation, number_of, read_ids
 from kbq.tables.values import normal_form
 
@@ -100,8 +100,12 @@ def test_a_command_with_its_reference(tmp_path: Path) -> None:
     [
         (saying("Warschau", "place of birth", PageValue("S9", "Warsaw")), ["P19", "Q270", "S1683", 'en:"Warschau"']),
         (saying("12.5 km", "length", QuantityValue("12.5", "km")), ["P2043", "12.5U828224", "S1683", 'en:"12.5 km"']),
+        (
+            saying("7 km", "length", QuantityValue("7", "km", about=True)),
+            ["P2043", "7U828224", "P1480", "Q5727902", "S1683", 'en:"7 km"'],
+        ),
         (saying("-7", "length", QuantityValue("-7", "")), ["P2043", "-7", "S1683", 'en:"-7"']),
-        (saying('"Ad\tastra"', "motto"), ["P1451", '""Ad astra""', "S1683", 'en:""Ad astra""']),
+        (saying('"Ad\tastra"', "motto"), ["P1451", 'en:""Ad astra""', "S1683", 'en:""Ad astra""']),
         (
             saying("c. 1867", "date of birth", DateValue("1867~", 9)),
             ["P569", "+1867-00-00T00:00:00Z/9", "P1480", "Q5727902", "S1683", 'en:"c. 1867"'],
@@ -129,6 +133,14 @@ def test_what_a_value_becomes(tmp_path: Path, claim: Claim, expected: list[str])
         (
             saying("x", "nickname"),
             "relation 'nickname' has no P-number: write it as property of the relation, or ask for @nickname",
+        ),
+        (
+            saying("more than 7", "length", QuantityValue("7", "", bound=">")),
+            "value 'more than 7' is a bound or a range, not one number",
+        ),
+        (
+            saying("7 to 8", "length", QuantityValue("7", "", to="8")),
+            "value '7 to 8' is a bound or a range, not one number",
         ),
         (saying("x", "other"), "relation 'other' has no P-number: write it as property of the relation"),
         (
@@ -237,7 +249,7 @@ def test_values_are_things_and_names_without_a_number_are_listed(tmp_path: Path)
     assert counts == (4, 2, 1)
     commands = [line.split("\t") for line in (tmp_path / "f.qs").read_text("utf-8").splitlines()]
     assert [line[:3] for line in commands] == [["Q7186", "P19", "Q1741"]] * 2 + [
-        ["Q7186", "P1451", '"Vienna"'], ["Q7186", "P19", "Q1741"]
+        ["Q7186", "P1451", 'en:"Vienna"'], ["Q7186", "P19", "Q1741"]
     ]  # fmt: skip
     assert commands[3] == ["Q7186", "P19", "Q1741"]  # by hand: the text is no reference
     assert (tmp_path / "f.qs.ids-todo.tsv").read_text("utf-8") == "name\tid\tclaims\nGraz\t\t2\n"
@@ -248,3 +260,17 @@ def test_values_are_things_and_names_without_a_number_are_listed(tmp_path: Path)
     assert (tmp_path / "f.qs.ids-todo.tsv").read_text("utf-8").splitlines()[1:] == [
         "Marie Curie\t\t6", "Vienna\t\t2", "Graz\t\t2", "vienna\t\t1"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("number", "expected"), [("P1477", 'en:"Ann Lee"'), ("P742", '"Ann Lee"')])
+def test_a_name_in_a_language_has_its_language(number: str, expected: str) -> None:
+    claim = Claim(
+        subject="Eve", relation="r", value="Ann Lee", probability=0.9, accepted=True, page_id="P", title="T",
+        paragraph=0, start=13, end=20, sentence="Early life – Ann Lee was born – so they say.", sentence_start=0,
+    )  # fmt: skip
+    relation = Relation("r", ("r",), type="text", property=number)
+    fields = command(claim, SOURCE, relation, {"Eve": "Q1"}).split("\t")
+    assert fields[2] == expected
+    assert fields[-1] == 'en:"Ann Lee was born – so they say."'  # without the heading, as it stands
+    ((line,),) = [list(ntriples([claim], [relation], {"Eve": "Q1"}))]
+    assert line.endswith('"Ann Lee"@en .' if number == "P1477" else '"Ann Lee" .')

@@ -1,0 +1,145 @@
+"""Statements: tell what the words before a value say of it: that it is so, that it is not, or of whom it is so.
+
+Sentences are not parsed: the rules are few, and say something only where a plain form of words stands right before the
+value. A value that they rule out is no answer.
+"""
+
+import re
+
+from kbq.text.letters import normalised
+
+DENIED = (
+    r"\b(?:not|never|no longer|neither|nor|cannot|\w+n['’]t|(?:refus|declin|fail)(?:ed|es|s|ing)? to"
+    r"|den(?:ied|ies|ying)|turn(?:ed|s)? down|reject(?:ed|s)|instead of|rather than)"
+)
+# "Not only", "not until 1990", "not far from": these deny nothing.
+NO_DENIAL = r"(?!\s(?:only|just|merely|simply|until|till|long|later|earlier|far|least|less|more|fewer|without|to)\b)"
+OTHER_CLAUSE = (
+    r"but|although|though|until|till|before|except|because|since|after|while|whereas|only|yet|who|whom|whose|which"
+    r"|where|when|that|whether|he|she|they|it|left|leave|leaving|lost|exceed(?:ed|s)?|stopped|ceased"
+)
+DENIAL = re.compile(rf"{DENIED}{NO_DENIAL}(?:\s(?!(?:{OTHER_CLAUSE})\b)[^\s.,;:!?()]+){{0,8}}\s\Z")
+IN_DOUBT = re.compile(r"\b(?:unknown|unclear|uncertain|not known) (?:if|whether|where|when|who)\b[^.;:!?]*\Z")
+
+KIN = (
+    r"(?:(?:step|grand|god|great-grand)?(?:father|mother|parents?|son|sons|daughter|daughters)|brothers?|sisters?"
+    r"|husband|wife|widow|widower|uncle|aunt|cousin|nephew|niece|twin)(?:-in-law)?"
+)
+_NAME_WORD = r"(?:[A-Z]\.|St\.|[A-Z][\w'’-]*)"
+NAME = rf"{_NAME_WORD}(?:\s(?:(?:of|de|van|von|der|la|the)\s)*{_NAME_WORD})*"
+PRONOUN = r"(?:[Hh]e|[Ss]he|[Ii]t|[Tt]hey|[Hh]is|[Hh]er|[Ii]ts|[Tt]heir)"
+# "He was the son of Emil Dorn, who was born in": what follows is said of Emil Dorn.
+RELATIVE_CLAUSE = re.compile(
+    rf"(?P<main>[^.;:!?]*?)\b(?:{KIN}(?:\sof)?|married(?:\sto)?|met|by|with)\s(?P<name>{NAME}),?\s(?:who|whose)\s"
+    r"(?P<clause>[^.,;:!?]*)\Z"
+)
+# "Her father, a merchant from"; "his wife Ann was born in".
+OF_KIN = re.compile(
+    rf"(?:(?P<apposed>{NAME}),\s)?(?<!\band )\b(?:[Hh]is|[Hh]er|[Tt]heir|[Ww]hose|[A-Z]\w*['’]s)"
+    rf"\s(?:[a-z-]+\s){{0,2}}?{KIN}(?:,?\s(?P<name>{NAME}))?,?"
+    r"\s(?:was|were|is|are|had been|has been|worked|died|lived|born|an?|the|who)\s(?P<clause>[^.,;:!?]{0,80})\Z"
+)
+# "Pia Holm was the first wife of": whose kin the value is.
+KIN_OF_NAMED = re.compile(
+    rf"(?:\A|[.!?]\s)(?P<name>{NAME})\s(?:was|is|became)\s(?:the\s|an?\s)?(?:[a-z]+\s){{0,2}}{KIN}"
+    r"\sof\s(?:the\s(?:late\s)?)?\Z"
+)
+AHEAD = 60  # characters behind a value that may name the subject
+
+EARLIER = frozenset({"predecessor", "replaces", "follows", "preceded by", "previous", "after a work by"})
+LATER = frozenset({"successor", "replaced by", "followed by", "succeeded by", "next"})
+_TITLES = r"(?:(?:the|his|her|its|Sir|Lord|Lady|Dr\.?|King|Queen|Bishop|Pope|Mr\.?|Mrs\.?|[a-z]+)\s){0,2}"
+SAYS_EARLIER = re.compile(
+    r"(?:(?<!was )(?<!were )(?<!is )(?<!be )(?<!been )\b(?:succeed(?:ed|s|ing)|replac(?:ed|es|ing)"
+    r"|supersed(?:ed|es|ing))|\bsuccessor (?:of|to)|\btook over from|\bpreceded by"
+    r"|\bpredecessor(?:,| was| is| had been)?)"
+    rf"\s(?!by\b){_TITLES}\Z"
+)
+SAYS_LATER = re.compile(
+    r"\b(?:(?:succeeded|replaced|followed|superseded) by|predecessor (?:of|to)|preced(?:ed|es|ing)(?! by)"
+    rf"|handed (?:over|on) to|successor(?:,| was| is| would be)?)\s(?!of\b|to\b){_TITLES}\Z"
+)
+_SEVERAL = re.compile(  # what a name may mean
+    r"\A.{0,120}?\b(?:(?:may|can|could|might) (?:also )?(?:refer|stand|be used) (?:to|for)"
+    r"|(?:is|are) the names? of (?:several|two|three|many|a number of)|(?:has|have) several meanings)\b",
+    re.DOTALL,
+)
+_NO_NAMES = frozenset(
+    ("the", "he", "she", "it", "they", "his", "her", "in", "at", "a", "an", "mr", "mrs", "ms", "miss", "mlle", "mme",
+     "dr", "prof", "sir", "dame", "lord", "lady", "king", "queen")
+)  # fmt: skip
+_REDIRECT = re.compile(r"\A\s*#?\s?redirect(?:s|ion)?:?\s*(?:to\b|\[\[|→)", re.IGNORECASE)
+
+
+def is_no_thing(title: str, text: str) -> bool:
+    """Whether a page that begins so is none of a thing: it lists what a name may mean, or leads to another page.
+
+    >>> is_no_thing("Mercury", "Mercury may refer to: Mercury (planet)"), is_no_thing("A", "#REDIRECT [[B]]")
+    (True, True)
+    >>> is_no_thing("Mercury (planet)", "Mercury is a planet. Its name may refer to a god.")
+    False
+    """
+    first = text.partition("\n")[0]
+    is_list = title.casefold().endswith("(disambiguation)")
+    return is_list or bool(_REDIRECT.match(first) or (_SEVERAL.match(first.partition(". ")[0])))
+
+
+def is_denied(before: str) -> bool:
+    """Whether the words before a value deny it, or call it unknown.
+
+    >>> [is_denied(text) for text in ("She never played for ", "He did not study at Oslo but at ", "not only in ")]
+    [True, False, False]
+    """
+    return bool(DENIAL.search(before) or IN_DOUBT.search(before))
+
+
+def is_said_of_another(subject: str, relation: str, before: str, behind: str, is_kinship: bool) -> bool:
+    """Whether the words before a value say it of somebody else than the subject, who is not named behind it either.
+
+    `is_kinship`: whether the relation is one, such as father or spouse.
+
+    >>> is_said_of_another("Karl Dorn", "birthplace", "He was the son of Emil Dorn, who was born in ", "Riga.", False)
+    True
+    >>> is_said_of_another("Liv Dahl", "spouse", "Pia Holm was the first wife of ", "Sven Dahl.", True)
+    True
+    """
+    own = normalised(subject).split()
+    if _names(behind[:AHEAD].partition(".")[0], own, with_pronouns=False) or "name" in relation:
+        return False
+    if is_kinship:
+        named = KIN_OF_NAMED.search(before)
+        return named is not None and _is_another(named["name"], own)
+    clause = RELATIVE_CLAUSE.search(before)
+    if clause and _is_another(clause["name"], own) and _names(clause["main"], own):
+        return not _names(clause["clause"], own)
+    kin = OF_KIN.search(before)
+    if not kin or _names(kin["clause"], own):
+        return False
+    return all(_is_another(name, own) for name in (kin["apposed"], kin["name"]) if name)
+
+
+def is_other_direction(relation: str, before: str) -> bool:
+    """Whether the words before a value make it the successor where a predecessor is asked for, or the other way round.
+
+    >>> is_other_direction("successor", "Ben Ashby succeeded "), is_other_direction("successor", "He was succeeded by ")
+    (True, False)
+    """
+    if relation in LATER:
+        return bool(SAYS_EARLIER.search(before))
+    return relation in EARLIER and bool(SAYS_LATER.search(before))
+
+
+def _is_another(name: str, own: list[str]) -> bool:
+    """Whether a name begins with no word of the subject's, nor with the letter of an initial."""
+    words = normalised(name).split()
+    while words and words[0] in _NO_NAMES:
+        words = words[1:]
+    initials = {word[0] for word in own if len(word) == 1}
+    return bool(words and own) and words[0] not in own and words[0][0] not in initials
+
+
+def _names(text: str, own: list[str], with_pronouns: bool = True) -> bool:
+    """Whether a text has a word of the subject's name, or a pronoun."""
+    if with_pronouns and re.search(rf"\b{PRONOUN}\b", text):
+        return True
+    return not set(own).isdisjoint(normalised(text).split())

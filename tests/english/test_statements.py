@@ -1,0 +1,84 @@
+"""Statements: a value that the text denies, says of somebody else, or in the other direction, is no answer."""
+
+import random
+
+import pytest
+
+from kbq.answers import Answer
+from kbq.english.statements import is_denied, is_no_thing, is_other_direction, is_said_of_another
+from kbq.reading.reranker import says_nothing
+
+DENIALS = ["never played for", "is not a member of", "did not study at", "was not designed by", "is no longer owned by",
+           "declined to become", "refused to join", "didn't work for", "has never been married to",
+           "failed to win"]  # fmt: skip
+STATED = ["played for", "not only played for", "did not rest until he joined", "was not a painter but worked for",
+          "never married, but lived with", "had no sons and joined", "is not far from", "never left"]  # fmt: skip
+NAMES = ["Ann Lee", "Bo Kim", "Aarhus United", "the Social Party", "Lars Moe"]
+
+
+def test_denials_are_no_answers_and_all_else_is_one() -> None:
+    """A thousand sentences, each of a subject, a form that denies or one that does not, and a value."""
+    draw = random.Random(1)
+    for _ in range(1000):
+        is_negative = draw.random() < 0.5
+        form = draw.choice(DENIALS if is_negative else STATED)
+        before = f"{draw.choice(['', 'Eva is a skier. ', 'In 1990, '])}{draw.choice(['Eva', 'She'])} {form} "
+        assert is_denied(before) == is_negative, before
+
+
+@pytest.mark.parametrize(
+    ("relation", "before", "is_other"),
+    [
+        ("successor", "Ben Ashby succeeded ", True), ("predecessor", "Ben Ashby succeeded ", False),
+        ("predecessor", "He was succeeded by ", True), ("successor", "He was succeeded by ", False),
+        ("successor", "Her predecessor was ", True), ("predecessor", "Her successor, ", True),
+        ("replaced by", "She took over from ", True), ("replaces", "He was replaced by Bishop ", True),
+        ("followed by", "It was preceded by ", True), ("follows", "It preceded ", True),
+        ("follows", "It was preceded by ", False), ("employer", "He succeeded ", False),
+    ],
+)  # fmt: skip
+def test_directions(relation: str, before: str, is_other: bool) -> None:
+    assert is_other_direction(relation, before) == is_other
+
+
+@pytest.mark.parametrize(
+    ("subject", "relation", "text", "is_other"),
+    [
+        ("Karl Dorn", "place of birth", "He was the son of Emil Dorn, who was born in |Riga|.", True),
+        ("Emil Dorn", "place of birth", "He was the son of Emil Dorn, who was born in |Riga|.", False),
+        ("Orr Film", "award received", "It was directed by Ann Lee, who won the |Orr Prize|.", True),
+        ("Ann Lee", "occupation", "Her father, a |merchant| from Hull, died.", True),
+        ("Ann Lee", "place of birth", "His wife, born in |Bergen|, was a cook.", True),
+        ("Ann Lee", "occupation", "His wife Ann was a |cook|.", False),
+        ("Ann Lee", "occupation", "He met her mother, the Norwegian |skier| Ann Lee.", False),
+        ("Ann Lee", "place of death", "She followed her father to Vienna, where she died in |1900|.", False),
+        ("Ann Lee", "educated at", "Her father was a cook, and she attended |Oslo University|.", False),
+        ("Liv Dahl", "spouse", "Pia Holm was the first wife of |Sven Dahl|.", True),
+        ("Pia Holm", "spouse", "Pia Holm was the first wife of |Sven Dahl|.", False),
+        ("Pia Holm", "spouse", "She was the first wife of |Sven Dahl|.", False),
+        ("Bo Ray", "residence", "Bo is a racer from the United States, who lives in |Bonn|.", False),
+    ],
+)
+def test_what_is_said_of_somebody_else(subject: str, relation: str, text: str, is_other: bool) -> None:
+    before, value, behind = text.split("|")
+    assert is_said_of_another(subject, relation, before, behind, relation == "spouse") == is_other
+    answer = Answer(value, 0.0, "1", "T", 0, len(before), len(before + value), before + value + behind, (0, 1))
+    assert says_nothing(f"{subject} [SEP] {relation}", answer) == is_other
+
+
+@pytest.mark.parametrize(
+    ("title", "text", "is_none"),
+    [
+        ("Mercury", "Mercury may refer to: Mercury (planet); Mercury (element).", True),
+        ("Orr (disambiguation)", "Orr is a name.", True),
+        ("Orr", "Orr can also refer to several places.", True),
+        ("Orr", "Orr is the name of several rivers.", True),
+        ("Lake Superb", "#REDIRECT [[Lake Sorn]]", True),
+        ("Lake Superb", "Redirect to: Lake Sorn", True),
+        ("Lake Sorn", "Lake Sorn is a lake. Its name may refer to a swan.", False),
+        ("Redirection", "Redirection of a river is hard.", False),
+        ("Orr", "", False),
+    ],
+)
+def test_pages_of_no_thing(title: str, text: str, is_none: bool) -> None:
+    assert is_no_thing(title, text) == is_none
