@@ -48,6 +48,7 @@ class Question:
     answers: tuple[str, ...]
     ctxs: tuple[RetrievedPassage, ...]
     exact_ranks: tuple[int, ...] | None = None  # of the predicted phrases that are right; None if none are given
+    gold_rank: int | None = None  # of the passage that holds a gold place; 0: none; None: no such place is given
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,16 @@ class PassageScores:
     mrr_at_20: float  # 1 / rank of the first passage with an answer, or 0
     precision_at_20: float  # passages with an answer among the first 20, divided by 20
     exact: tuple[tuple[int, float], ...] = ()  # k, and the share of questions with a right phrase among the first k
+    gold_first: float | None = None  # share of questions whose first passage holds the gold place: ReQA's R@1
+    gold_mrr: float | None = None  # 1 / rank of the passage that holds it, or 0
 
     def table(self) -> ScoreTable:
         """Return a row for each score."""
         rows: list[tuple[Cell, ...]] = [(f"top-{k} accuracy", share) for k, share in self.accuracy]
         rows += [("MRR@20", self.mrr_at_20), ("P@20", self.precision_at_20)]
         rows += [(f"EM@{k}", share) for k, share in self.exact]
+        if self.gold_mrr is not None:
+            rows += [("gold passage, R@1", self.gold_first), ("gold passage, MRR", self.gold_mrr)]
         return ScoreTable(f"passages, {self.count:,} questions", {"score": "text", "mean": "percent"}, rows)
 
     def to_dict(self) -> dict[str, object]:
@@ -199,7 +204,13 @@ def score_passages(questions: Sequence[Question], ks: Sequence[int] = (1, 5, 20,
     if any(question.exact_ranks is not None for question in questions):
         first_ranks = [min(question.exact_ranks or (sys.maxsize,)) for question in questions]
         exact = [(k, sum(rank <= k for rank in first_ranks) / total) for k in hits]
-    return PassageScores(len(questions), accuracy, reciprocal_ranks / total, precisions / total, tuple(exact))
+    gold_ranks = [question.gold_rank for question in questions if question.gold_rank is not None]
+    gold: tuple[float | None, float | None] = None, None
+    if gold_ranks:
+        first = sum(rank == 1 for rank in gold_ranks) / len(gold_ranks)
+        gold = first, sum(1 / rank for rank in gold_ranks if rank) / len(gold_ranks)
+    means = reciprocal_ranks / total, precisions / total
+    return PassageScores(len(questions), accuracy, *means, tuple(exact), *gold)
 
 
 def read_questions(gold: records.Source, guess_path: Path, judging: Judging = BY_TEXT) -> list[Question]:
@@ -230,7 +241,32 @@ def _question(gold: records.Gold, items: Sequence[records.JsonObject], judging: 
     passages = tuple(_passage(item, rank, golds, judging) for rank, item in enumerate(items, 1))
     answers = [str(item["answer"]) for item in items if "answer" in item]
     exact = judging.exact_ranks(answers, golds) if answers else None
-    return Question(gold.id, gold.input or "", golds, passages, exact)
+    rank = gold_rank(items, [place for output in gold.outputs for place in output.places])
+    return Question(gold.id, gold.input or "", golds, passages, exact, rank)
+
+
+def gold_rank(items: Sequence[records.JsonObject], golds: Sequence[records.EvidencePlace]) -> int | None:
+    """Return the rank of the first passage that holds a gold place, 0 if none does.
+
+    Return None if the gold names no characters, or the items are pages, whose characters are those of a phrase.
+    """
+    named = [place for place in golds if place.characters]
+    ranked = [(rank, records.place_of(item, ""), item.get("text")) for rank, item in enumerate(items, 1)]
+    passages = [
+        (rank, place)
+        for rank, place, text in ranked
+        if place.characters and isinstance(text, str) and len(text) == place.characters[1] - place.characters[0]
+    ]
+    if not named or not passages:
+        return None
+    return next((rank for rank, place in passages if any(_holds(place, gold) for gold in named)), 0)
+
+
+def _holds(passage: records.EvidencePlace, gold: records.EvidencePlace) -> bool:
+    if (passage.page_id, passage.paragraph) != (gold.page_id, gold.paragraph):
+        return False
+    (start, end), (first, last) = passage.characters or (0, 0), gold.characters or (0, 0)
+    return start <= first and last <= end
 
 
 def _passage(item: records.JsonObject, rank: int, golds: Sequence[str], judging: Judging) -> RetrievedPassage:

@@ -272,6 +272,7 @@ class EvidencePlace:
     page_id: str
     title: str  # without outer blanks, or ""
     paragraph: int | None
+    characters: tuple[int, int] | None = None  # [start, end) of the paragraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,8 +443,9 @@ def distinct_pages(items: Sequence[JsonObject]) -> tuple[str, ...]:
 
 
 def place_of(item: JsonObject, title: str) -> EvidencePlace:
-    paragraph = item.get("start_paragraph_id")
-    return EvidencePlace(page_of(item), title, paragraph if isinstance(paragraph, int) else None)
+    paragraph, start, end = (item.get(key) for key in ("start_paragraph_id", "start_character", "end_character"))
+    characters = (start, end) if isinstance(start, int) and isinstance(end, int) else None
+    return EvidencePlace(page_of(item), title, paragraph if isinstance(paragraph, int) else None, characters)
 
 
 def score_of(item: JsonObject) -> float | None:

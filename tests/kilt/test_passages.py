@@ -119,3 +119,21 @@ def test_trec_files_name_paragraphs(write: Write, tmp_path: Path) -> None:
     assert evaluate_passages(guess, gold, files=PassageFiles(None, run, qrels)).precision_at_20 == 0.15
     assert run.read_text("utf-8").splitlines() == ["1 Q0 7:3 1 -1 kbq", "1 Q0 7:4 2 -2 kbq"]
     assert qrels.read_text("utf-8").splitlines() == ["1 0 7:3 1", "1 0 8 1"]
+
+
+def test_the_gold_sentence_has_a_rank(write: Write) -> None:
+    def item(paragraph: int, start: int, text: str) -> dict[str, object]:
+        place = {"wikipedia_id": "7", "start_paragraph_id": paragraph, "text": text, "score": 1.0}
+        return place | {"start_character": start, "end_character": start + len(text)}
+
+    answer = {"wikipedia_id": "7", "start_paragraph_id": 3, "start_character": 12, "end_character": 14}
+    found = {"answer": "x", "provenance": [answer]}
+    gold = write("gold", *({"id": n, "input": "?", "output": [found]} for n in range(3)), {"id": 3, "output": [found]})
+    ranked = [item(4, 10, "other"), item(3, 0, "before"), item(3, 10, "it is x.")]
+    lines = [{"id": 0, "output": [{"provenance": ranked}]}, {"id": 1, "output": [{"provenance": ranked[2:]}]}]
+    lines.append({"id": 2, "output": [{"provenance": ranked[:2]}]})
+    page = item(3, 12, "x") | {"text": "a whole paragraph", "end_character": 14}  # characters of a phrase
+    lines.append({"id": 3, "output": [{"provenance": [page]}]})
+    scores = evaluate_passages(write("guess", *lines), gold)
+    assert (scores.gold_first, scores.gold_mrr) == (1 / 3, (1 / 3 + 1) / 3)
+    assert ("gold passage, R@1", 1 / 3) in scores.table().rows
