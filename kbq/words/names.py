@@ -26,7 +26,6 @@ CACHED = 64  # names: a table asks for many relations of one subject
 NAMED = 8.0  # points of BM25 that a page gains by the name alone
 LEAD = 100  # bytes at the beginning of a page, which says there what it is about
 SELDOM = 100  # pages: a name that so many have counts half
-BESIDE = 0.5  # share of a page's points for its paragraphs without the name
 LETTER = re.compile(rf"[^\W{UNSPACED}]")
 BRACKETS = re.compile(r"\s*\([^()]*\)\s*$")  # at the end of a title: "Georgia (country)"
 INITIALS = re.compile(r"\b\w\.|\b[A-Z]{2,4}\b")  # J. R. R. Tolkien, AC Milan
@@ -164,25 +163,25 @@ class _NamedPages:
 
     shard: Shard
     pages: Mapping[int, PageNaming]
-    paragraphs: Rows  # that have the name, ascending
 
     def by_id(self) -> dict[str, PageNaming]:
         return {self.shard.ids[page]: naming for page, naming in self.pages.items()}
 
     def points(self, share: float) -> NamedParagraphs:
-        """Return what all paragraphs of these pages gain. `share`: what is left where many pages have the name."""
+        """Return what all paragraphs of these pages gain, with the name or with "she".
+
+        `share`: what is left of it where many pages have the name.
+        """
         numbers = np.array(list(self.pages))
         firsts, stops = np.searchsorted(self.shard.paragraph_pages, [numbers, numbers + 1])
         paragraphs = np.concatenate(list(map(np.arange, firsts.tolist(), stops.tolist())))
         points = np.repeat([share * naming.points for naming in self.pages.values()], stops - firsts)
-        has_name = np.isin(paragraphs, self.paragraphs)
-        return NamedParagraphs(paragraphs, np.where(has_name, points, BESIDE * points).astype(np.float32))
+        return NamedParagraphs(paragraphs, points.astype(np.float32))
 
 
 def _read(shard: Shard, name: Name, having: Rows) -> _NamedPages:
     """Read the paragraphs of a shard that have all words of a name, in order."""
     pages: dict[int, PageNaming] = {}
-    paragraphs: list[int] = []
     for page, members in groupby(having.tolist(), key=lambda paragraph: int(shard.paragraph_pages[paragraph])):
         is_title = name.is_title(shard.titles[page])
         mentions = {paragraph: name.mentions(shard.texts[paragraph]) for paragraph in members}
@@ -196,8 +195,7 @@ def _read(shard: Shard, name: Name, having: Rows) -> _NamedPages:
         every = list(chain.from_iterable(mentions.values()))
         acronym = next((mention.acronym for mention in every if mention.acronym), "")
         pages[page] = PageNaming(len(every), first, acronym)
-        paragraphs += named
-    return _NamedPages(shard, pages, np.array(paragraphs, np.int64))
+    return _NamedPages(shard, pages)
 
 
 def _with_all(index: BM25Index, words: Sequence[str]) -> Rows:

@@ -97,8 +97,8 @@ def test_a_page_says_how_often_and_where_it_names_a_subject(kb: KnowledgeBase) -
     assert (first.paragraphs.tolist(), second.paragraphs.tolist()) == ([0, 1], [0, 1])
     share = 1 / (1 + 2 / names.SELDOM)
     minutes = share * (names.NAMED + np.log1p(2) - np.log1p(0.1))
-    assert first.points == pytest.approx([names.BESIDE * minutes, minutes])
-    assert second.points == pytest.approx([names.BESIDE * share * names.NAMED] * 2)
+    assert first.points == pytest.approx([minutes, minutes])  # the paragraph without the name, too
+    assert second.points == pytest.approx([share * names.NAMED] * 2)
 
 
 def test_an_acronym_in_brackets_behind_a_name_is_known(kb: KnowledgeBase) -> None:
