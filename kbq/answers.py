@@ -89,7 +89,9 @@ class SearchOptions:
     ] = None
     reader: Annotated[
         str | None,
-        Option("A reader of the paragraphs found: `default`, or a question-answering checkpoint (folder or hub name)."),
+        Option(
+            "A reader of the paragraphs found: `default`, or a checkpoint that answers questions, or writes answers."
+        ),
     ] = None
     depth: Annotated[int, Option("With --reader: how many paragraphs it reads for each query.", least=1)] = DEPTH
     retrieval_weight: Annotated[
@@ -378,6 +380,9 @@ class Askable(Protocol):
 
     def facts(self, options: SearchOptions) -> SearchFacts:
         """Return what decides the answers."""
+
+    def writes_answers(self, options: SearchOptions) -> bool:
+        """Whether the reader writes answers instead of finding phrases."""
 
     def untuned_relations(self, texts: Iterable[str]) -> list[str]:
         """Return the relations of queries that the query encoder was not tuned on."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
-from kbq.answers import INDEX_KINDS, WORDS_ALONE, IndexKind, Result, SearchFacts, SearchOptions
+from kbq.answers import INDEX_KINDS, WORDS_ALONE, IndexKind, ReadsQueries, Result, SearchFacts, SearchOptions
 from kbq.dump.changes import refuse_unknown
 from kbq.dump.manifest import read_manifest, refuse_other_model
 from kbq.dump.page_directory import Pages, Titles
@@ -26,6 +26,7 @@ from kbq.index.factory import Place, choose_place, open_index
 from kbq.model.model import Model
 from kbq.model.queries import refuse_unreadable
 from kbq.options import refuse_unknown_options
+from kbq.reading.generative import GenerativeReader, open_any
 from kbq.reading.probability import SearchPlan, best_answers, own_calibration
 from kbq.reading.reader import Reader
 from kbq.reading.reranker import Reranking
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from kbq.cluster.searcher import RaySearcher
     from kbq.dump.manifest import Manifest
     from kbq.index.base import Index
-    from kbq.model.queries import QueryTokenizer
     from kbq.reading.probability import Calibration
 
     Request = tuple[Sequence[str], SearchOptions]
@@ -97,7 +97,7 @@ class Searcher:
         folder, manifest, where = self.folder, self.manifest, self.where
         self.index = manifest.entry(folder, where.index)
         refuse_other_model(folder, manifest, self.model)
-        self.reranking, self._readers = Reranking(self.model), dict[str, Reader]()
+        self.reranking, self._readers = Reranking(self.model), dict[str, Reader | GenerativeReader]()
         self.answerers: Answerers | None = None
         self._cluster: RaySearcher | None = None
         self.place: Place | None = None  # on a cluster, its nodes' CPUs search
@@ -183,16 +183,20 @@ class Searcher:
             reranker=plan.judged_by,
         )
 
-    def reader(self, name: str) -> Reader:
+    def reader(self, name: str) -> Reader | GenerativeReader:
         if name == self.reranking.base:
             return self.reranking.reader
         if name not in self._readers:
-            self._readers[name] = Reader.open(name, str(self.model.device))
+            self._readers[name] = open_any(name, str(self.model.device))
         return self._readers[name]
 
-    def query_tokenizers(self, options: SearchOptions) -> list[QueryTokenizer]:
+    def writes_answers(self, options: SearchOptions) -> bool:
+        """Whether the reader writes answers instead of finding phrases."""
+        return options.reader is not None and isinstance(self.reader(options.reader), GenerativeReader)
+
+    def query_tokenizers(self, options: SearchOptions) -> list[ReadsQueries]:
         """Return the tokenizers of all networks that will read a query."""
-        own = [self.model.query_tokenizer]
+        own: list[ReadsQueries] = [self.model.query_tokenizer]
         return own if options.reader is None else [*own, self.reader(options.reader).query_tokenizer]
 
     def untuned_relations(self, texts: Iterable[str]) -> list[str]:

@@ -140,7 +140,9 @@ class GpuCells:
             index, rotation = file.open()
             sizes, codes, numbers = _contents(index, packing)
             if file.shown is not None:
-                numbers[(numbers >= 0) & ~file.shown[np.minimum(numbers, len(file.shown) - 1)]] = -1
+                may_be_found = (numbers >= 0) & (numbers < len(file.shown))
+                may_be_found[may_be_found] = file.shown[numbers[may_be_found]]
+                numbers[~may_be_found] = -1
             counts = -(-sizes // packing.rows)
             firsts = first + np.cumsum(counts) - counts
             stop = first + int(counts.sum())
@@ -149,11 +151,16 @@ class GpuCells:
             first = stop
             means = in_steps(index.quantizer.reconstruct_n(0, index.nlist), ROTATED_BITS).astype(np.float32)
             exact = in_steps(rotation.reshape(1, -1), ROTATED_BITS).reshape(rotation.shape)
-            columns = (
-                torch.from_numpy(column) for column in (firsts, counts, means, exact, _centroids(index, packing))
-            )
             findable = index.ntotal if file.shown is None else min(index.ntotal, int(file.shown.sum()))
-            yield _ShardCells(*columns, index.nlist, findable)
+            yield _ShardCells(
+                firsts=torch.from_numpy(firsts),
+                counts=torch.from_numpy(counts),
+                means=torch.from_numpy(means),
+                rotation=torch.from_numpy(exact),
+                centroids=torch.from_numpy(_centroids(index, packing)),
+                cells=index.nlist,
+                findable=findable,
+            )
 
     def within(self, first: int, stop: int) -> Self:
         """Return those of the shards [first, stop) that are here, numbered from `first`; codes are not copied."""

@@ -103,10 +103,10 @@ class Predictor:
         results = self.kb.results([query.text for query in queries], self.options)
         for query, result in zip(queries, results, strict=True):
             pages, output = result.answers, dict[str, Any]()
-            if self.task.answer != "none":
+            if self.task.answer != "none" or self.kb.writes_answers(self.options):
                 is_given = bool(pages) and is_likely(pages[0], self.options.min_probability)
                 best = pages[0] if is_given else None
-                output["answer"] = "" if best is None else best.text if self.task.answer == "phrase" else best.title
+                output["answer"] = "" if best is None else best.title if self.task.answer == "title" else best.text
                 if pages and pages[0].probability is not None:
                     output["meta"] = {"probability": round(pages[0].probability, 6)}
             places = [provenance(page, self.options.chosen_unit, self.with_text) for page in pages]
