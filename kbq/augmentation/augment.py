@@ -1,8 +1,9 @@
 """Augment: make training examples from a corpus, as JSON lines of one paragraph each. `kbq augment`.
 
 Either a checkpoint asks for the mentions of each paragraph, and questions are kept if a reader answers them with the
-mention (arXiv 2012.12624, section 4.1), or triples become slot queries on the paragraphs that state them. Mentions are
-the entities that spaCy finds or, without it, names and numbers by their spelling.
+mention (arXiv 2012.12624, section 4.1), or triples become slot queries on the paragraphs that state them, or known
+questions get hard negatives (arXiv 2109.08133, section 4.2). Mentions are the entities that spaCy finds or, without it,
+names and numbers by their spelling.
 """
 
 import random
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import jsonlines
 import torch
@@ -32,6 +33,7 @@ from kbq.search.search import BATCH
 from kbq.storage.files import make_folders, replacing, writing_to
 from kbq.storage.records import Summed, json_line
 from kbq.text.letters import content_start, normalise_answer, whole_words
+from kbq.training.batches import Passage, TrainingQuery, read_examples
 from kbq.training.reader import read_answers
 from kbq.tuning.triples import pages_of, read_triples, subject_of
 
@@ -56,6 +58,8 @@ PROMPT = "generate question: {before}<hl> {answer} <hl>{after}"  # most publishe
 AROUND = 700  # characters that a checkpoint reads on each side of the answer
 MAX_PROMPT = 512  # tokens of a prompt, where the checkpoint sets no limit
 LONGEST = 48  # tokens of a question
+NEAR = 20  # paragraphs that words find for a question, among which a hard negative is looked for
+Negatives = Literal["bm25", "phrase"]
 
 
 def written_mentions(text: str) -> list[Span]:
@@ -123,6 +127,8 @@ def augment(
     generator: str = "",
     reader: str = "",
     triples: str | Path | None = None,
+    questions: str | Path | None = None,
+    negatives: Negatives = "bm25",
     entities: str = "written",
     prompt: str = PROMPT,
     beams: int = 1,
@@ -133,7 +139,7 @@ def augment(
     device: str = "auto",
     report: Callable[[int, int], None] = lambda paragraphs, questions: None,
 ) -> AugmentationOutcome:
-    """Write examples, either with a generator and a reader, or from triples.
+    """Write examples: with a generator and a reader, from triples, or known ones with hard negatives.
 
     Args:
         corpus: a file or folder; with triples, also the folder of a knowledge base.
@@ -141,6 +147,8 @@ def augment(
         generator: a sequence-to-sequence checkpoint of transformers: hub name or folder.
         reader: a question-answering checkpoint, or `default`.
         triples: KILT lines, or a table; see `read_triples`.
+        questions: a training file whose questions get negatives from the knowledge base `corpus`.
+        negatives: by BM25, without the answer; or with the phrase that answers, said of something else.
         entities: the mentions to ask for: `written` (names and numbers), or the name of a spaCy pipeline.
         prompt: the generator's input; see `Generator.open`.
         beams: of the generator's search.
@@ -156,7 +164,9 @@ def augment(
     corpus, out, done = str(corpus), Path(out), AugmentationOutcome()
     if out.exists():
         raise TrainingError(f"{out} already exists: choose another file for --out")
-    if triples is None:
+    if questions is not None:
+        lines = _with_negatives(corpus, questions, negatives, device)
+    elif triples is None:
         mentions = _some_mentions(entity_finder(entities), each, seed)
         networks = Generator.open(generator, prompt, beams, device), Reader.open(reader, device)
         pages = read_corpus(corpus, format)
@@ -344,3 +354,49 @@ def _answers(gold: Gold, text: str) -> list[dict[str, object]]:
         (start, start + len(answer)): answer for answer in sorted(gold.answers) for start in whole_words(text, answer)
     }
     return [{"text": answer, "answer_start": start} for (start, _), answer in sorted(spans.items())]
+
+
+# Hard negatives
+
+
+def _with_negatives(corpus: str, questions: str | Path, kind: Negatives, device: str) -> Iterator[Line]:
+    """Yield the passages of a training file, each question with the hard negative that is found for it, if any.
+
+    Raises TrainingError if `corpus` is not a knowledge base that knows words.
+    """
+    from kbq.kb import KnowledgeBase  # only here: it leans on training itself
+
+    if not is_knowledge_base(Path(corpus)):
+        raise TrainingError(
+            f"negatives are looked for in a knowledge base, {corpus} is none: make one with `kbq build`"
+        )
+    kb = KnowledgeBase.open(Path(corpus), device=device)
+    if not kb.searcher.words.bm25:
+        raise TrainingError(f"{corpus} has no index of words: add one with `kbq index words {corpus}`")
+    passages, _ = read_examples(questions, doubtful=True)
+    return (_mined(kb, passage, kind) for passage in passages)
+
+
+def _mined(kb: "KnowledgeBase", passage: Passage, kind: Negatives) -> Line:
+    questions: list[Question] = []
+    found = 0
+    for query in passage.queries:
+        answers = [{"text": passage.text[start:end], "answer_start": start} for start, end in query.places]
+        negative = _negative(kb, passage, query, kind)
+        found += negative is not None
+        more: Question = {} if negative is None else {"negatives": [negative]}
+        questions.append({"id": query.id, "question": query.text, "answers": answers, **more})
+    return _line(passage.title, passage.text, questions, found) | {"group": passage.group}
+
+
+def _negative(kb: "KnowledgeBase", passage: Passage, query: TrainingQuery, kind: Negatives) -> Question | None:
+    """Find the first other paragraph that lacks the answers (bm25), or that holds the first one (phrase)."""
+    asked = query.text if kind == "bm25" else query.answers[0]
+    for hit in kb.query(asked, NEAR, "paragraph", "bm25"):
+        text = hit.context[content_start(hit.context) :]
+        if normalise_answer(text) == normalise_answer(passage.text):
+            continue
+        holds = any(whole_words(text, answer) for answer in query.answers)
+        if holds == (kind == "phrase"):
+            return {"title": hit.title, "context": text} | ({"same_phrase": True} if holds else {})
+    return None

@@ -248,6 +248,13 @@ def augment(
     triples: Annotated[
         Path | None, typer.Option(help="Instead, make slot queries from triples, as for `kbq finetune`.")
     ] = None,
+    questions: Annotated[
+        Path | None, typer.Option(help="Instead, add hard negatives from the knowledge base CORPUS to this file.")
+    ] = None,
+    negatives: Annotated[
+        Literal["bm25", "phrase"],
+        typer.Option(help="With --questions: paragraphs with their words but no answer, or with the answer's phrase."),
+    ] = "bm25",
     format: Annotated[CorpusFormat, typer.Option(help="Format of the corpus.")] = "auto",
     entities: Annotated[
         str,
@@ -264,12 +271,17 @@ def augment(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Make training examples from a corpus: generated questions, or slot queries."""
+    """Make training examples from a corpus: generated questions, slot queries, or known ones with hard negatives."""
     from kbq.dump.manifest import is_knowledge_base
 
-    if triples is None:
+    if questions is None:
+        refuse_given(context, "without --questions", ("negatives",))
+    if questions is not None:
+        others = ("generator", "reader", "triples", "format", "entities", "prompt", "beams", "each", "depth", "backend")
+        refuse_given(context, "with --questions", (*others, "seed"))
+    elif triples is None:
         if not (generator and reader):
-            raise typer.BadParameter("give --generator and --reader, or --triples")
+            raise typer.BadParameter("give --generator and --reader, or --triples, or --questions")
         refuse_given(context, "with --generator", ("depth", "backend"))
     else:
         refuse_given(context, "with --triples", ("generator", "reader", "entities", "prompt", "beams", "each", "seed"))
@@ -281,9 +293,9 @@ def augment(
 
     with Bar(f"reading {corpus}", is_counted=False) as bar:
         outcome = augmentation.augment(
-            corpus, out, format=format, generator=generator, reader=reader, triples=triples, entities=entities,
-            prompt=prompt or augmentation.PROMPT, beams=beams, each=each, depth=depth, backend=backend, seed=seed,
-            device=device, report=bar.questions,
+            corpus, out, format=format, generator=generator, reader=reader, triples=triples, questions=questions,
+            negatives=negatives, entities=entities, prompt=prompt or augmentation.PROMPT, beams=beams, each=each,
+            depth=depth, backend=backend, seed=seed, device=device, report=bar.questions,
         )  # fmt: skip
     tell(
         dataclasses.asdict(outcome) | {"out": str(out)},
@@ -389,4 +401,6 @@ def _left_out(outcome: Any) -> list[str]:
     if repairs.moved or repairs.lost or repairs.doubtful:
         left_out = f"{repairs.lost:,} not in their passage, {repairs.doubtful:,} at a doubtful place"
         lines.append(f"answers left out: {left_out}; {repairs.moved:,} moved to the nearest place")
+    if repairs.answering:
+        lines.append(f"negatives left out: {repairs.answering:,} hold an answer; mark those that may with same_phrase")
     return lines

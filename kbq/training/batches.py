@@ -6,7 +6,9 @@ encoded once.
 Formats: SQuAD JSON, Natural Questions with QED annotations (JSON lines), MRQA (.jsonl.gz), and lines of a passage each:
 `{"title", "context", "group", "questions": [{"question", "answers": [{"text", "answer_start"}]}]}`; `group` is
 optional and names the article or relation that near-by negatives share. An answer may be a text alone, and answers may
-be `{"text": [...], "answer_start": [...]}`, as in data sets of the Hugging Face hub.
+be `{"text": [...], "answer_start": [...]}`, as in data sets of the Hugging Face hub. A question may have `negatives`,
+`[{"title", "context"}]`: passages that do not answer it, `"same_phrase": true` if one holds the answer's text all the
+same. DPR's files are read, too; their `hard_negative_ctxs` are such passages.
 """
 
 import hashlib
@@ -15,10 +17,10 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -44,6 +46,13 @@ Files = str | Path | Sequence[str | Path]  # one or several
 TOGETHER = 4  # passages of one group and of similar length that stay in one batch
 
 
+class Negative(NamedTuple):
+    """A passage that does not answer a query, though it looks as if it did."""
+
+    title: str
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingQuery:
     """A query and its answers."""
@@ -52,6 +61,7 @@ class TrainingQuery:
     text: str
     places: tuple[tuple[int, int], ...]  # of the answers, at least one: characters [start, end) of the passage
     answers: tuple[str, ...]
+    negatives: tuple[Negative, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,7 @@ class Repairs:
     lost: int = 0
     doubtful: int = 0  # left out: the file calls the place a guess, or names none and the text occurs several times
     placed: int = 0  # at the place of the text, as the file names none
+    answering: int = 0  # negatives that hold an answer: left out
 
 
 def as_paths(files: Files) -> list[Path]:
@@ -137,6 +148,9 @@ def _raw_passages(path: Path) -> Iterator[RawPassage]:
     lines = read_lines(source, TrainingError)
     first = next((line for line in lines if line[1].strip()), (0, ""))
     lines = chain([first], lines)
+    if first[1].lstrip().startswith("["):
+        yield from map(_dpr, parsed_json(whole_text(lines, source, TrainingError, "\n")))
+        return
     if first[1].strip() == "{" or SQUAD.search(first[1][:200]):
         yield from _squad(parsed_json(whole_text(lines, source, TrainingError, "\n")))
         return
@@ -185,6 +199,12 @@ def _mrqa(line: Any) -> RawPassage:
     return "", context, "", questions
 
 
+def _dpr(record: Any) -> RawPassage:
+    """Read a record of DPR's files: the first positive passage is the one that answers the question."""
+    passage = record["positive_ctxs"][0]
+    return passage["title"], passage["text"], passage["title"], _with_answers([record])
+
+
 def _plain(line: Any) -> RawPassage:
     title = line.get("title", "")
     return title, line["context"], line.get("group", title), _with_answers(line.get("questions", [line]))
@@ -224,7 +244,18 @@ def _query(
     if not places:
         return None
     query_text = clean_text(question["question"])
-    return TrainingQuery(str(question.get("id", "")), query_text, tuple(places), tuple(answers))
+    negatives = tuple(_negatives(question, [wanted for wanted, _ in expected_answers], repairs))
+    return TrainingQuery(str(question.get("id", "")), query_text, tuple(places), tuple(answers), negatives)
+
+
+def _negatives(question: dict[str, Any], answers: Sequence[str], repairs: Counter[str]) -> Iterator[Negative]:
+    """Yield the hard negatives of a question; those that hold an answer without saying so are left out."""
+    for one in question.get("negatives", question.get("hard_negative_ctxs", ())):
+        title, text = clean_text(one.get("title", "")), clean_text(one["context"] if "context" in one else one["text"])
+        if not one.get("same_phrase") and any(whole_words(text, answer) for answer in answers if answer.strip()):
+            repairs["answering"] += 1
+        else:
+            yield Negative(title, text)
 
 
 def _place(text: str, wanted: str, expected: int) -> int | None:
@@ -261,6 +292,7 @@ class PreparedPassage:
     answers: tuple[int, ...]  # a number for each query's answer string: equal strings, equal numbers
     golds: tuple[tuple[tuple[int, int], ...], ...]  # for each query the first and last tokens of its answers
     group: str
+    negatives: tuple[tuple[int, Window], ...] = field(default=(), repr=False)  # windows, each with its query's number
 
     @property
     def text(self) -> list[int]:
@@ -280,6 +312,7 @@ class Batch:
     gold_starts: Tensor  # Shape: (queries, tokens), bool
     gold_ends: Tensor
     tokens_of: tuple[Rows, ...]  # for each passage, the places of its tokens among all `tokens`, each once
+    query_of_token: Tensor  # which query a token of a hard negative belongs to; -1: none. Shape: (tokens,)
 
     @property
     def size(self) -> int:
@@ -306,6 +339,7 @@ def prepare(
                 unusable += len(passage.queries)
                 continue
             queries, answers, golds = [], [], []
+            negatives: list[tuple[int, Window]] = []
             surplus += max(0, len(passage.queries) - max_queries)
             for query in passage.queries[:max_queries]:
                 try:
@@ -313,16 +347,28 @@ def prepare(
                 except QueryError:
                     unusable += 1
                     continue
+                negatives += ((len(queries), window) for window in _first_negative(tokenizer, query, shape))
                 queries.append(tuple(ids))
                 golds.append(tuple(token_span(text, *place) for place in query.places))
                 answers.append(numbers.setdefault(query.answers[0].lower(), len(numbers)))
             passage_windows = tuple(windows(tokenizer, title.ids, text, shape))
-            total = sum(len(window.ids) for window in passage_windows)
+            total = sum(len(window.ids) for window in (*passage_windows, *(window for _, window in negatives)))
             if queries:
                 prepared.append(
-                    PreparedPassage(passage_windows, total, tuple(queries), tuple(answers), tuple(golds), passage.group)
-                )
+                    PreparedPassage(
+                        passage_windows, total, tuple(queries), tuple(answers), tuple(golds), passage.group,
+                        tuple(negatives),
+                    )
+                )  # fmt: skip
     return prepared, (unusable, surplus)
+
+
+def _first_negative(tokenizer: Any, query: TrainingQuery, shape: WindowShape) -> Iterator[Window]:
+    """Yield the windows of a query's first hard negative: one for each question, as in the paper."""
+    for negative in query.negatives[:1]:
+        title, text = tokenize(tokenizer, [negative.title, negative.text])
+        if text.ids:
+            yield from windows(tokenizer, title.ids, text, shape)
 
 
 def refuse_unreadable(
@@ -417,6 +463,8 @@ def passages_digest(passages: Sequence[object], more: str = "") -> str:
     digest = hashlib.blake2b(more.encode(), digest_size=16)
     for passage in passages:
         digest.update(repr(passage).encode())
+        if negatives := getattr(passage, "negatives", ()):
+            digest.update(repr(negatives).encode())
     return digest.hexdigest()
 
 
@@ -425,11 +473,21 @@ def collate(network: Model | Reader, passages: Sequence[PreparedPassage]) -> Bat
     device, pad_id = network.device, network.tokenizer.pad_token_id
     all_windows = [window for passage in passages for window in passage.windows]
     owners = [number for number, passage in enumerate(passages) for _ in passage.windows]
+    first_queries = np.cumsum([0, *(len(passage.queries) for passage in passages)])
+    negatives = [
+        (int(first) + query, window)
+        for first, passage in zip(first_queries, passages, strict=False)
+        for query, window in passage.negatives
+    ]
+    all_windows += [window for _, window in negatives]
     inputs = window_tensors(all_windows, pad_id, network.uses_segments, device)
     longest = inputs[0].shape[1]
     passage_of_token = np.full((len(all_windows), longest), -1)
-    for row, (window, owner) in enumerate(zip(all_windows, owners, strict=True)):
+    for row, (window, owner) in enumerate(zip(all_windows, owners, strict=False)):
         passage_of_token[row, window.first : window.first + window.count] = owner
+    query_of_token = np.full_like(passage_of_token, -1)
+    for row, (query, window) in enumerate(negatives, start=len(owners)):
+        query_of_token[row, window.first : window.first + window.count] = query
     flat = passage_of_token.ravel()
     owned = np.flatnonzero(flat >= 0)
     tokens_of = np.split(owned, np.searchsorted(flat[owned], range(1, len(passages))))
@@ -455,4 +513,5 @@ def collate(network: Model | Reader, passages: Sequence[PreparedPassage]) -> Bat
         gold_starts=gold_starts,
         gold_ends=gold_ends,
         tokens_of=tuple(tokens_of),
+        query_of_token=torch.from_numpy(query_of_token.ravel()).to(device),
     )

@@ -221,6 +221,9 @@ class EncoderRun(batches.PassageRun):
         vectors, logits = vectors.float().flatten(0, 1), logits.float()
         owned = batch.passage_of_token >= 0
         own_passage = batch.passage_of_token == batch.passage_of_query[:, None]
+        numbers = torch.arange(len(own_passage), device=own_passage.device)
+        # They join the negatives of the passage. Source: arXiv 2109.08133, section 4.2.
+        hard_negatives = batch.query_of_token == numbers[:, None]
         *queue, queued_answers = self._queue()
         spares_same = not self.settings.same_answers
         same_answers = (batch.answer_of_query[:, None] == batch.answer_of_query).float()
@@ -232,7 +235,7 @@ class EncoderRun(batches.PassageRun):
             same = (same_answers @ gold.float() > 0) & spares_same  # tokens that are gold for the same answer string
             elsewhere = gold.any(dim=0) & ~own_passage  # answers of other passages
             with_queue = torch.cat([same, queued_same], dim=1)
-            losses = {"single": marginal_losses(scores, gold, own_passage).mean()}
+            losses = {"single": marginal_losses(scores, gold, own_passage | hard_negatives).mean()}
             if teacher is not None:
                 trust = None if self.settings.equal_trust else trust_in(teacher[side], gold, own_passage)
                 temperature = self.settings.temperature

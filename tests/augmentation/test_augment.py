@@ -10,8 +10,9 @@ from killed import Killed
 
 from kbq.augmentation import augment as augmenting
 from kbq.augmentation.augment import AugmentationOutcome, augment
+from kbq.corpus.pages import Page, Paragraph
 from kbq.corpus.readers import read_corpus
-from kbq.errors import KbqError
+from kbq.errors import KbqError, TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.training.batches import Repairs, read_examples
@@ -125,3 +126,32 @@ Change = Callable[[Asked], Asked]
 def test_what_cannot_be_used_is_refused(change: Change, message: str, asked: Asked) -> None:
     with pytest.raises(KbqError, match=message):
         augment(**change(asked))
+
+
+def test_known_questions_get_hard_negatives(
+    model: Model, write_json_lines: Callable[..., Path], tmp_path: Path
+) -> None:
+    texts = ["Marie was born in Warsaw by the river", "Marie was born by the river", "Warsaw is a city", "the city"]
+    pages = [Page(str(number), f"Page {number}", (Paragraph(0, text),)) for number, text in enumerate(texts)]
+    kb = KnowledgeBase.build(pages, tmp_path / "kb", model, device="cpu")
+    asked = {"id": "7", "question": "Marie born by the river", "answers": [{"text": "Warsaw", "answer_start": 18}]}
+    nowhere = {"id": "8", "question": "Zug [SEP] Zug", "answers": [{"text": "Marie", "answer_start": 0}]}
+    file = write_json_lines("known.jsonl", {"title": "T", "context": texts[0], "questions": [asked, nowhere]})
+    for kind, expected in (
+        ("bm25", {"title": "Page 1", "context": texts[1]}),
+        ("phrase", {"title": "Page 2", "context": texts[2], "same_phrase": True}),
+    ):
+        out = tmp_path / f"{kind}.jsonl"
+        request: Asked = {"corpus": kb.folder, "out": out, "questions": file, "negatives": kind, "device": "cpu"}
+        outcome = augment(**request)
+        (line,) = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+        assert line["questions"][0] == asked | {"negatives": [expected]}
+        assert (outcome.paragraphs, outcome.kept) == (1, 2)
+        (passage,), repairs = read_examples(out)
+        assert passage.queries[0].negatives == ((expected["title"], expected["context"]),)
+        assert repairs.answering == 0
+
+
+def test_negatives_are_looked_for_in_a_knowledge_base(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"negatives are looked for in a knowledge base, .* is none: make one"):
+        augment(corpus, tmp_path / "out.jsonl", questions=corpus)

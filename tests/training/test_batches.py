@@ -1,15 +1,29 @@
 """Batches: every passage once, the limit respected, the gold tokens where the answers stand."""
 
+import math
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.model.model import Model
 from kbq.model.tokenizer import Window, token_span, tokenize
-from kbq.training.batches import Passage, PreparedPassage, TrainingQuery, batches, collate, prepare
+from kbq.training.batches import (
+    Negative,
+    Passage,
+    PreparedPassage,
+    TrainingQuery,
+    batches,
+    collate,
+    passages_digest,
+    prepare,
+)
+from kbq.training.encoders import EncoderRun
+from kbq.training.settings import TrainingSettings
 
 TEXT = "Marie Curie was born in Zug, in the city of Zug by the river, in the river, of the city of Warsaw in Paris."
 
@@ -137,3 +151,38 @@ def test_every_owned_token_has_one_place(model: Model) -> None:
     )
     cut = prepared[0].windows
     assert all(one.position + one.count == other.position for one, other in pairwise(cut))
+
+
+def test_hard_negatives_join_the_negatives_of_their_query_alone(model: Model) -> None:
+    """The loss is -log of the gold token's share among the tokens of passage and negative, in float64."""
+    text, others = "Marie was born in Paris.", (Negative("Curie", "the river"), Negative("", "the city"))
+    first, second = query_of("born in?", text, "Paris", others), query_of("Marie [SEP] birth", text, "Marie")
+    given = [Passage("Marie", text, (one, second), "g") for one in (first, replace(first, negatives=()))]
+    (passage, without), _ = prepare(model.query_tokenizer, model.config.window, given, 9)
+    assert [number for number, _ in passage.negatives] == [0]
+    assert passages_digest([passage]) != passages_digest([without])
+    batch = collate(model, [without, passage])
+    assert sorted(set(batch.query_of_token.tolist())) == [-1, 2]
+    ids = batch.windows[0].flatten()[batch.query_of_token == 2].tolist()
+    assert model.tokenizer.convert_ids_to_tokens(ids) == ["the", "river"]
+    assert (batch.passage_of_token[batch.query_of_token == 2] == -1).all()
+    run = EncoderRun(model, [without, passage], TrainingSettings(batch_tokens=4096))
+    with torch.no_grad():
+        losses, _ = run.losses([0, 1])
+        vectors, _ = model.phrases(*batch.windows)
+        queries = model.queries(*batch.queries)
+    flat = vectors.flatten(0, 1).double()
+    by_hand = []
+    for side, gold in zip(queries, (batch.gold_starts, batch.gold_ends), strict=True):
+        for row, products in enumerate((side.double() @ flat.T).tolist()):
+            owner = int(batch.passage_of_query[row])
+            tokens = zip(products, batch.passage_of_token.tolist(), batch.query_of_token.tolist(), strict=True)
+            counted = [score for score, own, query in tokens if own == owner or query == row]
+            right = [score for score, is_gold in zip(products, gold[row].tolist(), strict=True) if is_gold]
+            by_hand.append(math.log(math.fsum(map(math.exp, counted)) / math.fsum(map(math.exp, right))))
+    assert float(losses["single"]) == pytest.approx(sum(by_hand) / len(by_hand), abs=1e-4)
+
+
+def query_of(text: str, passage: str, answer: str, negatives: tuple[Negative, ...] = ()) -> TrainingQuery:
+    start = passage.index(answer)
+    return TrainingQuery("", text, ((start, start + len(answer)),), (answer,), negatives)

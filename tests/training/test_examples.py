@@ -182,3 +182,24 @@ def test_a_passage_called_data_is_no_squad_file(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text(json.dumps({"title": "data", "context": "Zug", "questions": [question]}))
     ((passage,), _) = read_examples([tmp_path / "q.jsonl"])
     assert (passage.title, passage.text) == ("data", "Zug")
+
+
+def test_hard_negatives_are_read_and_those_with_an_answer_left_out(tmp_path: Path) -> None:
+    question = {"question": "Where?", "answers": ["Warsaw"]}
+    river, city = {"title": "Vistula", "context": "a river"}, {"title": "Poland", "context": "Warsaw is in Poland"}
+    record = question | {"negatives": [river, city, city | {"same_phrase": True}]}
+    ours = tmp_path / "ours.jsonl"
+    ours.write_text(json.dumps({"title": "Marie", "context": "born in Warsaw", "questions": [record]}) + "\n")
+    dpr = tmp_path / "dpr.json"
+    found = {"title": "Marie", "text": "born in Warsaw"}
+    near = [{"title": "Vistula", "text": "a river"}, {"title": "Poland", "text": "Warsaw is in Poland"}]
+    dpr.write_text(json.dumps([question | {"positive_ctxs": [found], "hard_negative_ctxs": near}]))
+    for path, expected in (
+        (ours, [("Vistula", "a river"), ("Poland", "Warsaw is in Poland")]),
+        (dpr, [("Vistula", "a river")]),
+    ):
+        (passage,), repairs = read_examples(path)
+        (query,) = passage.queries
+        assert (passage.title, passage.text, query.answers) == ("Marie", "born in Warsaw", ("Warsaw",))
+        assert list(query.negatives) == expected
+        assert repairs.answering == 1
