@@ -187,7 +187,7 @@ class _Text:
             linked = sum(cell.linked for cell in cells)
             links = sum(cell.links for cell in cells)
             words = " ".join(filter(None, texts.values()))
-            said = words if level else row_text(texts, names, is_labelled=not are_heads)
+            said = words if level else row_text(texts, names, is_labelled=not all(cell.is_marked for cell in cells))
             source = cells[0].source.getparent()
             self.pieces.append(Piece(said, level, source, linked, links, is_row=True, words=words))
 
@@ -211,9 +211,14 @@ class _Cell:
         return cls(element, text, linked, sum(piece.links for piece in inner.pieces))
 
     @property
+    def is_marked(self) -> bool:
+        """Whether it is marked as the name of a column or a row."""
+        return self.source.tag == "th" or self.source.getparent().getparent().tag == "thead"
+
+    @property
     def is_head(self) -> bool:
-        """Whether it looks like the name of a column or a row."""
-        if self.source.tag == "th" or self.source.getparent().getparent().tag == "thead":
+        """Whether it is marked as a name, or looks like one."""
+        if self.is_marked:
             return True
         bold = "".join(map(all_text, self.source.iter("b", "strong")))
         return bool(self.text) and len(bold.split()) == len(self.text.split())
@@ -277,6 +282,8 @@ def _column_names(grid: list[dict[int, _Cell]]) -> tuple[dict[int, str], int]:
         if len(row) < 2 or not all(cell.is_head or not cell.text for cell in row.values()):
             break
         count += 1
+    if count and max(map(len, grid)) == 2 and not all(cell.is_marked for cell in grid[0].values()):
+        return {}, 0  # bold letters in both of two columns may be those of any label
     if not any(len(row) > 1 for row in grid[count:]):
         return {}, 0  # a table of names alone
     names: dict[int, str] = {}

@@ -5,11 +5,9 @@ fetched or included.
 """
 
 import html
-import io
 import re
 import subprocess
 import tomllib
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +16,12 @@ from typing import Any
 
 from kbq.answers import TitleFrom
 from kbq.corpus.html_blocks import whole_contents
-from kbq.corpus.html_tree import drop
+from kbq.corpus.office import odt_contents, plain_rtf, pptx_contents, prepared, with_facts
 from kbq.corpus.pages import BOLD, Block, Contents, jsonable
 from kbq.corpus.pdf import joined, pdf_contents
 from kbq.corpus.web_pages import web_contents
 from kbq.corpus.wikitext import plain_wikitext
 from kbq.errors import CorpusError, KbqError, first_line
-from kbq.storage.files import refuse_large
 from kbq.storage.rows import COMPOUND
 from kbq.text.encodings import decode
 from kbq.text.letters import clean_text, normalised
@@ -39,7 +36,7 @@ PANDOC = {
 }  # fmt: skip
 ZIPPED = (".docx", ".odt", ".epub", ".pptx")
 LIBRARIES = dict.fromkeys(PANDOC, "pypandoc") | {".pdf": "pypdfium2"}
-FURTHER = {".mediawiki": ["mwparserfromhell"], ".wiki": ["mwparserfromhell"]}
+FURTHER = {".pptx": ["pptx"], ".mediawiki": ["mwparserfromhell"], ".wiki": ["mwparserfromhell"]}
 HTML = (".html", ".htm", ".xhtml")
 PLAIN = (".txt", ".text", ".md", ".markdown", ".odt", *HTML)
 LONGEST_TITLE = 500  # characters: a longer heading is a text
@@ -54,10 +51,6 @@ _NO_TITLE = re.compile(
 )
 _FIRST_LINE = re.compile(r"\S.{0,98}[^\s.!?:;,]")
 _LISTED = re.compile(r"\s*(?:[-*•–]\s|\d{1,2}[.)]\s|[^\s:][^:.]{0,30}:\s)")
-_ODT = {
-    "text": "main", "p": "p", "list": "ul", "list-item": "li", "table": "table", "table-row": "tr", "table-cell": "td",
-    "line-break": "br", "note-citation": "rp", "title": "rp", "desc": "rp",
-}  # fmt: skip
 _TITLE_BLOCK = re.compile(r'<header id="title-block-header">\s*<h1 class="title">(.*?)</h1>.*?</header>', re.DOTALL)
 _PARTS = re.compile(r" (?:[|\-–—·•»:]|::) ")
 _WIKI = r"!?\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]"
@@ -134,9 +127,13 @@ def _document(content: bytes, suffix: str, encoding: str) -> tuple[Contents, str
         raise CorpusError("it is encrypted, or of an old version of Word: save it as .docx without a password")
     if suffix == ".pdf":
         return pdf_contents(content), ""
+    if suffix == ".pptx":
+        return pptx_contents(content), ""
+    if suffix == ".rtf":
+        return _by_pandoc(plain_rtf(content), suffix), ""
     if suffix == ".odt":
-        return _odt_contents(content), ""
-    if suffix in (*ZIPPED, ".rtf"):
+        return odt_contents(content), ""
+    if suffix in ZIPPED:
         return _by_pandoc(content, suffix), ""
     if suffix in HTML:
         text, guess = decode(content, _declared(content[:4096]), encoding)
@@ -258,7 +255,7 @@ def _by_pandoc(content: bytes, suffix: str) -> Contents:
     if suffix in ZIPPED:
         if not content.startswith(b"PK"):
             raise CorpusError(f"it is not a {suffix} file: check what it is, and rename it or save it anew")
-        content, facts = _prepared(content, suffix)
+        content, facts = prepared(content, suffix)
     command = [pypandoc.get_pandoc_path(), "--sandbox", "--from", PANDOC[suffix], "--to", "html5", "--standalone"]
     done = subprocess.run([*command, "--wrap=none", "--quiet"], input=content, capture_output=True, check=False)
     if done.returncode:
@@ -270,111 +267,7 @@ def _by_pandoc(content: bytes, suffix: str) -> Contents:
         written = written.replace(block[0], "")
         facts.setdefault("title", html.unescape(block[1]))
     document = whole_contents(written)
-    return _with_facts(document, facts)
-
-
-def _with_facts(document: Contents, facts: dict[str, str]) -> Contents:
-    document.title, document.window_title = facts.get("title", ""), ""
-    urls = [facts.get(name, "") for name in ("source", "identifier", "subject", "description")]
-    document.metadata |= {
-        "author": facts.get("creator", ""),
-        "date": (facts.get("modified") or facts.get("date", ""))[:10],
-        "url": next((url for url in urls if re.fullmatch(r"https?://\S+", url)), ""),
-    }
-    return document
-
-
-def _prepared(content: bytes, suffix: str) -> tuple[bytes, dict[str, str]]:
-    """Return a file of Office with what pandoc does not read made plain, and the facts in its metadata."""
-    from lxml import etree
-
-    parser, written = _xml_parser(), io.BytesIO()
-    facts: dict[str, str] = {}
-    with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(written, "w") as changed:
-        refuse_large("its content", sum(one.file_size for one in archive.infolist()), CorpusError)
-        names = archive.namelist()
-        if suffix == ".docx" and "word/document.xml" not in names:
-            raise CorpusError("it is not a .docx file: check what it is, and rename it or save it anew")
-        for name in names:
-            part = archive.read(name)
-            if name in ("docProps/core.xml", "meta.xml") or name.endswith(".opf"):
-                root = etree.fromstring(part, parser)
-                facts |= {
-                    etree.QName(one).localname: " ".join(one.text.split()) for one in root.iter("{*}*") if one.text
-                }
-            elif name in ("word/document.xml", "content.xml"):
-                root = etree.fromstring(part, parser)
-                _made_plain(root)
-                part = etree.tostring(root)
-            if not name.lower().endswith((".png", ".jpg", ".jpeg", ".gif", ".emf", ".wmf", ".tif", ".tiff", ".svg")):
-                changed.writestr(name, part)
-    return written.getvalue(), facts
-
-
-def _odt_contents(content: bytes) -> Contents:
-    """Read a text of LibreOffice; pandoc refuses many that other programs wrote."""
-    from lxml import etree
-
-    prepared, facts = _prepared(content, ".odt")
-    with zipfile.ZipFile(io.BytesIO(prepared)) as archive:
-        names = [name for name in ("styles.xml", "content.xml") if name in archive.namelist()]
-        roots = [etree.fromstring(archive.read(name), _xml_parser()) for name in names]
-    parents, bold = dict[str, str](), set[str]()
-    for style in (style for root in roots for style in root.iter("{*}style")):
-        facts_of = {etree.QName(name).localname: value for name, value in style.attrib.items()}
-        parents[facts_of.get("name", "")] = facts_of.get("parent-style-name", "")
-        if any(value == "bold" for one in style for name, value in one.attrib.items() if name.endswith("}font-weight")):
-            bold.add(facts_of.get("name", ""))
-    for element in roots[-1].iter("{*}*"):
-        given = {etree.QName(name).localname: value for name, value in element.attrib.items()}
-        tag, style = etree.QName(element).localname, given.get("style-name", "")
-        element.tag = _ODT.get(tag, "span")
-        element.attrib.clear()
-        if tag == "h":
-            element.tag = f"h{min(6, int(given.get('outline-level') or 1))}"
-        elif tag == "p" and ("Title" in (style, parents.get(style))):
-            element.tag = "h1"
-        elif tag in ("p", "span") and style in bold and element.tag != "h1":
-            inner = etree.Element("b")
-            inner.text, element.text = element.text, None
-            inner.extend(list(element))
-            element.append(inner)
-        elif tag == "table-cell":
-            element.set("rowspan", given.get("number-rows-spanned", "1"))
-        elif tag in ("s", "tab"):
-            element.text = " "
-    body = roots[-1].find(".//main")
-    if body is None:
-        raise CorpusError("it is not a .odt file: check what it is, and rename it or save it anew")
-    return _with_facts(whole_contents(etree.tostring(body, encoding="unicode")), facts)
-
-
-def _xml_parser() -> Any:
-    from lxml import etree
-
-    return etree.XMLParser(resolve_entities=False, no_network=True)
-
-
-def _made_plain(root: Any) -> None:
-    """Unwrap results of fields and text boxes of a DOCX, and remove hidden text and comments."""
-    from lxml import etree
-
-    gone = ("instrText", "fldChar", "Fallback", "tracked-changes", "annotation", "annotation-end")
-    for element in list(root.iter(*(f"{{*}}{name}" for name in gone))):
-        drop(element)
-    for hidden in list(root.iter("{*}vanish")):
-        run = hidden.getparent().getparent()
-        if etree.QName(run).localname == "r" and run.getparent() is not None:
-            drop(run)
-    for name in ("fldSimple", "smartTag"):
-        for element in list(root.iter(f"{{*}}{name}")):
-            parent, place = element.getparent(), element.getparent().index(element)
-            parent[place : place + 1] = list(element)
-    for box in list(root.iter("{*}txbxContent")):
-        outer = list(box.iterancestors("{*}p"))
-        if outer:
-            for block in reversed(list(box)):
-                outer[-1].addnext(block)
+    return with_facts(document, facts)
 
 
 def _heading(blocks: Sequence[Block], document: Contents) -> str:
