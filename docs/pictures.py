@@ -106,7 +106,7 @@ def main() -> None:
 def picture_of_the_folder(browser: Any, work: Path, out: Path) -> None:
     """A folder, a table before and after, and the sentence of a cell, as the commands make them."""
     folder, table, filled = letters(work), work / "before.csv", work / "after.csv"
-    people, relations = PEOPLE[:1:-1], ("place of birth", "date of birth", "spouse")
+    people, relations = PEOPLE[:1:-1], ("place of birth", "date of birth", "date of death")
     rows = [[name, *(GIVEN.get(name, {}).get(relation, "") for relation in relations)] for name in people]
     with table.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["subject", *relations], *rows])

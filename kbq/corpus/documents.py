@@ -33,6 +33,7 @@ from kbq.errors import CorpusError, KbqError, first_line
 from kbq.storage.files import Note, refuse_large
 from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.lines import COMPRESSED, BadLine, is_member, read_bytes, source_name
+from kbq.storage.rows import SUFFIXES
 from kbq.text.letters import clean_text, normal_form, normalised, without_surrogates
 
 SHOWN = 8  # kinds of files, or documents, that a note names
@@ -55,8 +56,13 @@ OTHERS = {
     ".rar": "is an archive: unpack it, or make a zip",
     ".mobi": "is an e-book of Amazon's: convert it to EPUB",
     ".azw3": "is an e-book of Amazon's: convert it to EPUB",
+    ".eml": "is a mail: save it as text or HTML",
+    ".msg": "is a mail: save it as text or HTML",
+    ".mbox": "holds mails: save each as text or HTML",
     ".djvu": "is a scan: save it as PDF, with its text recognised (OCR)",
 }
+
+MAILS = (".eml", ".msg", ".mbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +339,10 @@ def _say(left_out: Counter[str], note: Note) -> None:
         lacking = [suffix for suffix in left_out if lacks_library(suffix)]
         needed = f" ({', '.join(lacking)}: {INSTALL})" if lacking else ""
         note(f"{files} left out: {', '.join(kinds)}{', …' if len(left_out) > SHOWN else ''}{needed}")
+        if tables := sorted(set(left_out) & set(SUFFIXES)):
+            note(f"tables are no documents ({', '.join(tables)}): build each by itself, or fill it from the others")
+        if mails := sorted(set(left_out) & set(MAILS)):
+            note(f"mails are not read ({', '.join(mails)}): save them as text or HTML")
 
 
 def _files(root: Path, on_bad_line: BadLine, left_out: Counter[str]) -> Iterator[Path]:

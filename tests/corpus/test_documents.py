@@ -193,3 +193,17 @@ def test_names_that_are_no_text_and_links_to_pipes(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"caf\xe9.txt")).write_text("In Latin-1.")
     with pytest.raises(CorpusError, match=r"caf.\.txt: its name is not UTF-8: rename it"):
         list(read_corpus(tmp_path, documents=DocumentOptions(strict=True)))
+
+
+def test_tables_and_mails_that_are_left_out_are_named_with_what_to_do(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.csv", "c.xlsx", "d.CSV", "e.eml", "f.png"):
+        (tmp_path / name).write_text("Ada Quist was born in Oslo.", "utf-8")
+    notes: list[str] = []
+    assert [page.page_id for page in read_corpus(tmp_path, note=notes.append)] == ["a.txt"]
+    assert notes == [
+        "5 files left out: .csv (2), .eml (1), .png (1), .xlsx (1)",
+        "tables are no documents (.csv, .xlsx): build each by itself, or fill it from the others",
+        "mails are not read (.eml): save them as text or HTML",
+    ]
+    with pytest.raises(CorpusError, match=r"e\.eml is a mail: save it as text or HTML"):
+        list(read_corpus(tmp_path / "e.eml"))
