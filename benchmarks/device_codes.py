@@ -58,6 +58,11 @@ def random_cells(kind: BuiltKind, rows: int, device: torch.device) -> list[GpuCe
     return [made.within(first, first + step) for first in range(0, shards, step)]
 
 
+def sizes(run: "Run") -> list[tuple[str, int]]:
+    """Vectors that are searched together: a start and an end for each query."""
+    return [("two together", 4), ("one", 2)] if run.small else [(f"{TOGETHER} together", 2 * TOGETHER), ("one", 2)]
+
+
 def searched(run: "Run", found: dict[str, Any], kind: BuiltKind, rows: int) -> None:
     """Time the candidates of 64 queries and of one, with as many codes as the device holds."""
     begun = time.monotonic()
@@ -70,7 +75,7 @@ def searched(run: "Run", found: dict[str, Any], kind: BuiltKind, rows: int) -> N
         for group in groups:
             group.search(some, wanted)
 
-    for name, size in (("64 together", 2 * TOGETHER), ("one", 2)):  # a start and an end for each
+    for name, size in sizes(run):
         found[f"candidates, {name}, ms"] = run.milliseconds(partial(candidates, vectors[:size]))
     if run.device.type == "cuda":
         found["GB on the device, at most"] = round(torch.cuda.max_memory_allocated(run.device) / 1e9, 2)
@@ -101,7 +106,7 @@ def searched_by_faiss(run: "Run", found: dict[str, Any], rows: int) -> None:
     searching.nprobe = PROBES["compact"]
     vectors = source.standard_normal((2 * TOGETHER, kept), np.float32)
     wanted = min(2048, codes.overfetch * LEAST_HITS)  # faiss finds no more on a GPU
-    for name, size in (("64 together", 2 * TOGETHER), ("one", 2)):
+    for name, size in sizes(run):
         found[f"candidates, {name}, ms"] = run.milliseconds(partial(searching.search, vectors[:size], wanted))
 
 
@@ -134,7 +139,7 @@ def same_as_cpu(run: "Run", kb: KnowledgeBase, kind: BuiltKind) -> dict[str, Any
 
 def parts(run: "Run", corpus: str | None) -> list[tuple[str, Callable[["Run", dict[str, Any]], None]]]:
     """Return what to measure, by name, the quickest first."""
-    size = (lambda rows: 2_000) if run.small else (lambda rows: rows)
+    size = (lambda rows: 400) if run.small else (lambda rows: rows)
     has_room = run.small or (run.device.type == "cuda" and torch.cuda.mem_get_info(run.device)[1] > 60e9)
     listed: list[tuple[str, Callable[[Run, dict[str, Any]], None]]] = [
         ("codes: compact, 46.5 million", partial(searched, kind="compact", rows=size(46_500_000))),

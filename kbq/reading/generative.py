@@ -19,7 +19,7 @@ from kbq.model.backbone import hugging_face, model_folder, readable_checkpoint, 
 from kbq.model.devices import autocast, choose_device
 from kbq.model.model_folder import CONFIG
 from kbq.model.queries import check_query
-from kbq.reading.reader import Reader, best_of_pages
+from kbq.reading.reader import Reader, best_of_each
 from kbq.storage.machine import available_memory
 from kbq.storage.records import read_object
 
@@ -98,7 +98,7 @@ class GenerativeReader:
         found = []
         for text, paragraphs in zip(texts, retrieved, strict=True):
             hits = placed(self.write(text, paragraphs), paragraphs) if paragraphs else []
-            found.append((best_of_pages(hits) if unit == "page" else hits)[:k])
+            found.append((best_of_each(hits, unit) if unit == "page" else hits)[:k])
         return found
 
     @torch.inference_mode()
