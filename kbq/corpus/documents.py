@@ -39,7 +39,7 @@ from kbq.text.letters import clean_text, normal_form, normalised, without_surrog
 SHOWN = 8  # kinds of files, or documents, that a note names
 TOGETHER, SMALL = 32, 2**18  # documents, and bytes, that are read in one call
 LOCK = "~$"  # how the names of lock files of Office begin
-KINDS = ".txt, .md, .html, .docx, .odt, .rtf, .epub, .pptx, .pdf, .mediawiki or .tex"
+KINDS = ".txt, .md, .html, .docx, .odt, .rtf, .epub, .pptx, .pdf, .mediawiki, .tex, .eml or .mbox"
 # Kinds of files that look like documents, and what to do with them.
 OTHERS = {
     ".doc": "is of an old version of Word: save it as .docx",

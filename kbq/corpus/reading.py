@@ -11,6 +11,8 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from email import message_from_bytes
+from email.policy import default
 from importlib.util import find_spec
 from typing import Any
 
@@ -38,7 +40,8 @@ ZIPPED = (".docx", ".odt", ".epub", ".pptx")
 LIBRARIES = dict.fromkeys(PANDOC, "pypandoc") | {".pdf": "pypdfium2"}
 FURTHER = {".pptx": ["pptx"], ".mediawiki": ["mwparserfromhell"], ".wiki": ["mwparserfromhell"]}
 HTML = (".html", ".htm", ".xhtml")
-PLAIN = (".txt", ".text", ".md", ".markdown", ".odt", *HTML)
+PLAIN = (".txt", ".text", ".md", ".markdown", ".odt", ".eml", ".mbox", *HTML)
+MAIL = (".eml", ".mbox")
 LONGEST_TITLE = 500  # characters: a longer heading is a text
 _NO_TITLE = re.compile(
     r"[\W\d_]*|\W*(anonymous|unspecified|no title|unbenannt|unknown|title|titel|none)\W*"
@@ -51,6 +54,10 @@ _NO_TITLE = re.compile(
 )
 _FIRST_LINE = re.compile(r"\S.{0,98}[^\s.!?:;,]")
 _LISTED = re.compile(r"\s*(?:[-*•–]\s|\d{1,2}[.)]\s|[^\s:][^:.]{0,30}:\s)")
+_DISPLAYED = re.compile(
+    rb"\$\$.*?\$\$|\\\[.*?\\\]|\\begin\{(equation|align|gather|multline|eqnarray|displaymath|math)(\*?)\}.*?\\end\{\1\2\}",
+    re.DOTALL,
+)
 _TITLE_BLOCK = re.compile(r'<header id="title-block-header">\s*<h1 class="title">(.*?)</h1>.*?</header>', re.DOTALL)
 _PARTS = re.compile(r" (?:[|\-–—·•»:]|::) ")
 _WIKI = r"!?\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]"
@@ -138,6 +145,8 @@ def _document(content: bytes, suffix: str, encoding: str) -> tuple[Contents, str
     if suffix in HTML:
         text, guess = decode(content, _declared(content[:4096]), encoding)
         return web_contents(text), guess
+    if suffix in MAIL:
+        return _mail_contents(content, suffix), ""
     text, guess = decode(content, "", encoding)
     text = re.sub("\r\n?", "\n", text)
     if PANDOC.get(suffix) == "mediawiki":
@@ -147,7 +156,10 @@ def _document(content: bytes, suffix: str, encoding: str) -> tuple[Contents, str
         document.title, document.left_out = bold, document.left_out + left_out
         return document, guess
     if suffix in PANDOC:
-        return _by_pandoc(text.encode("utf-8", "replace"), suffix), guess
+        document = _by_pandoc(text.encode("utf-8", "replace"), suffix)
+        if PANDOC[suffix] == "latex":
+            document.left_out["files that it includes"] += len(re.findall(r"(?m)^[^%\n]*\\(?:input|include)\b", text))
+        return document, guess
     return (_text_contents(text) if suffix in (".txt", ".text") else _markdown_contents(text)), guess
 
 
@@ -192,6 +204,7 @@ def _markdown_contents(text: str) -> Contents:
         part = re.sub(r"(?<!\\)\[\^[^\]\s]{1,100}\]", "", part)
         part = re.sub(r"(?m)^([ \t>]*)\[!\w+\][-+]?[ \t]*(.*)$", r"\1**\2**\n\1", part)
         part = re.sub(r"(?m)[ \t]+\^[\w-]+[ \t]*$", "", part)
+        part = re.sub(r"(?m)^[ \t>]*\{:[^{}\n]*\}[ \t]*$|(?<=\S)\{:[ \t]*[.#\w][^{}\n]*\}", "", part)  # of kramdown
         parts[place] = re.sub(r"(?m)^([ \t]*[-*+][ \t]+)\[[ xX]\][ \t]+", r"\1", part)
     del parts[2::3]
     markdown = MarkdownIt("commonmark", {"html": True, "maxNesting": 500}).enable(["table", "strikethrough"])
@@ -247,6 +260,36 @@ def _yaml(text: str) -> Any:
         raise ValueError(str(error)) from None
 
 
+def _mail_contents(content: bytes, suffix: str) -> Contents:
+    """Read a mail, or the mails of a box, each as a page; files that they carry are counted."""
+    mails = [content]
+    if suffix == ".mbox":
+        mails = [mail for mail in re.split(rb"(?m)^From [^\n]*\d{4}\r?\n", content) if mail.strip()]
+    left_out = Counter[str]()
+    read = [_mail(mail, left_out) for mail in mails]
+    if len(read) == 1:
+        return read[0]
+    pages = [
+        (number, [Block(mail.title, 1), *mail.pages[0][1]] if mail.title else mail.pages[0][1])
+        for number, mail in enumerate(read, start=1)
+    ]
+    return Contents(pages, left_out=left_out)
+
+
+def _mail(content: bytes, left_out: Counter[str]) -> Contents:
+    message = message_from_bytes(content, policy=default)
+    body = message.get_body(("plain", "html"))
+    left_out["attached files"] += sum(1 for _ in message.iter_attachments())
+    text = str(body.get_content()) if body is not None else ""
+    is_html = body is not None and body.get_content_subtype() == "html"
+    contents = whole_contents(text) if is_html else _text_contents(re.sub("\r\n?", "\n", text))
+    sent = message["date"].datetime if message["date"] else None
+    contents.title = " ".join(str(message["subject"] or "").split())
+    contents.metadata = {"author": str(message["from"] or ""), "date": sent.date().isoformat() if sent else ""}
+    contents.left_out = left_out
+    return contents
+
+
 def _by_pandoc(content: bytes, suffix: str) -> Contents:
     """Let pandoc write a document as HTML; it is allowed no file but this one, and no network."""
     import pypandoc
@@ -258,6 +301,10 @@ def _by_pandoc(content: bytes, suffix: str) -> Contents:
         content, facts = prepared(content, suffix)
     command = [pypandoc.get_pandoc_path(), "--sandbox", "--from", PANDOC[suffix], "--to", "html5", "--standalone"]
     done = subprocess.run([*command, "--wrap=none", "--quiet"], input=content, capture_output=True, check=False)
+    if done.returncode and PANDOC[suffix] == "latex" and (shorter := _DISPLAYED.sub(b"\n\n", content)) != content:
+        document = _by_pandoc(shorter, suffix)  # what it cannot parse is nearly always in a formula
+        document.left_out["formulas"] += len(_DISPLAYED.findall(content))
+        return document
     if done.returncode:
         reason = done.stderr.decode("utf-8", "replace").strip().split("\n")[0][:200]
         raise CorpusError(f"it cannot be read ({reason}): check that it is a {suffix} file")
@@ -330,7 +377,7 @@ def chosen_title(
         ):
             window = window[:place]
             break
-    opening = "" if normalised(name) in normalised(titles.opening) else titles.opening
+    opening = "" if f" {normalised(name)} " in f" {normalised(titles.opening)} " else titles.opening
     orders = {
         "auto": (metadata, titles.heading, window, opening),
         "heading": (titles.heading, titles.opening, window, metadata),

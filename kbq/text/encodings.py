@@ -37,6 +37,8 @@ def decode(content: bytes, declared: str = "", wanted: str = "") -> tuple[str, s
     for mark, name in MARKS.items():
         if content.startswith(mark):
             return content.decode(name, "replace").removeprefix("\ufeff"), ""
+    if (wide := _wide(content[:LOOKED_AT])) and not declared:
+        return content.decode(wide, "replace"), wide
     for name in filter(None, (_known(declared), "utf-8")):
         try:
             return content.decode(name), ""
@@ -61,11 +63,25 @@ def _known(name: str) -> str:
     return _MEANT.get(found.name, found.name)
 
 
+def _wide(head: bytes) -> str:
+    """Return the encoding of two or four bytes a letter whose zeros a text has, or "" if it has few.
+
+    >>> [_wide("Ann Lee".encode(name)) for name in ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be", "utf-8")]
+    ['utf-16-le', 'utf-16-be', 'utf-32-le', 'utf-32-be', '']
+    """
+    zeros = [head[place::4].count(0) for place in range(4)]
+    if 8 * sum(zeros) <= len(head):
+        return ""
+    if min(zeros[1], zeros[2]) > len(head) / 8:  # the middle of four
+        return "utf-32-be" if zeros[0] > zeros[3] else "utf-32-le"
+    return "utf-16-be" if zeros[0] + zeros[2] > zeros[1] + zeros[3] else "utf-16-le"
+
+
 def guessed(content: bytes) -> str:
     """Return the most likely encoding of a text that is not UTF-8."""
     head = content[:LOOKED_AT]
-    if (even := head[::2].count(0)) + (odd := head[1::2].count(0)) > len(head) / 4:
-        return "utf-16-be" if even > odd else "utf-16-le"
+    if wide := _wide(head):
+        return wide
     if len(re.findall(rb"[\x80-\xff]", head)) < SHORT:
         return LIKELY[0]
     from charset_normalizer import from_bytes  # imported on demand: most texts are UTF-8
