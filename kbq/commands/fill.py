@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -153,7 +153,8 @@ def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
         known = f"; {counts.queries - counts.asked:,} of {counts.queries:,} answers were there"
         return [
             f"{out}: {counts.filled:,} of {asked} filled ({percent(counts.filled / counts.cells)})"
-            + (known if counts.asked < counts.queries else ""),
+            + (known if counts.asked < counts.queries else "")
+            + _taught(counts.taught),
             *_by_relation(filled),
         ]
     from kbq.tables.fill import VERDICTS
@@ -161,6 +162,14 @@ def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
     verdicts = [row["verdict"] for row in filled.rows]
     found = ", ".join(f"{verdicts.count(verdict):,} {verdict}" for verdict in VERDICTS)
     return [f"{out}: {counted(len(verdicts), 'value')} of {counted(counts.rows, 'row')}: {found}"]
+
+
+def _taught(decisions: Mapping[str, int]) -> str:
+    """Say which relations learned from decisions, and how to undo it."""
+    if not decisions:
+        return ""
+    learned = ", ".join(f"{name} from {count:,}" for name, count in decisions.items())
+    return f"; decisions taught how sure to be of {learned} (a run without --decisions undoes it)"
 
 
 def _by_relation(filled: "Table") -> list[str]:

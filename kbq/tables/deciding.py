@@ -25,6 +25,7 @@ from kbq.search.spans import Sentences
 from kbq.storage.files import Note, unheard
 from kbq.storage.rows import read_rows
 from kbq.tables.claims import Alternative, Claim, DateValue, NormalForm, QuantityValue
+from kbq.tables.lessons import Judged, Lesson
 from kbq.tables.phrases import (
     Things,
     bare_name,
@@ -147,6 +148,16 @@ def decided(decisions: Iterable[Decision]) -> dict[Cell, dict[str, Decision]]:
     return {cell: values for cell, values in cells.items() if values}
 
 
+def judged_values(claims: Iterable[Claim], decisions: Mapping[str, Decision], takes_many: bool) -> Iterator[Judged]:
+    """Yield what people say of the values of a cell. Of many, one that nobody decided on may be right, too."""
+    accepted = {value for value, decision in decisions.items() if decision.choice == "accept"}
+    excludes_others = bool(accepted) and (not takes_many or accepted == {""})
+    for claim in claims:
+        decision = decisions.get(normalised(claim.value))
+        if claim.probability is not None and (decision or excludes_others):
+            yield Judged(claim.probability, decision is not None and decision.choice == "accept")
+
+
 def disputed(decisions: Decided, many: Collection[str]) -> list[tuple[Decision, Decision]]:
     """Return the last two values accepted for each cell on which reviewers differ; the last of them counts.
 
@@ -229,6 +240,7 @@ class Decider:
     def __init__(self, titles: Titles, min_probability: float, top: int, decisions: Decided) -> None:
         """`top`: the number of alternatives to keep."""
         self._titles, self._min_probability, self._top, self._decisions = titles, min_probability, top, decisions
+        self.lessons: Mapping[str, Lesson] = {}  # what decisions taught, by relation
         self._sentences = lru_cache(256)(Sentences)
 
     def claims(self, slot: Slot, answers: Iterable[Sequence[Answer]], page_id: str = "") -> list[Claim]:
@@ -239,6 +251,9 @@ class Decider:
             page_id: the page of the subject, if several pages have its name; without it, none of their values is sure.
         """
         relation = slot.relation
+        lesson = self.lessons.get(relation.name)
+        if lesson is not None:
+            answers = [list(map(lesson.applied, found)) for found in answers]
         namesakes = 1 if page_id else len(self._titles.pages(slot.subject))
         if page_id:
             answers = [[answer for answer in found if answer.page_id == page_id] for found in answers]

@@ -24,11 +24,13 @@ from kbq.tables.deciding import (
     Decider,
     Decision,
     disputed,
+    judged_values,
     obeyed,
     read_decisions,
     without_cell,
     without_value,
 )
+from kbq.tables.lessons import Judged, learned
 from kbq.tables.options import FillOptions
 from kbq.tables.outputs import table_format
 from kbq.tables.relations import Relation, Slot, relations_of
@@ -71,7 +73,9 @@ class Filling:
         """Raise KbqError if nothing can be asked, or nothing would have a probability."""
         self._kb, self._table, self._relations, self._options, self._search = kb, table, relations, options, search
         self._decisions, self._pages = decisions, Pages(kb.shards)
-        self._decider = Decider(kb.titles, options.threshold(kb, search), options.top, decisions)
+        threshold = options.threshold(kb, search)
+        self._decider = Decider(kb.titles, threshold, options.top, decisions)
+        self._undecided = Decider(kb.titles, threshold, 0, {})  # as if nobody had decided
         for relation in relations:
             if relation.min_probability is not None:
                 kb.check(replace(search, min_probability=relation.min_probability))
@@ -165,6 +169,7 @@ class Filling:
         have answers.
         """
         size = size or self._kb.batch_size
+        self._learn(kept)
         slots: list[Slot] = []
         missing: dict[str, None] = {}
         waiting: list[tuple[Slot, list[Claim]]] = []  # of a subject that has more slots
@@ -201,11 +206,27 @@ class Filling:
             self._decided(slots, [query for slot in slots for query in slot.queries], kept)
         return (time.monotonic() - begun) / len(timed) * self.counts.cells
 
+    def _learn(self, kept: AnswerCache) -> None:
+        """Ask for the cells that people decided on, and learn how likely other values of their relations are."""
+        cells = [slot for slot in self.slots if slot.cell in self._decisions and slot.subject not in self.namesakes]
+        self._ask(list(dict.fromkeys(query for slot in cells for query in slot.queries if query not in kept)), kept)
+        judged: dict[str, list[Judged]] = defaultdict(list)
+        for slot in cells:
+            claims = self._undecided.claims(slot, [kept[query] for query in slot.queries])
+            takes_many = slot.relation.values == "many"
+            judged[slot.relation.name] += judged_values(claims, self._decisions[slot.cell], takes_many)
+        lessons = {name: lesson for name, values in judged.items() if (lesson := learned(values)) is not None}
+        self._decider.lessons = lessons
+        self.counts = replace(self.counts, taught={name: lesson.decisions for name, lesson in lessons.items()})
+
+    def _ask(self, queries: Sequence[str], kept: AnswerCache) -> None:
+        for first in range(0, len(queries), self._kb.batch_size):
+            part = queries[first : first + self._kb.batch_size]
+            kept.add(part, [result.answers for result in self._kb.results(part, self._search)])
+            self._asked += len(part)
+
     def _decided(self, slots: Sequence[Slot], missing: Sequence[str], kept: AnswerCache) -> list[list[Claim]]:
-        for first in range(0, len(missing), self._kb.batch_size):
-            queries = missing[first : first + self._kb.batch_size]
-            kept.add(queries, [result.answers for result in self._kb.results(queries, self._search)])
-            self._asked += len(queries)
+        self._ask(missing, kept)
         claims = []
         for slot in slots:
             answers = [kept[query] for query in slot.queries]

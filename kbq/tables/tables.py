@@ -8,7 +8,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from difflib import get_close_matches
@@ -289,6 +289,8 @@ class FillCounts:
     formulas: int = 0  # values that got an apostrophe, as a spreadsheet would compute them
     unasked: tuple[str, ...] = ()  # why the cells of some rows stay empty
     seconds: float | None = None  # in a dry run, the estimated time of filling
+    taught: Mapping[str, int] = field(default_factory=dict, hash=False)  # decisions that changed the probabilities of
+    # other values, by relation
 
 
 @dataclass(frozen=True, slots=True)
