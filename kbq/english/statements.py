@@ -44,6 +44,7 @@ KIN_OF_NAMED = re.compile(
     rf"(?:\A|[.!?]\s)(?P<name>{NAME})\s(?:was|is|became)\s(?:the\s|an?\s)?(?:[a-z]+\s){{0,2}}{KIN}"
     r"\sof\s(?:the\s(?:late\s)?)?\Z"
 )
+COUPLE = re.compile(r"\s*(?:\([^()]*\))?(?:,[^,.]*,)?\s*(?:and|by)\b")  # "the son of Emil and his wife Ann"
 AHEAD = 60  # characters behind a value that may name the subject
 
 EARLIER = frozenset({"predecessor", "replaces", "follows", "preceded by", "previous", "after a work by"})
@@ -104,7 +105,8 @@ def is_said_of_another(subject: str, relation: str, before: str, behind: str, is
     True
     """
     own = normalised(subject).split()
-    if _names(behind[:AHEAD].partition(".")[0], own, with_pronouns=False) or "name" in relation:
+    is_named_behind = _names(behind[:AHEAD].partition(".")[0], own, with_pronouns=False)
+    if "name" in relation or (is_named_behind and (not is_kinship or COUPLE.match(behind))):
         return False
     if is_kinship:
         named = KIN_OF_NAMED.search(before)

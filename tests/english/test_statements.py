@@ -54,6 +54,8 @@ def test_directions(relation: str, before: str, is_other: bool) -> None:
         ("Ann Lee", "place of death", "She followed her father to Vienna, where she died in |1900|.", False),
         ("Ann Lee", "educated at", "Her father was a cook, and she attended |Oslo University|.", False),
         ("Liv Dahl", "spouse", "Pia Holm was the first wife of |Sven Dahl|.", True),
+        ("Liv Dahl", "spouse", "Pia Holm was the wife of |Sven Dahl|, with whom she had a daughter, Liv Dahl.", True),
+        ("Ann Lee", "spouse", "Bo Ray was the son of |Emil Ray| and his wife Ann Lee.", False),
         ("Pia Holm", "spouse", "Pia Holm was the first wife of |Sven Dahl|.", False),
         ("Pia Holm", "spouse", "She was the first wife of |Sven Dahl|.", False),
         ("Bo Ray", "residence", "Bo is a racer from the United States, who lives in |Bonn|.", False),
