@@ -174,6 +174,7 @@ def picture_of_the_preview(tab: Any, work: Path, address: str, out: Path) -> Non
     tab.goto(f"{address}/new")
     tab.locator("#folder").set_input_files(str(work / "letters"))
     tab.locator(".card").first.wait_for()
+    tab.evaluate("document.querySelector('.new code').textContent = '~/knowledge-bases'")
     tab.mouse.move(0, 0)
     tab.screenshot(path=out / "new-preview.png")
 
