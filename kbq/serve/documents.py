@@ -2,19 +2,28 @@
 
 The documents of a knowledge base NAME lie beside its folder, in NAME.documents, where `kbq serve --edit` puts them; a
 link to another folder is as good. Strangers' PDFs are drawn in a process of its own.
+
+Sources: PDFium's fpdfview.h and fpdf_text.h; the PNG specification (ISO/IEC 15948).
 """
 
 import asyncio
+import ctypes
+import math
 import re
+import struct
+import unicodedata
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from kbq.corpus.pdf_picture import Quotation, draw_page
-from kbq.errors import KbqError
+from kbq.errors import CorpusError, KbqError, first_line
 from kbq.serve.filling import WithServices
 from kbq.serve.problems import LONGEST, RefusedError
 from kbq.storage.limited import LimitedProcess
@@ -24,8 +33,24 @@ SECONDS = 20.0  # of computing, for a page
 KEPT = 64  # pictures
 PAGE = re.compile(r"(?P<path>.+\.pdf)#page=(?P<number>\d{1,6})", re.IGNORECASE | re.DOTALL)
 HEADERS = {"Cache-Control": "private, max-age=3600"}
+SCALE = 2.0  # pixels of a point
+MOST_PIXELS = 6_000_000
+PART = (330.0, 180.0)  # points of width and height around a quotation
+MARK = np.array([255, 226, 122])  # red, green and blue of the marker
+CONTEXT = (60, 30, 12, 0)  # letters on either side by which a quotation is found again
+
+Box = tuple[float, float, float, float]  # left, top, right and bottom, in pixels of the picture
 Place = Annotated[int, Query(ge=0, le=2**31)]
 router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Quotation:
+    """A place in a paragraph as it was read: text[start:end]."""
+
+    text: str
+    start: int
+    end: int
 
 
 def documents_of(folder: Path) -> Path:
@@ -76,3 +101,115 @@ async def picture(
     drawer: Drawer = request.app.state.drawer
     drawn = await asyncio.to_thread(drawer.picture, folder, found.page_id, quotation, part)
     return Response(drawn, media_type="image/png", headers=HEADERS)
+
+
+def draw_page(path: str, number: int, quotation: Quotation, is_part: bool) -> bytes:
+    """Return page `number` of a PDF, from 1, as PNG. Raises CorpusError if it cannot be drawn.
+
+    A quotation that is not found again is not marked; the whole page is shown then.
+    """
+    import pypdfium2
+
+    try:
+        pdf = pypdfium2.PdfDocument(path)
+        if not 1 <= number <= len(pdf):
+            raise CorpusError(f"it has no page {number:,} but {len(pdf):,} pages: build it again")
+        page = pdf[number - 1]
+        width, height = page.get_size()
+        scale = min(SCALE, math.sqrt(MOST_PIXELS / max(1.0, width * height)))
+        pixels = page.render(scale=scale, rev_byteorder=True).to_numpy()[..., :3].copy()
+        boxes = _boxes(page, quotation, pixels.shape[1], pixels.shape[0])
+    except (pypdfium2.PdfiumError, OSError) as error:
+        raise CorpusError(f"it cannot be drawn ({first_line(error)}): check that it is a PDF") from None
+    for left, top, right, bottom in boxes:
+        rows = slice(max(0, math.floor(top)), math.ceil(bottom))
+        marked = pixels[rows, max(0, math.floor(left)) : math.ceil(right)]
+        marked[:] = marked * MARK // 255
+    return _png(_part(pixels, boxes, scale) if is_part and boxes else pixels)
+
+
+def _boxes(page: Any, quotation: Quotation, width: int, height: int) -> list[Box]:
+    """Return the places of a quotation in a picture of the page, one a line."""
+    textpage = page.get_textpage()
+    text = textpage.get_text_range()
+    if len(text) != textpage.count_chars():  # it has letters of two code units
+        from pypdfium2 import raw
+
+        text = "".join(chr(raw.FPDFText_GetUnicode(textpage, place)) for place in range(textpage.count_chars()))
+    found = find_again(quotation, text)
+    if found is None:
+        return []
+    first, last = found
+    boxes = []
+    for number in range(textpage.count_rects(first, last - first + 1)):
+        left, bottom, right, top = textpage.get_rect(number)
+        corners = [_pixel(page, *corner, width, height) for corner in ((left, bottom), (right, top))]
+        across, down = zip(*corners, strict=True)
+        boxes.append((min(across) - 2, min(down) - 3, max(across) + 2, max(down) + 3))
+    return boxes
+
+
+def _pixel(page: Any, across: float, up: float, width: int, height: int) -> tuple[int, int]:
+    """Return where a point of a page, which may be turned, is in its picture."""
+    from pypdfium2 import raw
+
+    column, row = ctypes.c_int(), ctypes.c_int()
+    raw.FPDF_PageToDevice(page, 0, 0, width, height, 0, across, up, column, row)
+    return column.value, row.value
+
+
+def find_again(quotation: Quotation, text: str) -> tuple[int, int] | None:
+    """Return the first and the last place of a quotation in another text, whose blanks and signs may differ.
+
+    >>> find_again(Quotation("in Paris or Paris", 12, 17), "In Par-\\nis or Paris!")
+    (14, 18)
+    """
+    own, places = _letters(quotation.text)
+    others, found_at = _letters(text)
+    first = next((number for number, place in enumerate(places) if place >= quotation.start), len(places))
+    end = next((number for number, place in enumerate(places) if place >= quotation.end), len(places))
+    if first >= end:
+        return None
+    for around in CONTEXT:
+        begin = max(0, first - around)
+        found = others.find(own[begin : end + around])
+        if found >= 0:
+            return found_at[found + first - begin], found_at[found + end - 1 - begin]
+    return None
+
+
+def _letters(text: str) -> tuple[str, Sequence[int]]:
+    """Return the letters and digits of a text without case and accents, and the place of each."""
+    letters: list[str] = []
+    places: list[int] = []
+    for place, sign in enumerate(text):
+        for letter in unicodedata.normalize("NFKD", sign).casefold():
+            if letter.isalnum():
+                letters.append(letter)
+                places.append(place)
+    return "".join(letters), places
+
+
+def _part(pixels: Any, boxes: Sequence[Box], scale: float) -> Any:
+    """Return the part of a picture around the first line of a quotation."""
+    height, width = pixels.shape[:2]
+    part_width, part_height = (
+        min(most, round(points * scale)) for most, points in zip((width, height), PART, strict=True)
+    )
+    left, top, right, bottom = boxes[0]
+    first_column = round(min(max(0.0, (left + right - part_width) / 2), width - part_width))
+    first_row = round(min(max(0.0, (top + bottom - part_height) / 2), height - part_height))
+    return pixels[first_row : first_row + part_height, first_column : first_column + part_width]
+
+
+def _png(pixels: Any) -> bytes:
+    """Return red, green and blue as PNG. Shape: (height, width, 3)."""
+    height, width = pixels.shape[:2]
+    rows = np.zeros((height, 1 + 3 * width), np.uint8)  # each begins with its filter, which is none
+    rows[:, 1:] = pixels.reshape(height, 3 * width)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 6)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+        for name, content in chunks
+    )

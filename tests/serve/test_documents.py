@@ -16,7 +16,7 @@ from .conftest import Running, running
 pytest.importorskip("pypdfium2", reason="PDF needs it")
 
 TEXT = "Ada was born in London."
-PLACE = {"page": "a/ada.pdf#page=2", "paragraph": 0, "start": 16, "end": 22}
+PLACE: dict[str, Any] = {"page": "a/ada.pdf#page=2", "paragraph": 0, "start": 16, "end": 22}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_the_document_is_beside_the_claim(browser: Any, with_documents: Running)
     claim["page_id"] = claim.pop("page")
     html = claim | {"relation": "died", "page_id": "ada.html"}
     torn = claim | {"relation": "lived", "page_id": "torn.pdf#page=1"}
-    cell = {"subject": "Ada", "type": None, "values": "one", "triples": [""], "views": [[{"fact": ""}]]}
+    cell: dict[str, Any] = {"subject": "Ada", "type": None, "values": "one", "triples": [""], "views": [[{"fact": ""}]]}
     cell |= {"rows": [0], "column": 0}
     lines = [cell | {"relation": one["relation"], "claims": [one]} for one in (claim, html, torn)]
     answer = "".join(f"{json.dumps(line)}\n" for line in (*lines, {"columns": [], "rows": [], "counts": {}}))

@@ -140,7 +140,7 @@ def test_a_table_is_filled_reviewed_and_downloaded(tab: Any, service: Running, c
     assert tab.locator("#rows .left-empty").count() == 3
     tab.get_by_role("button", name="Warsaw", exact=True).click()
     evidence = tab.get_by_role("region", name="Evidence")
-    assert evidence.locator("mark").text_content() == "Warsaw"
+    assert evidence.locator("blockquote mark").text_content() == "Warsaw"
     assert evidence.locator("li").first.inner_text().startswith("Paris")
     evidence.get_by_role("button", name="Reject").click()
     assert tab.locator("#rows .struck").all_inner_texts() == ["Warsaw"]
@@ -508,14 +508,14 @@ def test_no_text_of_a_table_is_run(tab: Any, hostile: Running) -> None:
     tab.get_by_text("cells filled").wait_for()
     for value in tab.locator("#rows .value button").all():
         value.click()
-        assert tab.locator("#evidence mark").text_content() in value.inner_text()
+        assert tab.locator("#evidence blockquote mark").text_content() in value.inner_text()
         assert is_harmless(tab)
 
 
 def test_places_beyond_the_basic_plane_are_marked(tab: Any, hostile: Running) -> None:
     tab.goto(f"{hostile.address}/table?subjects=Zo%C3%AB&relation=place+of+birth")
     tab.get_by_text("cells filled").wait_for()
-    value = tab.locator("#evidence mark").text_content()
+    value = tab.locator("#evidence blockquote mark").text_content()
     assert tab.locator("#evidence blockquote").text_content() == "👩‍🔬 Zoë was born in Zürich."
     assert value in ("Zürich", "Zoë", "born in Zürich")
 

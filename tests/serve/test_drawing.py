@@ -1,4 +1,4 @@
-"""PDF picture: the page of a PDF is drawn, and a quotation is marked where it stands."""
+"""Drawing: the page of a PDF is drawn, and a quotation is marked where it stands."""
 
 import io
 import random
@@ -12,8 +12,8 @@ from pdfs import column, pdf
 
 pytest.importorskip("pypdfium2", reason="PDF needs it")
 
-from kbq.corpus.pdf_picture import Quotation, draw_page, find_again
 from kbq.errors import CorpusError
+from kbq.serve.documents import Quotation, draw_page, find_again
 
 TEXT = "Ada was born in London and lived in London, at the house of her mo-ther."
 LINES = ["Ada was born in London", "and lived in London, at", "the house of her mo-", "ther."]
