@@ -26,7 +26,7 @@ from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT, WordIndexes
 from kbq.storage.files import reading_problem, writing_to
 from kbq.storage.records import OtherFormatError, digest_of_record, read_record, write_record
 from kbq.text.letters import normalise_answer, slot_of, whole_words
-from kbq.words.names import LEAD, NOWHERE, Name, Naming
+from kbq.words.names import LEAD, NOWHERE, Naming, SubjectName
 
 FEATURES = (
     "share",  # log odds of its meaning, with all phrases that share it, against all others and none
@@ -87,7 +87,7 @@ def features(text: str, candidates: Sequence[Candidate], naming: Naming = NOWHER
     )
     means_of, rows = np.array(means), []
     title_shares = {candidate.answer.title: _share(words, candidate.answer.title) for candidate in candidates}
-    subject, name_of_subject = normalise_answer(subject), Name(slot[0] if slot else "")
+    subject, name_of_subject = normalise_answer(subject), SubjectName(slot[0] if slot else "")
     for candidate, name, meaning, title in zip(candidates, names, means, titles, strict=True):
         answer = candidate.answer
         same = np.array([name in pair for pair in zip(names, means, strict=True)])
@@ -115,7 +115,7 @@ def features(text: str, candidates: Sequence[Candidate], naming: Naming = NOWHER
     return np.array(rows, np.float32).reshape(-1, len(FEATURES))
 
 
-def _named(name: Name, answer: Answer, naming: Naming) -> tuple[float, ...]:
+def _named(name: SubjectName, answer: Answer, naming: Naming) -> tuple[float, ...]:
     """Return the features that say where a subject is named: near a phrase, and on its page."""
     page = naming.pages.get(answer.page_id)
     begin = max(0, answer.start - NEAR)

@@ -25,7 +25,7 @@ from kbq.search.spans import Sentences
 from kbq.storage.files import Note, unheard
 from kbq.storage.rows import read_rows
 from kbq.tables.claims import Alternative, Claim, DateValue, NormalForm, QuantityValue
-from kbq.tables.lessons import Judged, Lesson
+from kbq.tables.lessons import Judged, RelationLesson
 from kbq.tables.phrases import (
     Things,
     bare_name,
@@ -240,7 +240,7 @@ class Decider:
     def __init__(self, titles: Titles, min_probability: float, top: int, decisions: Decided) -> None:
         """`top`: the number of alternatives to keep."""
         self._titles, self._min_probability, self._top, self._decisions = titles, min_probability, top, decisions
-        self.lessons: Mapping[str, Lesson] = {}  # what decisions taught, by relation
+        self.lessons: Mapping[str, RelationLesson] = {}  # what decisions taught, by relation
         self._sentences = lru_cache(256)(Sentences)
 
     def claims(self, slot: Slot, answers: Iterable[Sequence[Answer]], page_id: str = "") -> list[Claim]:

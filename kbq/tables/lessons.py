@@ -30,10 +30,10 @@ class Judged(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class RelationLesson:
     """What decisions taught of a relation: log odds become `slope` × log odds + `intercept`.
 
-    >>> round(Lesson(1.0, -math.log(3), 20).probability(0.75), 6)
+    >>> round(RelationLesson(1.0, -math.log(3), 20).probability(0.75), 6)
     0.5
     """
 
@@ -53,7 +53,7 @@ class Lesson:
         return replace(answer, probability=self.probability(answer.probability))
 
 
-def learned(judged: Sequence[Judged]) -> Lesson | None:
+def learned(judged: Sequence[Judged]) -> RelationLesson | None:
     """Fit a lesson to decisions on values of one relation, or return None if they are too few.
 
     Each target is a mean of what the person said and, with the weight of BELIEF decisions in all, of what the
@@ -70,7 +70,7 @@ def learned(judged: Sequence[Judged]) -> Lesson | None:
     if slope <= 0:
         slope = 1.0
         (intercept,) = _fitted(np.ones((count, 1)), targets, odds, [0.0])
-    return Lesson(slope, intercept, count)
+    return RelationLesson(slope, intercept, count)
 
 
 def log_odds(chances: Sequence[float] | Doubles) -> Doubles:

@@ -73,7 +73,7 @@ class Mention(NamedTuple):
     acronym: str  # in brackets behind it, in capitals, or nothing
 
 
-class Name:
+class SubjectName:
     """A subject's name, for which texts are searched."""
 
     def __init__(self, subject: str) -> None:
@@ -91,8 +91,8 @@ class Name:
     def family_name(self) -> str:
         """The last word of what may be a person's name, or nothing.
 
-        >>> [Name(text).family_name for text in ("Rick Astley", "Ludwig van Beethoven", "Battle of Hastings", "It")]
-        ['Astley', 'Beethoven', '', '']
+        >>> [SubjectName(text).family_name for text in ("Rick Astley", "Ludwig van Beethoven", "Battle of Hastings")]
+        ['Astley', 'Beethoven', '']
         """
         words = [word for word in self._bare.split() if word not in PARTICLES]
         may_be_person = 2 <= len(words) <= MOST_NAMES and all(word[0].isupper() for word in words)
@@ -103,11 +103,11 @@ class Name:
 
         A name of stop words or of one letter, which has no stem, is found nowhere.
 
-        >>> [mention.start for mention in Name("Art (film)").mentions("party, ART")], Name("?").mentions("What?")
-        ([7], [])
-        >>> Name("Łódź").mentions("in Lodz"), Name("AC Milan").mentions("A.C. Milan (ACM)")
+        >>> SubjectName("Art (film)").mentions("party, ART"), SubjectName("?").mentions("What?")
+        ([Mention(start=7, acronym='')], [])
+        >>> SubjectName("Łódź").mentions("in Lodz"), SubjectName("AC Milan").mentions("A.C. Milan (ACM)")
         ([Mention(start=3, acronym='')], [Mention(start=0, acronym='')])
-        >>> Name("Bank of Ireland").mentions("the Bank of Ireland (BI)")
+        >>> SubjectName("Bank of Ireland").mentions("the Bank of Ireland (BI)")
         [Mention(start=4, acronym='BI')]
         """
         found = self._found(self._pattern, folded(text))
@@ -136,7 +136,7 @@ class Names:
         self.of = lru_cache(CACHED)(self._of)  # the pages that name a subject
 
     def _of(self, subject: str) -> Naming:
-        name = Name(subject)
+        name = SubjectName(subject)
         if not (name.words and self._indexes and all(index.is_folded for index in self._indexes)):
             return NOWHERE
         having = [_with_all(index, name.words) for index in self._indexes]
@@ -179,7 +179,7 @@ class _NamedPages:
         return NamedParagraphs(paragraphs, points.astype(np.float32))
 
 
-def _read(shard: Shard, name: Name, having: Rows) -> _NamedPages:
+def _read(shard: Shard, name: SubjectName, having: Rows) -> _NamedPages:
     """Read the paragraphs of a shard that have all words of a name, in order."""
     pages: dict[int, PageNaming] = {}
     for page, members in groupby(having.tolist(), key=lambda paragraph: int(shard.paragraph_pages[paragraph])):

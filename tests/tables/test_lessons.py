@@ -14,7 +14,7 @@ from kbq.commands.fill import _lines
 from kbq.kb import KnowledgeBase
 from kbq.tables.claims import Claim
 from kbq.tables.deciding import Decision, decided, judged_values
-from kbq.tables.lessons import BELIEF, LEAST, Judged, Lesson, learned, log_odds
+from kbq.tables.lessons import BELIEF, LEAST, Judged, RelationLesson, learned, log_odds
 
 
 def drawn(count: int, seed: int, right: Any = lambda chance: chance) -> list[Judged]:
@@ -85,7 +85,7 @@ def test_a_calibration_that_is_right_stays_nearly_as_it_is() -> None:
 
 def test_an_answer_without_a_probability_has_none_afterwards() -> None:
     answer = Answer("a", 1.0, "1", "T", 0, 0, 1, "a", (0, 1))
-    assert Lesson(1.0, 3.0, 20).applied(answer) == answer
+    assert RelationLesson(1.0, 3.0, 20).applied(answer) == answer
     assert log_odds([0.0, 1.0]).tolist() == pytest.approx([-30, 30], abs=0.01)  # 1 - 1e-13 is rounded
 
 

@@ -13,7 +13,7 @@ from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.text.letters import folded
 from kbq.words import names
-from kbq.words.names import NOWHERE, Name, Naming, PageNaming
+from kbq.words.names import NOWHERE, Naming, PageNaming, SubjectName
 
 SUBJECTS = ("Ann Lee", "ann lee", "Lee", "Łódź", "Lodz City", "St. Ann's", "C++ Lee", "Lee (river)", "river")
 PIECES = (
@@ -110,11 +110,11 @@ def test_an_acronym_in_brackets_behind_a_name_is_known(kb: KnowledgeBase) -> Non
 )
 def test_a_name_that_cannot_be_looked_up_is_nowhere(kb: KnowledgeBase, subject: str) -> None:
     assert of(kb, subject) == Naming({}, {})
-    assert [mention.start for mention in Name(subject).mentions("What? X is of the (.*)+ Ann Lees")] == []
+    assert [mention.start for mention in SubjectName(subject).mentions("What? X is of the (.*)+ Ann Lees")] == []
 
 
 def test_signs_of_regular_expressions_are_letters_of_a_name() -> None:
-    assert [mention.start for mention in Name("C++ (.*) Lee").mentions("c++ (.*) lee, C+++ (.*) Lee")] == [0]
+    assert [mention.start for mention in SubjectName("C++ (.*) Lee").mentions("c++ (.*) lee, C+++ (.*) Lee")] == [0]
 
 
 def test_a_question_and_a_mention_name_nobody(kb: KnowledgeBase) -> None:
