@@ -76,6 +76,11 @@ def test_a_damaged_file_is_refused(content: str, message: str, tmp_path: Path) -
         Calibration.read(tmp_path / "c.json")
 
 
+def test_of_an_earlier_calibration_a_feature_that_it_lacks_counts_nothing() -> None:
+    earlier = dataclasses.replace(CALIBRATION, weights={"judged": 0.5, "share": 2.0})
+    assert earlier.all_weights == [2.0, 0.0, 0.5, *[0.0] * (len(FEATURES) - 3)]
+
+
 def test_one_of_other_features_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="it has weights for height, not for share"):
         dataclasses.replace(CALIBRATION, weights={"height": 1.0})
