@@ -4,6 +4,7 @@ Source: PDFium's fpdf_text.h.
 """
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -58,15 +59,20 @@ class Sheet:
 def pdf_contents(content: bytes) -> Contents:
     """Read a PDF. Raises CorpusError if it cannot be read, is encrypted, or has no text."""
     import pypdfium2
-    from pypdfium2.raw import FPDF_ERR_PASSWORD
+    from pypdfium2.raw import FORMTYPE_ACRO_FORM, FPDF_ERR_PASSWORD
 
     try:
         pdf = pypdfium2.PdfDocument(content)
         facts, count = pdf.get_metadata_dict(skip_empty=True), len(pdf)
+        if pdf.get_formtype() == FORMTYPE_ACRO_FORM:
+            pdf.init_forms()
         sheets = []
         for number in range(count):
-            page = pdf[number]
-            sheets.append(Sheet(number + 1, page.get_height(), _lines(page.get_textpage())))
+            page = _with_fields(pdf, number)
+            lines = _lines(page.get_textpage())
+            if pdf.formenv is not None:  # what is filled in comes last, and belongs beside its label
+                lines = list(_beside(lines))
+            sheets.append(Sheet(number + 1, page.get_height(), lines))
             page.close()
     except pypdfium2.PdfiumError as error:
         if getattr(error, "err_code", None) == FPDF_ERR_PASSWORD:
@@ -81,6 +87,7 @@ def pdf_contents(content: bytes) -> Contents:
     for line in (line for sheet in full for line in sheet.lines):
         usual[round(line.size, 1)] += len(line.text)
     body = usual.most_common(1)[0][0]
+    left_out["numbers of lines"] = sum(map(_without_line_numbers, full))
     left_out["running headers, footers and page numbers"] = _without_running_lines(full, body)
     known = {word.casefold() for sheet in full for line in sheet.lines for word in _WORD.findall(line.text)[1:-1]}
     pages = [(sheet.number, list(_blocks(_in_order(sheet.lines), body, known))) for sheet in full]
@@ -93,6 +100,54 @@ def pdf_contents(content: bytes) -> Contents:
     return Contents(pages, facts.get("Title", ""), metadata, left_out)
 
 
+def _with_fields(pdf: Any, number: int) -> Any:
+    """Return a page on which what a person has filled into a form is text."""
+    from pypdfium2 import raw
+
+    page = pdf[number]
+    if pdf.formenv is None or raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) != raw.FLATTEN_SUCCESS:
+        return page
+    page.close()
+    return pdf[number]
+
+
+def _beside(lines: list[Line]) -> Iterator[Line]:
+    """Yield lines from the top, and those beside one another from the left."""
+    row: list[Line] = []
+    for line in sorted(lines, key=lambda line: -line.base):
+        if row and row[0].base - line.base > 0.6 * line.size:
+            yield from sorted(row, key=lambda one: one.left)
+            row = []
+        row.append(line)
+    yield from sorted(row, key=lambda one: one.left)
+
+
+def _without_line_numbers(sheet: Sheet) -> int:
+    """Remove the numbers beside a text that count its lines, as courts want them; return how many there were."""
+    numbers = [line for line in sheet.lines if re.fullmatch(r"\d{1,4}", line.text)]
+    middle = median(line.left for line in numbers) if numbers else 0
+    numbers = [line for line in numbers if abs(line.left - middle) < 2 * line.size]  # not that of the page
+    numbers.sort(key=lambda line: -line.base)
+    others = [line for line in sheet.lines if line not in numbers]
+    texts = [line for line in others if not line.text.isdigit()]
+    if len(numbers) < 5 or not texts:
+        return 0
+    steps = Counter(int(after.text) - int(before.text) for before, after in pairwise(numbers))
+    is_left = max(line.right for line in numbers) < min(line.left for line in texts)
+    is_right = min(line.left for line in numbers) > max(line.right for line in texts)
+    if not (is_left or is_right) or max(steps[1], steps[5]) < 0.8 * (len(numbers) - 1):
+        return 0
+    sheet.lines = others
+    return len(numbers)
+
+
+def _is_upright(textpage: Any, place: int) -> bool:
+    """Return whether a letter stands as those of a text do, and not sideways as a stamp in the margin."""
+    from pypdfium2 import raw
+
+    return math.cos(raw.FPDFText_GetCharAngle(textpage, place)) > 0.5
+
+
 def _lines(textpage: Any) -> list[Line]:
     """Return the lines of a page in the order of the file; words that stand far apart are two lines."""
     from pypdfium2 import raw
@@ -100,7 +155,7 @@ def _lines(textpage: Any) -> list[Line]:
     text = textpage.get_text_range()
     if len(text) != textpage.count_chars():  # it has letters of two code units
         text = "".join(chr(raw.FPDFText_GetUnicode(textpage, place)) for place in range(textpage.count_chars()))
-    found: list[Line] = []
+    found, sideways = list[Line](), list[Line]()
     for run in re.finditer(rf"[^\r\n{HYPHENS}]+[{HYPHENS}]?", text):
         line: Line | None = None
         for word in re.finditer(r"\S+", run[0]):
@@ -111,8 +166,12 @@ def _lines(textpage: Any) -> list[Line]:
                 line.text, line.right = f"{line.text} {word[0]}", right
                 continue
             line = Line(word[0], left, right, base, *_letters(textpage, first))
-            found.append(line)
-    return [line for line in found if line.text.strip(HYPHENS + " ")]
+            (found if _is_upright(textpage, first) else sideways).append(line)
+    if sum(len(line.text) for line in sideways) > sum(len(line.text) for line in found):
+        found, sideways = sideways, found  # the page lies on its side
+    for line in sideways:  # in larger letters it would be taken for a heading
+        line.size, line.is_bold = min(line.size, median(other.size for other in found)), False
+    return [line for line in found + sideways if line.text.strip(HYPHENS + " ")]
 
 
 def _letters(textpage: Any, place: int) -> tuple[float, bool]:

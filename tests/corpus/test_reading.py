@@ -138,6 +138,20 @@ def test_pdf_in_columns_without_what_every_page_repeats() -> None:
     assert chosen_title(reading, "scan 3") == "Ann Pond-Smith"
 
 
+def test_numbers_of_lines_are_no_text() -> None:
+    spoken = [
+        "She said that the fire",
+        "of 1911 destroyed most",
+        "of the type that the",
+        "press had bought in",
+        "the year 1907.",
+    ]
+    numbers: Lines = [(20, 700 - 14 * number, 11, str(number + 11)) for number in range(5)]
+    reading = read_document(pdf([*numbers, *column(spoken, 80)]), ".pdf")
+    assert texts(reading) == [" ".join(spoken)]
+    assert reading.left_out == {"numbers of lines": 5}
+
+
 def test_pages_of_a_pdf_are_pages(tmp_path: Path) -> None:
     (tmp_path / "bob.pdf").write_bytes(
         pdf(column(["Bob Beck was a clerk."]), [], column(["The end."]), title="Bob Beck")
