@@ -34,15 +34,19 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # JSON is UTF-8, and no name ends in a traceback
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    with for_commands():
+        status = _status_of(lambda **how: _cli().app(**how))
+    sys.exit(_output_status() or status)
+
+
+def _cli() -> Any:
     spec = importlib.util.spec_from_file_location("kbq.cli", own("cli.py"))
     if spec is None or spec.loader is None:
         raise ImportError(f"{own('cli.py')} is missing: install kbq again")
     cli = importlib.util.module_from_spec(spec)
     sys.modules["kbq.cli"] = cli
     spec.loader.exec_module(cli)
-    with for_commands():
-        status = _status_of(cli.app)
-    sys.exit(_output_status() or status)
+    return cli
 
 
 def _open_standard_files() -> None:
@@ -58,6 +62,7 @@ def _open_standard_files() -> None:
 
 
 def _status_of(app: Callable[..., int | None]) -> int:
+    lacking = ""  # why memory was short
     try:
         status = app(standalone_mode=False) or 0
     except UsageError as error:
@@ -81,13 +86,15 @@ def _status_of(app: Callable[..., int | None]) -> int:
         return 1
     except (MemoryError, RuntimeError, ImportError) as error:
         if is_out_of_memory(error):
-            advice = "end other programs, or try --device cpu or fewer --workers"
-            print_error(KbqError(f"too little memory ({first_line(error)}): {advice}"))
+            lacking = first_line(error)
         elif type(error).__name__ == "AcceleratorError" or first_line(error).startswith("CUDA error"):
             print_error(KbqError(f"the GPU cannot go on ({first_line(error)}): try again, or use --device cpu"))
         else:
             raise
-        return 1
+        status = 1
+    if lacking:  # said when the frames of the error hold no memory any more, and without colours, which take some
+        advice = "end other programs, or try --device cpu or fewer --workers"
+        sys.stderr.write(f"error: too little memory ({lacking}): {advice}\n")
     if status == 130:  # what Typer makes of Ctrl-C
         note("stopped; what is on the disk stays, and commands that can resume go on from there")
     return status

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 MOST_PROBLEMS = 100  # listed by a command at most
+MOST_QUOTED = 300  # characters of another library's message, which may quote a file
 _NO_MEMORY = re.compile(  # as torch, oneDNN, C++ and the loader of libraries say it
     "(cannot|can't|could not|failed to|unable to) (allocate|create a memory|map segment)|(out of|not enough) memory"
     "|bad_alloc|can't start new thread",
@@ -89,8 +90,9 @@ class EvaluationError(KbqError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of another library's error message, to quote it in one of ours."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """Return the first line of another library's error message, to quote it in one of ours, or the beginning of it."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return line if len(line) <= MOST_QUOTED else f"{line[:MOST_QUOTED]}…"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

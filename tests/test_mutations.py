@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +21,11 @@ from kbq.dump.manifest import read_manifest, write_manifest
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
+from kbq.model.model_folder import DEFAULT_MODEL
+from kbq.reading.probability import CALIBRATION, FEATURES, Calibration, chances_of
 from kbq.search.building_indexes import verify
 from kbq.storage import records
+from kbq.tables.outputs import export
 
 QUERIES = ["the river", "Marie Curie [SEP] place of birth", "was born in Paris"]
 TRIALS = int(os.environ.get("KBQ_MUTATIONS", "60"))
@@ -84,9 +88,9 @@ def answers(kb: KnowledgeBase) -> Any:
     return found, words, [kb.searcher.unknown_words(text) for text in QUERIES]
 
 
-def mutated(source: Path, to: Path, chance: random.Random) -> tuple[str, str]:
-    """Link a folder, with one file mutated; the file and the mutation."""
-    shutil.copytree(source, to, copy_function=os.link)
+def mutated(source: Path, to: Path, chance: random.Random, copy: Callable[..., object] = os.link) -> tuple[str, str]:
+    """Link or copy a folder, with one file mutated; the file and the mutation."""
+    shutil.copytree(source, to, copy_function=copy)
     files = sorted(path for path in to.rglob("*") if path.is_file() and path.name != "README.md")
     path, mutation = chance.choice(files), chance.choice(MUTATIONS)
     content = bytearray(path.read_bytes())
@@ -299,3 +303,91 @@ def test_metadata_that_kbq_does_not_write(written: bytes, source: Path, tmp_path
         KbqError, match=r"the metadata of page .* cannot be used \(.*\): build the knowledge base again"
     ):
         kb.searcher.shards[0].metadata_of(0)
+
+
+# What runs write beside a knowledge base
+
+
+RELATIONS = ["place of birth", "country"]
+
+
+def filled(kb: KnowledgeBase, folder: Path) -> bytes:
+    """The bytes of a table that was filled before into the same folder."""
+    rows = [{"s": "Marie"}, {"s": "Paris"}]
+    kb.fill(rows, RELATIONS, folder / "out.csv", subject="s", min_probability=0)
+    return (folder / "out.csv").read_bytes()
+
+
+def predicted(kb: KnowledgeBase, folder: Path) -> bytes:
+    """The bytes of predictions of which a part was there."""
+    records = [{"id": str(number), "input": query} for number, query in enumerate(QUERIES)]
+    kb.predict(records, "trex", folder / "out.jsonl")
+    return (folder / "out.jsonl").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def calibration(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a copy of the default model's calibration."""
+    folder = tmp_path_factory.mktemp("calibrations")
+    shutil.copy(DEFAULT_MODEL / CALIBRATION, folder)
+    return folder
+
+
+def tried(source: Path, tmp_path: Path, ask: Callable[[Path], Any]) -> list[Trial]:
+    """Mutate a file of a folder, many times, and see what comes of it."""
+    truth = ask(Path(shutil.copytree(source, tmp_path / "whole")))
+
+    def one(seed: int) -> Trial:
+        folder = tmp_path / "mutated"
+        file, mutation = mutated(source, folder, random.Random(seed), shutil.copy2)
+        outcome, message = in_a_process(lambda: ("same" if ask(folder) == truth else "other", ""))
+        shutil.rmtree(folder)
+        return Trial(file, mutation, outcome, message)
+
+    trials = [one(seed) for seed in range(TRIALS // 6)]
+    print(f"\n{Counter(trial.outcome for trial in trials)}")  # noqa: T201
+    return trials
+
+
+def test_a_damaged_tuned_model_is_whole_or_named(model: Model, kb_folder: Path, tmp_path: Path) -> None:
+    model.save_query_encoder(tmp_path / "tuned", {})
+
+    def ask(folder: Path) -> Any:
+        return KnowledgeBase.open(kb_folder, folder, device="cpu").query(QUERIES, 3)
+
+    trials = tried(tmp_path / "tuned", tmp_path, ask)
+    assert {one.outcome for one in trials} <= {"same", "refused"}, trials
+
+
+def test_a_damaged_calibration_is_whole_or_named(calibration: Path, tmp_path: Path) -> None:
+    def ask(folder: Path) -> Any:
+        read = Calibration.read(folder / CALIBRATION)
+        return chances_of(np.full((1, len(FEATURES)), 0.5), list(read.weights.values()), read.intercept).tolist()
+
+    trials = tried(calibration, tmp_path, ask)
+    assert not [one for one in trials if one.outcome == "failed"]
+
+
+@pytest.mark.parametrize("work", [filled, predicted])
+def test_damaged_answers_of_a_run_are_asked_again_or_named(
+    work: Callable[[KnowledgeBase, Path], bytes], kb: KnowledgeBase, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    work(kb, source)
+    trials = tried(source, tmp_path, lambda folder: work(kb, folder))
+    assert not [one for one in trials if one.outcome == "failed"]  # another letter in an answer cannot be noticed
+
+
+def test_damaged_claims_are_exported_or_named(kb: KnowledgeBase, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    filled(kb, source)
+
+    def ask(folder: Path) -> Any:
+        for to, name in (("rdf", "o.nt"), ("quickstatements", "o.txt"), ("long", "o.csv"), ("review", "o.html")):
+            export(folder / "out.claims.jsonl", to, folder / name)  # type: ignore[arg-type]
+        return (folder / "o.csv").read_bytes()
+
+    trials = tried(source, tmp_path, ask)
+    assert not [one for one in trials if one.outcome == "failed"], trials
