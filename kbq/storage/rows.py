@@ -207,7 +207,7 @@ def _rows(path: Path, sheet: Any, formulas: Any, merged: Merged) -> list[tuple[i
     found, width, firsts = list[tuple[int, Cells]](), 0, dict[tuple[int, int], Any]()
     both = _rows_of(sheet), _rows_of(formulas)
     for number, (row, with_formulas) in enumerate(zip(*both, strict=True), start=1):
-        cells = [_whole(cell.value) for cell in row]
+        cells = [_shown(cell.value, getattr(cell, "number_format", "")) for cell in row]
         for left, right, top in merged.get(number, ()):
             cells += [None] * (right - len(cells))
             value = firsts[left, top] = cells[left - 1] if number == top else firsts.get((left, top))
@@ -221,6 +221,22 @@ def _rows(path: Path, sheet: Any, formulas: Any, merged: Merged) -> list[tuple[i
             width = width or len(cells)
             found.append((number, cells))
     return found
+
+
+def _shown(value: Any, format: str) -> Any:
+    """Return the value of a cell, as text or a year where its format shows something else than its number.
+
+    >>> _shown(0.075, "0.0%"), _shown(2345, "00000"), _shown(1931.0, "General")
+    ('7.5%', '02345', 1931)
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if percent := re.fullmatch(r"0(?:\.(0+))?\s?%", format):
+            return f"{100 * value:.{len(percent[1] or '')}f}%"
+        if re.fullmatch("00+", format) and value == int(value) >= 0:
+            return f"{int(value):0{len(format)}}"
+    if isinstance(value, date) and format.lower() in ("yyyy", "yyyy;@"):
+        return value.year
+    return _whole(value)
 
 
 def _whole(value: Any) -> Any:
