@@ -338,7 +338,7 @@ def prepare(
             if not text.ids:  # nothing that could be an answer
                 unusable += len(passage.queries)
                 continue
-            queries, answers, golds = [], [], []
+            queries, answers, golds = list[tuple[int, ...]](), list[int](), list[tuple[tuple[int, int], ...]]()
             negatives: list[tuple[int, Window]] = []
             surplus += max(0, len(passage.queries) - max_queries)
             for query in passage.queries[:max_queries]:

@@ -1,6 +1,7 @@
 """Codes on a GPU: the rows, and the sums of their codes, are faiss's bit by bit, here in Triton's interpreter."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,6 +61,10 @@ def identity(made: Made) -> np.ndarray:
     return np.eye(made.index.d, dtype=np.float32)
 
 
+def opened(index: Any, rotation: np.ndarray) -> tuple[Any, np.ndarray]:
+    return index, rotation
+
+
 def on_gpu(files: Sequence[Made], probes: int, shown: Sequence[np.ndarray | None] | None = None) -> GpuCells:
     index = files[0].index
     is_short = index.pq.nbits == 4
@@ -68,7 +73,7 @@ def on_gpu(files: Sequence[Made], probes: int, shown: Sequence[np.ndarray | None
     described = []
     for file, own in zip(files, shown or [None] * len(files), strict=True):
         blocks = file.index.ntotal // packing.rows + file.index.nlist
-        described.append(CodeFile(blocks, file.index.nlist, lambda index=file.index: (index, rotation), own))
+        described.append(CodeFile(blocks, file.index.nlist, partial(opened, file.index, rotation), own))
     return GpuCells(described, range(len(files)), packing, probes, DEVICE)
 
 
