@@ -160,7 +160,7 @@ def test_every_route_is_described(service: Running) -> None:
 
 def test_the_examples_of_the_page_are_of_its_knowledge_base_and_work(service: Running) -> None:
     text = html.unescape(re.sub("<[^>]+>", "", service.client.get("/api").text))
-    commands = [shlex.split(one) for one in re.findall(r"^curl .*(?:\\\n.*)?", text, re.MULTILINE)]
+    commands = [shlex.split(one) for one in re.findall(r"^curl (?:.*\\\n)?.*", text, re.MULTILINE)]
     assert [next(word for word in one if word.startswith("http")).rpartition(":")[2][5:] for one in commands] == [
         "/v1/query", "/v1/fill", "/reconcile", "/mcp"
     ]  # fmt: skip
@@ -180,7 +180,7 @@ def test_the_examples_of_the_page_are_of_its_knowledge_base_and_work(service: Ru
 
 def test_pages_are_found_by_any_words_of_their_titles(service: Running) -> None:
     served = service.services.kbs.named()
-    assert [one.title for one in served.listed("curie", 0, 9)[0]] == ["Marie Curie"]
+    assert "Marie Curie" in [one.title for one in served.listed("curie", 0, 9)[0]]
     assert [one.title for one in served.listed("Curie, MARIE", 0, 9)[0]] == ["Marie Curie"]
     every = [one.title for one in served.titles.listed("", 0, 1000)[0]]
     for text in ("a", "the", "of", "is"):
