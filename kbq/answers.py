@@ -24,6 +24,7 @@ IndexKind = Literal[BuiltKind, "official"]  # the last is imported
 INDEX_KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
 WantedKind = Literal["auto", BuiltKind]
 Unit = Literal["phrase", "sentence", "paragraph", "page"]
+Purpose = Literal["query", "cell"]  # most queries have an answer, most cells of a table have none
 Backend = Literal["auto", "dense", "bm25", "sparta", "hybrid"]
 WordBackend = Literal["bm25", "sparta"]
 WORDS_ALONE: tuple[WordBackend, ...] = ("bm25", "sparta")
@@ -107,6 +108,7 @@ class SearchOptions:
     calibration: Annotated[
         str | None, Option("File from `kbq calibrate`, instead of the model's own calibration.", metavar="FILE")
     ] = None
+    purpose: Purpose = "query"  # decides which of the model's own calibrations gives probabilities
 
     def __post_init__(self) -> None:
         check(self, QueryError)

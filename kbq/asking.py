@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
-from kbq.answers import INDEX_KINDS, WORDS_ALONE, IndexKind, ReadsQueries, Result, SearchFacts, SearchOptions
+from kbq.answers import (
+    INDEX_KINDS,
+    WORDS_ALONE,
+    IndexKind,
+    Purpose,
+    ReadsQueries,
+    Result,
+    SearchFacts,
+    SearchOptions,
+)
 from kbq.dump.changes import refuse_unknown
 from kbq.dump.manifest import read_manifest, refuse_other_model
 from kbq.dump.page_directory import Pages, Titles
@@ -82,6 +91,7 @@ class Searcher:
     def __init__(self, folder: Path, manifest: Manifest, where: Where, model: Model) -> None:
         """Open what a manifest describes or, if another has replaced it, what that one does."""
         self.folder, self.manifest, self.where, self.model = folder, manifest, where, model
+        self._calibrations: dict[Purpose, Calibration | None] = {}
         try:
             self._open()
         except KnowledgeBaseError:
@@ -159,15 +169,16 @@ class Searcher:
             QueryError: probabilities or reranking are asked for where there are none, or a calibration does not fit.
             ModelError: the calibration that is asked for, or the model's own, is missing or damaged.
         """
-        return SearchPlan.of(options, self.words, self.reranking, lambda: self._own_calibration)
+        return SearchPlan.of(options, self.words, self.reranking, lambda: self._own_calibration(options.purpose))
 
-    @cached_property
-    def _own_calibration(self) -> Calibration | None:
-        return own_calibration(self.model)
+    def _own_calibration(self, purpose: Purpose) -> Calibration | None:
+        if purpose not in self._calibrations:
+            self._calibrations[purpose] = own_calibration(self.model, purpose)
+        return self._calibrations[purpose]
 
     def forget_calibration(self) -> None:
-        """Read the model's own calibration again when it is needed."""
-        self.__dict__.pop("_own_calibration", None)
+        """Read the model's own calibrations again when they are needed."""
+        self._calibrations.clear()
 
     def facts(self, options: SearchOptions) -> SearchFacts:
         """Return what decides the answers of a search besides its queries, so that runs can be compared."""

@@ -609,7 +609,8 @@ class KnowledgeBase:
         from kbq.tables.options import fill_options
 
         wanted, words = fill_options(options)
-        search = search_options(words, unit="phrase", k=max(N_RERANKED, words.get("rerank") or 0))
+        k = max(N_RERANKED, words.get("rerank") or 0)
+        search = search_options(words, unit="phrase", k=k, purpose="cell")
         with LateBar("filling") as bar:
             told = bar.to("cells", report)
             return fill(self.searcher, table, relations, out, wanted, search, command=command, note=note, report=told)

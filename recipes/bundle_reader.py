@@ -18,7 +18,15 @@ from torch import Tensor
 from kbq.errors import ModelError
 from kbq.model.backbone import without_pooler
 from kbq.model.model_folder import load_weights, named_weights, pack, read_whole_config, save_tensors, write_config
-from kbq.reading.reader import READER, WRITTEN_FOR, QuestionAnswering, Reader, new_reader, refuse_query_encoder
+from kbq.reading.reader import (
+    READER,
+    READS_MENTIONS,
+    WRITTEN_FOR,
+    QuestionAnswering,
+    Reader,
+    new_reader,
+    refuse_query_encoder,
+)
 from kbq.storage.files import writing_to
 
 HALF = 0.501  # of a step between two int8 values, and a little for rounding
@@ -51,7 +59,10 @@ def save_reader(network: Any, folder: Path) -> None:
         name: tensor for name, tensor in weights.items() if name not in shared or not _same(tensor, shared[name])
     }
     with writing_to(folder, ModelError, also=(SafetensorError,)):
-        save_tensors(pack(differing, "int8"), folder / READER, {WRITTEN_FOR: config.phrase_fingerprint})
+        told = {WRITTEN_FOR: config.phrase_fingerprint}
+        if reader.reads_mentions:
+            told[READS_MENTIONS] = "yes"
+        save_tensors(pack(differing, "int8"), folder / READER, told)
         write_config(folder, config)
 
 

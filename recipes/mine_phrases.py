@@ -4,7 +4,9 @@
 
 QUERIES are KILT lines, or tables of triples; if no answer is given, nothing is right. OUT has the 20 best phrases in
 the order of the search, without reranking; recipes/teach_second_look.py reads it. The `meta` of a KILT line may have
-the `values` of a cell, each with its forms, and `is_kept`: see `MinedQuery`.
+the `values` of a cell, each with its forms, and `is_kept`: see `MinedQuery`. If it has the `page` of a cell, eight of
+the phrases are from there, though the search put them further down; if it has `alone`, other pages that name the
+subject give none, since nobody has read whether they say more.
 
 A line of OUT is `{"query", "answers", "pages", "paragraphs": [{"page_id", "title", "number", "text"}], "phrases":
 [[paragraph, start, end, score]], "values", "is_kept"}`. The phrases are sorted, the best first, and name their
@@ -14,8 +16,9 @@ Source: arXiv 2010.10757 (a second model learns from the mistakes of the first).
 
 import argparse
 import json
+import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -27,11 +30,14 @@ from kbq.search.search import BATCH
 from kbq.storage.files import writing_to
 from kbq.storage.lines import read_json_lines
 from kbq.storage.records import as_record
+from kbq.text.letters import subject_of, whole_words
 from kbq.training.batches import Files, as_paths
 from kbq.tuning.calibrate import Label, labels_of, without_evidence
 from kbq.tuning.triples import pages_of, read_triples
 
 PHRASES = 20
+DEEPER = 80  # phrases that are looked through for those of a cell's page
+OF_PAGE = 8  # phrases of a cell's page, at least, if so many are found
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +69,13 @@ class MinedQuery:
         phrases = tuple(without_evidence(self.phrases, self.answers))
         return replace(self, phrases=phrases) if phrases else self.with_pages_hidden()
 
-    def with_few_phrases(self, most: int) -> Self:
-        """Return the query with its best phrases; if none is right, the last gives way to the first right one."""
-        best, others = self.phrases[:most], self.phrases[most:]
+    def with_few_phrases(self, most: int, deep: int, rng: random.Random) -> Self:
+        """Return the query with its best phrases, `deep` of which give way to any that were ranked below them.
+
+        If none of these is right, the last gives way to the first right one.
+        """
+        best, others = self.phrases[: most - deep], self.phrases[most - deep :]
+        best = (*best, *sorted(rng.sample(others, min(deep, len(others))), key=lambda phrase: -phrase.score))
         right = [phrase for phrase in others if self.label(phrase) == "right"]
         if right and all(self.label(phrase) != "right" for phrase in best):
             best = (*best[:-1], right[0])
@@ -142,6 +152,19 @@ def _query(line: _Line, texts: dict[str, str]) -> MinedQuery:
 # Mining
 
 
+def chosen_phrases(hits: Sequence[Answer], query: str, meta: Mapping[str, Any]) -> list[Answer]:
+    """Choose the phrases of a query among those found, best first. `meta`: of its KILT line."""
+    page, subject = meta.get("page"), subject_of(query)
+    usable = [
+        hit
+        for hit in hits
+        if not meta.get("alone") or hit.page_id == page or not whole_words(hit.context, subject, in_any_case=True)
+    ]
+    own = [hit for hit in usable if hit.page_id == page][:OF_PAGE]
+    others = [hit for hit in usable if hit not in own][: PHRASES - len(own)]
+    return sorted([*own, *others], key=lambda hit: -hit.score)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kb", type=Path)
@@ -167,10 +190,11 @@ def mine(folder: Path, queries: list[Path], out: Path, device: str) -> None:
     with writing_to(out, KbqError), out.open("w", encoding="utf-8") as file:
         for first in range(0, len(asked), BATCH):
             batch = asked[first : first + BATCH]
-            found = kb.query([text for text, _ in batch], PHRASES, "phrase", rerank=0)
-            for (text, gold), phrases in zip(batch, found, strict=True):
+            found = kb.query([text for text, _ in batch], DEEPER, "phrase", rerank=0)
+            for (text, gold), hits in zip(batch, found, strict=True):
                 answers, pages = sorted(gold.answers), sorted(pages_of(gold))
                 meta = metas.get(gold.id, {})
+                phrases = chosen_phrases(hits, text, meta)
                 values, is_kept = tuple(map(tuple, meta.get("values", ()))), meta.get("is_kept", False)
                 line = as_line(MinedQuery(text, tuple(answers), tuple(pages), tuple(phrases), values, is_kept))
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")

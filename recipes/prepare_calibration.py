@@ -5,10 +5,10 @@
 Neither the encoders nor the reader were trained on these pages. Half of them, by a checksum of their titles, go into
 FOLDER/calibration.jsonl, the others into FOLDER/redocred.jsonl and FOLDER/squad.jsonl. They are KILT records about the
 pages of DATA/wiki. At most SQUAD questions of either half are taken, at random. Tables of persons, works and
-organisations, most of whose cells these pages do not state, go into FOLDER/calibration.jsonl, too, and those of the
+organisations, most of whose cells these pages do not state, go into FOLDER/cells.jsonl, and those of the
 other half, as triples, into FOLDER/unsaid.jsonl. FOLDER/impossible.jsonl has the slots of redocred.jsonl, and asks for
 what subjects cannot have, such as the spouse of a country: nothing is right there. The cells of DATA/tables that are
-meant for it calibrate, too.
+meant for it are in FOLDER/cells.jsonl, too, and those of them that are stated in FOLDER/calibration.jsonl.
 """
 
 import random
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from prepare_judging import Record, record, relation
+from prepare_judging import Record, cells_of, record, relation
 from prepare_slots import held_out, json_lines, write_lines
 from usual_relations import TABLES, Subject, subjects
 
@@ -83,14 +83,16 @@ def main() -> None:
     known = [one for _, one in every]
     of_tables = [one for one in subjects(known) if held_out(one.page) and one.kind in TABLES]
     empty = [
-        record(f"unsaid-{one.name}-{name}", f"{one.name} [SEP] {name}")
+        record(f"unsaid-{one.name}-{name}", f"{one.name} [SEP] {name}") | {"meta": {"set": "redocred", "values": []}}
         for one in of_tables
         if calibrates(one.page)
         for name in one.unsaid()
     ]
-    cells = [one for one in json_lines(data / "tables" / "cells.jsonl.xz") if one["meta"]["part"] == "calibrate"]
+    cells = list(cells_of(data, "calibrate"))
+    stated = [cell for cell in cells if cell["meta"]["values"]]
     chosen = {
-        "calibration": [*first[0], *first[1][:SQUAD], *empty, *cells],
+        "calibration": [*first[0], *first[1][:SQUAD], *stated],
+        "cells": [*empty, *cells],
         "unsaid": [cell for one in of_tables if not calibrates(one.page) for cell in triples(one)],
         "redocred": second[0],
         "squad": second[1][:SQUAD],

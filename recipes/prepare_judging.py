@@ -6,17 +6,20 @@ OUT becomes a folder: wiki.jsonl asks the pages of DATA/wiki (questions of SQuAD
 passages.jsonl asks OUT/corpus.jsonl (slot queries of FewRel, KnowledgeNet, and sentences that say what their subject
 is). What a document of KnowledgeNet or a page of Re-DocRED was annotated as not stating is asked, too: nothing is right
 there. Held-out pages of Re-DocRED and the last fold of KnowledgeNet stay for tests. tables.jsonl has the cells of
-DATA/tables to teach from, all that are stated and most that are not, some in other wordings of known relations. Queries
-of the other files are marked as `is_kept`: a reader that judges already should go on saying of them what it says.
+DATA/tables to teach from, all that are stated and most that are not, some in other wordings of known relations; its
+texts of other genres are pages of texts.jsonl. Queries of the other files are marked as `is_kept`: a reader that judges
+already should go on saying of them what it says.
 """
 
 import random
 import sys
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from make_contrasts import made_texts
 from prepare_slots import (
     KNOWLEDGENET_NAMES,
     PRONOUNS,
@@ -36,6 +39,9 @@ SQUAD_QUESTIONS = 36_000
 MOST_OF_REDOCRED, MOST_OF_FEWREL = 300, 350  # of a relation
 UNSAID, UNSAID_OF_OTHERS = 9_000, 2_000  # cells of persons, works and organisations; of places and events
 UNSAID_OF_TABLES = 9_500  # cells that short pages of every kind do not state
+UNSAID_BESIDE = 4_500  # cells of subjects beside the title
+MADE = 140  # texts with traps from templates
+TEXTS = ("styles", "contrast")  # files of DATA/tables whose lines are texts with their cells
 REWORDED = 0.4  # of the cells of relations that `kbq fill` asks for in other words, too
 TEST_FOLD = "4"
 
@@ -160,12 +166,62 @@ def about_passages(data: Path, rng: random.Random) -> tuple[list[Record], list[R
     return queries, pages
 
 
-def about_tables(path: Path, rng: random.Random) -> list[Record]:
-    cells = [cell for cell in json_lines(path) if cell["meta"]["part"] == "teach"]
+def part_of(text: Record) -> str:
+    """Return what a text of DATA/tables is for; texts without a mark are dealt out by their ids."""
+    number = zlib.crc32(text["id"].encode()) % 5
+    return str(text.get("part") or ("judge" if number == 0 else "calibrate" if number == 1 else "teach"))
+
+
+def texts_of(data: Path) -> Iterator[tuple[str, Record]]:
+    """Yield the texts of other genres and those made from templates, each with the id of its page."""
+    for name in TEXTS:
+        for text in json_lines(data / f"tables/{name}.jsonl"):
+            yield f"{name}-{text['id']}", text
+    for text in made_texts(MADE):
+        yield f"made-{text['id']}", text
+
+
+def pages_of_texts(data: Path) -> Iterator[Record]:
+    for page, text in texts_of(data):
+        yield {"id": page, "title": text["title"], "text": text["text"]}
+
+
+def cells_of_texts(data: Path) -> Iterator[Record]:
+    """Yield a cell for each relation that was asked of a subject of a text, in the form of the other cells."""
+    for page, text in texts_of(data):
+        for number, subject in enumerate(text["subjects"]):
+            for name, values in subject["cells"].items():
+                forms = [form for value in values for form in value]
+                cell = record(f"{page}-{number}-{name}", f"{subject['name']} [SEP] {name}", forms, page, text["title"])
+                meta = {"kind": subject["kind"], "page": page, "title": text["title"], "values": values}
+                yield cell | {"meta": meta | {"beside": subject["name"] != text["title"], "part": part_of(text)}}
+
+
+def cells_of(data: Path, part: str) -> Iterator[Record]:
+    """Yield all cells of DATA/tables that are for this: teach, calibrate or judge.
+
+    Those of subjects beside the title, and of texts, are `alone`: another page may say what their page does not.
+    """
+    for name in ("cells", "beside"):
+        for cell in json_lines(data / f"tables/{name}.jsonl.xz"):
+            if cell["meta"]["part"] == part:
+                yield cell | {"meta": cell["meta"] | {"set": name, "alone": name == "beside"}}
+    for cell in cells_of_texts(data):
+        if cell["meta"]["part"] == part:
+            yield cell | {"meta": cell["meta"] | {"set": cell["meta"]["page"].split("-")[0], "alone": True}}
+
+
+def about_tables(data: Path, rng: random.Random) -> list[Record]:
+    by_set: dict[str, list[Record]] = defaultdict(list)
+    for cell in cells_of(data, "teach"):
+        by_set["stated" if cell["meta"]["values"] else cell["meta"]["set"]].append(cell)
     wordings = {known.name: [one for one in known.query if one != known.name] for known in known_relations()}
-    stated = [cell for cell in cells if cell["meta"]["values"]]
-    unsaid = [cell for cell in cells if not cell["meta"]["values"]]
-    chosen = stated + rng.sample(unsaid, min(UNSAID_OF_TABLES, len(unsaid)))
+    most = {"cells": UNSAID_OF_TABLES, "beside": UNSAID_BESIDE}
+    chosen = [
+        cell
+        for name, cells in by_set.items()
+        for cell in rng.sample(cells, min(most.get(name, len(cells)), len(cells)))
+    ]
     for cell in chosen:
         subject, name = cell["input"].split(" [SEP] ")
         if (others := wordings.get(name)) and rng.random() < REWORDED:
@@ -180,7 +236,8 @@ def main(data: Path, out: Path) -> None:
     for name, asked in (("wiki", about_wiki(data, rng)), ("passages", queries)):
         write_lines(out / f"{name}.jsonl", [one | {"meta": one.get("meta", {}) | {"is_kept": True}} for one in asked])
     write_lines(out / "corpus.jsonl", pages)
-    write_lines(out / "tables.jsonl", about_tables(data / "tables/cells.jsonl.xz", rng))
+    write_lines(out / "texts.jsonl", list(pages_of_texts(data)))
+    write_lines(out / "tables.jsonl", about_tables(data, rng))
 
 
 if __name__ == "__main__":

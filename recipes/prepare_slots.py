@@ -61,7 +61,8 @@ def held_out(page: str) -> bool:
 
 
 def json_lines(path: Path) -> Iterator[Any]:
-    with lzma.open(path, "rt", encoding="utf-8") as lines:
+    opened = lzma.open if path.suffix == ".xz" else open
+    with opened(path, "rt", encoding="utf-8") as lines:
         yield from map(json.loads, lines)
 
 

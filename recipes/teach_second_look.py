@@ -1,14 +1,16 @@
 """Teach the reader of a model to judge the phrases of a search, with phrases that were mined.
 
     python recipes/teach_second_look.py MODEL OUT EXAMPLES.jsonl… [--epochs 1] [--seed 0] [--learning-rate 1.5e-4]
-        [--half 0] [--larger READER READER] [--before MODEL] [--phrases 8] [--frozen 0] [--renamed 0]
+        [--half 0] [--larger READER READER] [--before MODEL] [--phrases 8] [--deep 0] [--frozen 0] [--renamed 0]
+        [--mentions]
 
 MODEL is a folder with a reader (recipes/bundle_reader.py), or `default`; EXAMPLES are files of recipes/mine_phrases.py.
 A larger reader, a checkpoint of `kbq train reader`, learns the same from --half 0 of the queries, another from --half
 1; with --larger, both teach the model's reader, each on the queries that it has not seen. Of queries that are marked as
 kept, the reader of --before (by default, of MODEL) teaches, too, so that what is new costs nothing elsewhere. A share
 of the others, --renamed, is asked with another name in the query and in the title: a page is about its title, whatever
-the text calls it. A killed run resumes.
+the text calls it. Of the --phrases of a query, --deep come from further down the ranking. With --mentions,
+a window that does not name the subject begins with the last mention before it. A killed run resumes.
 Several of other seeds are better together: recipes/average_models.py --readers.
 
 The whole reader learns, but for its word embeddings, which are the model's, and its --frozen lowest layers. Phrases
@@ -61,7 +63,7 @@ from kbq.reading.reader import (
 )
 from kbq.reading.reranker import IN_BRACKETS
 from kbq.storage.files import make_folders, new_folder
-from kbq.text.letters import normalise_answer, slot_of, whole_words
+from kbq.text.letters import normalise_answer, slot_of, subject_of, whole_words
 from kbq.training.batches import Files, passages_digest, weights_digest
 from kbq.training.encoders import distillation_loss, marginal_losses
 from kbq.training.engine import SEEDS, Optimizer, Run, StepReport
@@ -91,6 +93,8 @@ class TeachingSettings(StepSettings):
     removed: float = 0.3  # share of the queries whose evidence is removed, so that none of their phrases is right
     hidden: float = 0.05  # share of those whose pages are hidden, to the same effect
     frozen: int = 0  # lowest layers, which do not learn: a step takes less time, and less is forgotten
+    mentions: bool = False  # an earlier mention of the subject is read, too, where a window has none
+    deep: int = 0  # of the phrases judged, drawn from further down the ranking
     renamed: float = 0.0  # share of the queries that are not kept whose subject, and its page, get another name
 
 
@@ -149,7 +153,8 @@ class RerankerRun(Run):
         queries, reader = [self.queries[index] for index in members], self.reader
         _, judge = reader.reranking
         ids = [reader.query_tokenizer.ids_of(query.text) for query in queries]
-        read = read_around(reader, ids, [query.phrases for query in queries])
+        subjects = [subject_of(query.text) for query in queries]
+        read = read_around(reader, ids, [query.phrases for query in queries], subjects)
         losses = [query_losses(judge, query, windows) for query, windows in zip(queries, read, strict=True)]
         of_phrases, of_tokens = (torch.stack(each) for each in zip(*losses, strict=True))
         tokens = sum(len(each.excerpt.window.ids) for windows in read for each in windows)
@@ -172,7 +177,7 @@ class RerankerRun(Run):
                 losses.append((nothing, nothing))
                 continue
             with torch.no_grad():
-                (says,) = read_around(teacher, [own], [query.phrases])
+                (says,) = read_around(teacher, [own], [query.phrases], [subject_of(query.text)])
             losses.append(taught_losses((judge, teacher.reranking[1]), query, (windows, says)))
         of_phrases, of_tokens = (torch.stack(each) for each in zip(*losses, strict=True))
         return {"taught phrases": of_phrases, "taught tokens": of_tokens}
@@ -193,7 +198,9 @@ def prepare(reader: Reader, queries: Iterable[MinedQuery], settings: TeachingSet
     rng = random.Random(settings.seed)
     every = list(queries)
     usable = [query for query in every if query.phrases and reader.query_tokenizer.accepts(query.text)]
-    prepared = [_seen(query, settings, rng.random()).with_few_phrases(settings.phrases) for query in usable]
+    prepared = [
+        _seen(query, settings, rng.random()).with_few_phrases(settings.phrases, settings.deep, rng) for query in usable
+    ]
     if settings.renamed:
         names = sorted({slot[0] for query in usable if (slot := slot_of(query.text))})
         prepared = [
@@ -337,6 +344,7 @@ def teach_reranker(
                 f"{reader.query_tokenizer.max_tokens} tokens"
             )
         freeze(reader, settings.frozen)
+        reader.reranking[0].reads_mentions |= settings.mentions
         kept_by = None
         if any(query.is_kept for query in queries) and not larger:
             kept_by = judging_reader(before or model, device)
@@ -524,11 +532,14 @@ def main() -> None:
     parser.add_argument("--phrases", type=int, default=TeachingSettings().phrases)
     parser.add_argument("--frozen", type=int, default=TeachingSettings().frozen)
     parser.add_argument("--renamed", type=float, default=TeachingSettings().renamed)
+    parser.add_argument("--deep", type=int, default=TeachingSettings().deep)
+    parser.add_argument("--mentions", action="store_true")
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
     settings = TeachingSettings(
         epochs=options.epochs, seed=options.seed, learning_rate=options.learning_rate, dropout=options.dropout,
         phrases=options.phrases, frozen=options.frozen, renamed=options.renamed,
+        deep=options.deep, mentions=options.mentions,
     )  # fmt: skip
     command = "recipes/teach_second_look.py"
     try:

@@ -213,7 +213,7 @@ class _Cell:
     @property
     def is_marked(self) -> bool:
         """Whether it is marked as the name of a column or a row."""
-        return self.source.tag == "th" or self.source.getparent().getparent().tag == "thead"
+        return bool(self.source.tag == "th" or self.source.getparent().getparent().tag == "thead")
 
     @property
     def is_head(self) -> bool:

@@ -45,7 +45,7 @@ def _why_none() -> str:
     if torch.cuda.device_count():
         return ""
     try:
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
     except (AssertionError, RuntimeError) as error:  # only builds without CUDA assert
         return f" ({first_line(error)})"
     return ""

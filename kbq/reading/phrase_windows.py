@@ -1,8 +1,10 @@
 """Phrase windows: read phrases in their surroundings, and propose one more in each window.
 
-Phrases of a paragraph that are close to each other share a window: `[CLS] query [SEP] title [SEP] text [SEP]`. Without
-gradients, the states of a query's windows depend on this query alone, to the last bit. A CPU reads the windows of a
-query together, a GPU those of all queries, in batches of one shape. Proposals are chosen where the logits are.
+Phrases of a paragraph that are close to each other share a window: `[CLS] query [SEP] title [SEP] text [SEP]`. A reader
+that has learned with them gets `mention [SEP]` before the text where only an earlier part of the paragraph names the
+subject. Without gradients, the states of a query's windows depend on this query alone, to the last bit. A CPU reads the
+windows of a query together, a GPU those of all queries, in batches of one shape. Proposals are chosen where the logits
+are.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,12 +23,14 @@ from kbq.model.bert import alike, batch_invariant_states, in_shape, is_batch_inv
 from kbq.model.devices import autocast, batch_tokens, buckets, readable_length
 from kbq.model.model import window_tensors
 from kbq.model.tokenizer import Tokens, Window, token_span, tokenize
+from kbq.reading.earlier_mention import earlier_mention
 from kbq.reading.reader import PhraseJudge, Reader
 from kbq.text.letters import content_start
 
 AROUND = 200  # characters read on either side of a phrase, some 40 word pieces
 MOST = 1200  # characters of a window that phrases share
 MAX_TITLE = 24  # tokens
+MAX_MENTION = 32  # tokens
 TOGETHER = 8  # queries, and batches of windows that go through a network layer by layer, on a CPU
 GPU_QUERIES = 64  # whose windows are read together there
 WINDOWS = 32  # of a batch on a GPU, which takes as long for fewer
@@ -50,22 +54,38 @@ class Excerpt:
 
 
 def excerpts(
-    tokenizer: Any, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]], length: int
+    tokenizer: Any,
+    queries: Sequence[Sequence[int]],
+    found: Sequence[Sequence[Answer]],
+    length: int,
+    subjects: Sequence[str] = (),
 ) -> list[list[Excerpt]]:
     """Cut windows of at most `length` tokens around the phrases found for each query, each phrase in one of them.
 
-    `queries`: token ids, `[CLS] … [SEP]`.
+    Args:
+        queries: token ids, `[CLS] … [SEP]`.
+        subjects: the subject of each query, empty for a question; none: earlier mentions are not looked for.
     """
     stretches = [list(_stretches(phrases)) for phrases in found]
-    firsts = [
-        (phrases[numbers[0]], begin, stop)
-        for phrases, own in zip(found, stretches, strict=True)
-        for begin, stop, numbers in own
-    ]
-    titles = iter(tokenize(tokenizer, [phrase.title for phrase, _, _ in firsts]))
-    texts = iter(tokenize(tokenizer, [phrase.context[begin:stop] for phrase, begin, stop in firsts]))
+    firsts: list[tuple[Answer, int, int]] = []
+    mentions: list[str] = []
+    for phrases, own, subject in zip(found, stretches, subjects or [""] * len(found), strict=True):
+        for begin, stop, numbers in own:
+            first = phrases[numbers[0]]
+            mention = earlier_mention(subject, first.title, first.context, begin, stop)
+            firsts.append((first, begin, stop))
+            mentions.append(first.context[slice(*mention)] if mention else "")
+    titles = tokenize(tokenizer, [phrase.title for phrase, _, _ in firsts])
+    named = tokenize(tokenizer, mentions)
+    texts = tokenize(tokenizer, [phrase.context[begin:stop] for phrase, begin, stop in firsts])
+    separator = tokenizer.sep_token_id
+    heads = iter(
+        [*title.ids[:MAX_TITLE], separator, *([*mention.ids[:MAX_MENTION], separator] if len(mention.ids) else [])]
+        for title, mention in zip(titles, named, strict=True)
+    )
+    of_texts = iter(texts)
     return [
-        _excerpts(tokenizer, query, phrases, list(zip(own, titles, texts, strict=False)), length)
+        _excerpts(tokenizer, query, phrases, list(zip(own, heads, of_texts, strict=False)), length)
         for query, phrases, own in zip(queries, found, stretches, strict=True)
     ]
 
@@ -74,13 +94,16 @@ def _excerpts(
     tokenizer: Any,
     query: Sequence[int],
     phrases: Sequence[Answer],
-    stretches: Sequence[tuple[tuple[int, int, list[int]], Tokens, Tokens]],
+    stretches: Sequence[tuple[tuple[int, int, list[int]], list[int], Tokens]],
     length: int,
 ) -> list[Excerpt]:
-    """Cut the windows of one query; `stretches`: from `_stretches`, each with the tokens of its title and its text."""
+    """Cut the windows of one query.
+
+    `stretches`: from `_stretches`, each with the token ids of title and mention, and the tokens of its text.
+    """
     found: list[Excerpt] = []
-    for (begin, _, numbers), title, text in stretches:
-        head = [*query, *title.ids[:MAX_TITLE], tokenizer.sep_token_id]
+    for (begin, _, numbers), about, text in stretches:
+        head = [*query, *about]
         room, tokens = length - len(head) - 1, len(text.ids)
         text = replace(text, starts=text.starts + np.uint32(begin), ends=text.ends + np.uint32(begin))
         spans = [token_span(text, phrases[number].start, phrases[number].end) for number in numbers]
@@ -159,10 +182,13 @@ class _Read(NamedTuple):
 
 
 def read_around(
-    reader: Reader, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]]
+    reader: Reader,
+    queries: Sequence[Sequence[int]],
+    found: Sequence[Sequence[Answer]],
+    subjects: Sequence[str] = (),
 ) -> list[list[ReadWindow]]:
     """Read the phrases found for each query, with gradients if these are on."""
-    read = _read(reader, queries, found)
+    read = _read(reader, queries, found, subjects)
     counts = [len(excerpt.spans) for of_query in read.excerpts for excerpt in of_query]
     parts = zip(torch.split(read.edges, counts), torch.split(read.tokens, counts), read.logits, strict=True)
     return [[ReadWindow(excerpt, *next(parts)) for excerpt in of_query] for of_query in read.excerpts]
@@ -173,13 +199,14 @@ def judge_around(
     queries: Sequence[Sequence[int]],
     found: Sequence[Sequence[Answer]],
     judges: Sequence[PhraseJudge],
+    subjects: Sequence[str] = (),
 ) -> Iterator[list[tuple[Excerpt, list[float]]]]:
     """Yield, for each query, its windows, each with its judge's log odds of the spans against none being right."""
     in_one = _has_fixed_shapes(reader)
     together = GPU_QUERIES if in_one else TOGETHER
     for first in range(0, len(queries), together):
         part = slice(first, first + together)
-        read = _read(reader, queries[part], found[part])
+        read = _read(reader, queries[part], found[part], subjects[part])
         counts = [sum(len(excerpt.spans) for excerpt in of_query) for of_query in read.excerpts]
         if in_one:  # the phrases of all queries in one call, not query by query
             values = _judged_together(
@@ -215,9 +242,12 @@ def _has_fixed_shapes(reader: Reader) -> bool:
     return not torch.is_grad_enabled() and not is_batch_invariant(reader.reranking[0].backbone, reader.device)
 
 
-def _read(reader: Reader, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]]) -> _Read:
+def _read(
+    reader: Reader, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]], subjects: Sequence[str]
+) -> _Read:
     """Read the phrases found for each query in their surroundings, with a proposal in each window."""
-    parts = excerpts(reader.tokenizer, queries, found, reader.length)
+    named = subjects if reader.reranking[0].reads_mentions else ()
+    parts = excerpts(reader.tokenizer, queries, found, reader.length, named)
     windows = [excerpt.window for part in parts for excerpt in part]
     batches = list(_states(reader, windows, [len(part) for part in parts]))
     if not batches:

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from msgspec import Meta
 
-from kbq.answers import Answer, SearchOptions
+from kbq.answers import Answer, Purpose, SearchOptions
 from kbq.array_types import Bools, Doubles, Floats
 from kbq.errors import ModelError, QueryError
 from kbq.model.model import Model
@@ -60,6 +60,7 @@ QUESTION_WORDS = re.compile(
 )
 
 CALIBRATION = "calibration.json"
+CALIBRATION_OF_CELLS = "calibration-of-cells.json"  # without it, the other one holds for cells, too
 FORMAT = 2  # 2: phrases that mean the same support each other
 HIDDEN = 0.3  # share of the queries that are asked again without the texts that answer them, to fit one
 PENALTY = 1.0  # of half the sum of squared weights
@@ -212,15 +213,18 @@ class Calibration:
             raise ModelError(reading_problem(path, error, again)) from None
 
 
-def own_calibration(model: Model) -> Calibration | None:
+def own_calibration(model: Model, purpose: Purpose = "query") -> Calibration | None:
     """Read the calibration in the model's folder or, if its query encoder was tuned, in that of its base.
 
     Raises ModelError if it is damaged.
     """
-    for source in (model.source, model.config.base):
-        path = local_folder(source) / CALIBRATION if source else None
-        if path and path.is_file():
-            return Calibration.read(path)
+    names = (CALIBRATION,) if purpose == "query" else (CALIBRATION_OF_CELLS, CALIBRATION)
+    sources = [source for source in (model.source, model.config.base) if source]
+    for source in sources:
+        for name in names:
+            path = local_folder(source) / name
+            if path.is_file():
+                return Calibration.read(path)
     return None
 
 

@@ -72,6 +72,7 @@ RELATION_JUDGE = "judge.safetensors"
 JUDGE = "judge."  # how the names of the weights of a judge of phrases begin
 SHARED = "phrases."  # how the names of the phrase encoder's weights begin
 WRITTEN_FOR = "phrase_fingerprint"  # of the model
+READS_MENTIONS = "reads_mentions"  # "yes" if the reader learned with them
 POINTS = 10  # of the search: about as much as a logit
 
 LENGTH, OVERLAP = 384, 64  # tokens of a window, question included
@@ -120,6 +121,7 @@ class QuestionAnswering(nn.Module):
         dim = int(backbone.config.hidden_size)
         self.head = nn.Linear(dim, len(AnswerLogits._fields))
         self.judge = PhraseJudge(dim) if judges else None
+        self.reads_mentions = False  # an earlier mention of the subject stands before the text of a window
         pack_few_rows(backbone)
 
     def states(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
@@ -146,6 +148,7 @@ def open_reader(folder: Path) -> QuestionAnswering:
     reader_weights = read_weights(folder / READER)
     with explained(folder / READER):
         written_for = _written_for(folder)
+        reads_mentions = _told(folder, READS_MENTIONS) == "yes"
     if written_for != config.phrase_fingerprint:
         raise ModelError(
             f"{folder / READER} belongs to the phrase encoder {written_for}, but the model has "
@@ -153,6 +156,7 @@ def open_reader(folder: Path) -> QuestionAnswering:
         )
     network, shared = new_reader(folder, any(name.startswith(JUDGE) for name in reader_weights))
     load_weights(network, shared | reader_weights, "", folder)
+    network.reads_mentions = reads_mentions
     give_memory_back()  # the memory that the weights were unpacked in
     return network
 
@@ -177,8 +181,12 @@ def has_reader(folder: Path) -> bool:
 
 def _written_for(folder: Path) -> str | None:
     """The fingerprint of the phrase encoder that a reader shares weights with. Raises OSError or SafetensorError."""
+    return _told(folder, WRITTEN_FOR)
+
+
+def _told(folder: Path, name: str) -> str | None:
     with safe_open(folder / READER, "pt") as file:
-        return (file.metadata() or {}).get(WRITTEN_FOR)
+        return (file.metadata() or {}).get(name)
 
 
 def refuse_query_encoder(folder: Path, config: ModelConfig) -> None:

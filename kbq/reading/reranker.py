@@ -25,7 +25,7 @@ from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
 from kbq.reading.phrase_windows import Excerpt, judge_around
 from kbq.reading.reader import PhraseJudge, Reader, RelationJudge, best_of_each, judge_digest
-from kbq.text.letters import mention_in, normalise_answer, normalised, relation_key, slot_of
+from kbq.text.letters import mention_in, normalise_answer, normalised, relation_key, slot_of, subject_of
 
 ASKED_FOR = re.compile(r"(?:\w+ )?country\b(?!'s| music)", re.IGNORECASE)  # at the beginning of a relation
 RELATIVES = frozenset({"spouse", "partner", "father", "mother", "parent", "child", "sibling", "relative"})
@@ -255,7 +255,8 @@ def rerank(
         relation_judge.judge if relation_judge and relation_judge.judges(texts[number]) else own for number in queries
     ]
     weights = {judge: judge.retrieval_weight * score_scale for judge in set(judges)}  # a GPU is asked for each
-    found = rerank_found(reader, list(queries.values()), [phrases[number] for number in queries], judges)
+    subjects = [subject_of(texts[number]) for number in queries]
+    found = rerank_found(reader, list(queries.values()), [phrases[number] for number in queries], judges, subjects)
     for number, judge, of_query in zip(queries, judges, found, strict=True):
         candidates[number] = in_order(of_query, weights[judge], texts[number])
     return candidates
@@ -263,10 +264,14 @@ def rerank(
 
 @torch.inference_mode()
 def rerank_found(
-    reader: Reader, queries: Sequence[Sequence[int]], found: Sequence[Sequence[Answer]], judges: Sequence[PhraseJudge]
+    reader: Reader,
+    queries: Sequence[Sequence[int]],
+    found: Sequence[Sequence[Answer]],
+    judges: Sequence[PhraseJudge],
+    subjects: Sequence[str] = (),
 ) -> list[list[Candidate]]:
     """Judge the phrases found for each query (token ids) with its judge, in their order, then those proposed."""
-    windows_of = judge_around(reader, queries, found, judges)
+    windows_of = judge_around(reader, queries, found, judges, subjects)
     return [_candidates(phrases, windows) for phrases, windows in zip(found, windows_of, strict=True)]
 
 

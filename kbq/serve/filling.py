@@ -25,7 +25,7 @@ from kbq.tables.relations import Relation, Slot, relations_of
 from kbq.tables.run import AnswerCache
 from kbq.tables.tables import Row, Table, subject_of
 
-SEARCH = SearchOptions(N_RERANKED, "phrase")  # as `kbq fill` searches
+SEARCH = SearchOptions(N_RERANKED, "phrase", purpose="cell")  # as `kbq fill` searches
 TOGETHER = 4  # queries of a table before other requests have their turn
 TABLES = 16  # filled at once
 

@@ -1,7 +1,7 @@
 """Tools: an MCP server with which a language model looks up facts and their evidence."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import getdoc
@@ -253,7 +253,11 @@ def server(served: ServedKb, batcher: Batcher) -> MCPServer:
         log_level="WARNING",
     )
     tools = Tools(served, batcher)
-    titles = {"Search": tools.search, "Read a page": tools.fetch, "Fill a slot": tools.fill_slot}
+    titles: dict[str, Callable[..., Any]] = {
+        "Search": tools.search,
+        "Read a page": tools.fetch,
+        "Fill a slot": tools.fill_slot,
+    }
     for title, tool in (titles | {"Fill a table": tools.fill_table}).items():
         made.tool(title=title, description=getdoc(tool), annotations=READ_ONLY)(tool)
     # An id is no path: it may have slashes and dots.

@@ -393,7 +393,8 @@ def best_known(
     Each comes with the share of the pages that have a likely value, and the number of pages. `expect` is called before
     with the number of queries and their estimated seconds.
     """
-    rows, search, options = every_page(kb), SearchOptions(N_RERANKED, "phrase"), FillOptions(top=0)
+    rows, options = every_page(kb), FillOptions(top=0)
+    search = SearchOptions(N_RERANKED, "phrase", purpose="cell")
     chosen = rows[:: max(1, len(rows) // pages)][:pages]
     if expect is not unheard:
         expect(fill(kb, chosen, relations, None, replace(options, dry_run=True), search).counts)

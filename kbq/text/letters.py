@@ -303,6 +303,12 @@ def slot_of(text: str) -> tuple[str, str] | None:
     return ("[SEP]".join(sides[:-1]).strip(), sides[-1].strip()) if len(sides) > 1 else None
 
 
+def subject_of(text: str) -> str:
+    """Return the subject of a slot query; of any other query, an empty text."""
+    slot = slot_of(text)
+    return slot[0] if slot else ""
+
+
 def content_start(text: str) -> int:
     """Return where a paragraph's content begins, after the list marker that a KILT knowledge source may have."""
     marker = KILT_MARKER.match(text)

@@ -38,7 +38,7 @@ from kbq.reading.reranker import answers_in, rerank
 from kbq.search.search import BATCH
 from kbq.storage.files import Note, file_digest, make_folders, unheard, writing_to
 from kbq.text.answer_scores import best_f1
-from kbq.text.letters import clean_text, normalise_answer, sentence_bounds, whole_words
+from kbq.text.letters import clean_text, normalise_answer, sentence_bounds, subject_of, whole_words
 from kbq.training.encoders import marginal_losses
 from kbq.training.output_folder import versions
 from kbq.tuning.triples import pages_of, read_triples, sample_by_relation
@@ -156,7 +156,7 @@ def write_calibration(
 ) -> CalibrationOutcome:
     rows = np.array([one.features for one in judged], np.float64).reshape(-1, len(FEATURES))
     right = np.array([one.is_right for one in judged], np.bool_)
-    before = own_calibration(kb.model)
+    before = own_calibration(kb.model, options.purpose)
     chances = _predicted([one.relation for one in judged], rows, right, before)
     measured = reliability(chances, right)
     scores: dict[str, Any] = {
@@ -328,7 +328,8 @@ def seen_queries(kb: Searcher, golds: Sequence[Gold]) -> list[SeenQuery]:
         texts, part = zip(*asked[begin : begin + BATCH], strict=True)
         found = kb.search(texts, options)
         with torch.no_grad():
-            read = read_around(reader, [reader.query_tokenizer.ids_of(text) for text in texts], found)
+            ids = [reader.query_tokenizer.ids_of(text) for text in texts]
+            read = read_around(reader, ids, found, [subject_of(text) for text in texts])
         score_scale = kb.plan(options).score_scale
         for gold, windows, phrases in zip(part, read, map(answers_in_all, read, found), strict=True):
             if not windows:

@@ -20,7 +20,7 @@ from kbq.kilt.records import Gold
 from kbq.kilt.scores import NO_GROUP, relation_of
 from kbq.kilt.task import Task
 from kbq.model.model_folder import write_config
-from kbq.reading.probability import CALIBRATION
+from kbq.reading.probability import CALIBRATION, CALIBRATION_OF_CELLS
 from kbq.storage.files import Note, Report, as_path, file_digest, silent
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import output_folder, versions
@@ -273,7 +273,9 @@ def _save(kb: Searcher, folder: Path, facts: dict[str, object], answered: Sequen
     if kb.reranking.relation_judge:
         kb.reranking.relation_judge.save(folder)
     if answered:
-        write_calibration(kb, answered, folder / CALIBRATION, SearchOptions(), {"command": facts["command"]})
+        told = {"command": facts["command"]}
+        write_calibration(kb, answered, folder / CALIBRATION, SearchOptions(), told)
+        write_calibration(kb, answered, folder / CALIBRATION_OF_CELLS, SearchOptions(purpose="cell"), told)
     write_config(folder, kb.model.config)  # it names all files
 
 

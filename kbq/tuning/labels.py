@@ -98,9 +98,9 @@ class CodedRows:
         """Shapes: rows (rows,), result (rows, dim)."""
         cells, stored = self._cells[number], self._shards[number].vectors_of(rows)
         if cells is None:
-            return stored
+            return stored.astype(np.float32)
         coded = cells.reconstructed(rows)
-        return np.where(np.isnan(coded), stored, coded)
+        return np.where(np.isnan(coded), stored, coded).astype(np.float32)
 
 
 def vectors(kb: Searcher, phrases: Phrases, coded: CodedRows | None = None) -> tuple[Floats, Floats]:

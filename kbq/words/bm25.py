@@ -203,7 +203,7 @@ class Postings:
         Shapes: shares (terms,) or (0,), result (passages,).
         """
         scores = np.zeros(self.count, np.float32)
-        for term, share in itertools.zip_longest(terms, shares, fillvalue=1.0):
+        for term, share in zip(terms, itertools.chain(shares, itertools.repeat(1.0)), strict=False):
             passages, weights = self.of(term)
             scores[passages] += np.float32(share) * weights
         return scores
@@ -494,7 +494,7 @@ class BM25Index(Postings):
     def scores(self, terms: Sequence[str], shares: Sequence[float] = ()) -> Floats:
         """Add up the BM25 weights of words in each paragraph, or a share of each. Shape: (paragraphs,)."""
         scores = np.zeros(self.count, np.float32)
-        for term, share in itertools.zip_longest(terms, shares, fillvalue=1.0):
+        for term, share in zip(terms, itertools.chain(shares, itertools.repeat(1.0)), strict=False):
             paragraphs, counts = self.of(term)
             relative = self._lengths[paragraphs] / self._statistics.mean_length
             weights = share * self._statistics.idf(term) * counts / (counts + K1 * (1 - B + B * relative))

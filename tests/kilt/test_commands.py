@@ -339,7 +339,7 @@ def test_a_hundred_problems_are_listed_and_the_rest_counted(run: Run, write: Wri
 def test_passages_scores_texts_and_exports_them(run: Run, guess: Path, gold: Path, tmp_path: Path) -> None:
     export = tmp_path / "readers.json"
     done = run("passages", guess, gold, "--ks", "1,5", "--export", export, "--json")
-    none = {"exact": {}, "gold_first": None, "gold_mrr": None}
+    none: dict[str, object] = {"exact": {}, "gold_first": None, "gold_mrr": None}
     means = {"count": 4, "accuracy": {"1": 0.25, "5": 0.25}, "mrr_at_20": 0.25, "precision_at_20": 0.0125}
     assert done.json == means | none
     contexts = json.loads(export.read_text("utf-8"))[0]["ctxs"]

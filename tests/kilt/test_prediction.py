@@ -53,6 +53,9 @@ class FakeBase:
         self.index, self.query_encoder, self.pages_digest = index, "f", ""
         self.dies_after, self.pages = dies_after, pages
 
+    def writes_answers(self, options: SearchOptions) -> bool:
+        return False
+
     def untuned_relations(self, queries: Iterable[str]) -> list[str]:
         return sorted({query.rpartition(" [SEP] ")[2] for query in queries if "[SEP]" in query})
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from bundle_reader import save_reader
+from bundle_reader import question_answering, save_reader
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from kbq.answers import WeightType
 from kbq.errors import ModelError
 from kbq.model.model import Model
-from kbq.reading.reader import READER, Reader
+from kbq.reading.reader import READER, Reader, open_reader
 
 ROOT = Path(__file__).parents[2]
 QUESTION, TEXT = [2, 8, 9, 3], [12, 13, 14, 11, 7]
@@ -57,6 +57,14 @@ def test_it_reads_as_before(folder: Path, trained: Reader, monkeypatch: pytest.M
     assert bundled.windows(QUESTION, TEXT) == trained.windows(QUESTION, TEXT)
     bundled.check_tokenizer(trained.tokenizer)
     Model.open(folder, "cpu")  # is none the worse
+
+
+def test_whether_it_reads_earlier_mentions_is_kept(folder: Path, trained: Reader) -> None:
+    assert not open_reader(folder).reads_mentions
+    network = question_answering(trained.network)
+    network.reads_mentions = True
+    save_reader(network, folder)
+    assert open_reader(folder).reads_mentions
 
 
 def test_the_models_word_embeddings_are_not_stored_again(folder: Path, trained: Reader) -> None:

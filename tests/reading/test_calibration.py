@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,16 @@ import pytest
 from scipy.optimize import minimize
 
 from kbq.errors import ModelError
-from kbq.reading.probability import BELIEF, FEATURES, PENALTY, Calibration, SearchMode, chances_of, fit
+from kbq.reading.probability import (
+    BELIEF,
+    FEATURES,
+    PENALTY,
+    Calibration,
+    SearchMode,
+    chances_of,
+    fit,
+    own_calibration,
+)
 
 MODE = SearchMode("q1", "r1", "vectors + 4 BM25", 10)
 CALIBRATION = Calibration(
@@ -91,6 +101,34 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
         Calibration.read(tmp_path / "c.json")
     with pytest.raises(ModelError, match="nowhere"):
         CALIBRATION.write(tmp_path / "nowhere" / "c.json")
+
+
+class _Model:
+    """The part of a model that says where its calibrations are."""
+
+    def __init__(self, source: Path, base: Path | None = None) -> None:
+        self.source = str(source)
+        self.config = SimpleNamespace(base=base and str(base))
+
+
+def test_cells_have_a_calibration_of_their_own_where_there_is_one(tmp_path: Path) -> None:
+    base, tuned = tmp_path / "base", tmp_path / "tuned"
+    of = {
+        name: dataclasses.replace(CALIBRATION, intercept=intercept)
+        for name, intercept in (("base", 1.0), ("base cells", 2.0), ("tuned", 3.0), ("tuned cells", 4.0))
+    }
+    for folder in (base, tuned):
+        folder.mkdir()
+    model: Any = _Model(tuned, base)
+    assert own_calibration(model) is None
+    of["base"].write(base / "calibration.json")
+    assert (own_calibration(model), own_calibration(model, "cell")) == (of["base"], of["base"])
+    of["base cells"].write(base / "calibration-of-cells.json")
+    assert (own_calibration(model), own_calibration(model, "cell")) == (of["base"], of["base cells"])
+    of["tuned"].write(tuned / "calibration.json")
+    assert (own_calibration(model), own_calibration(model, "cell")) == (of["tuned"], of["tuned"])
+    of["tuned cells"].write(tuned / "calibration-of-cells.json")
+    assert (own_calibration(model), own_calibration(model, "cell")) == (of["tuned"], of["tuned cells"])
 
 
 def test_what_differs_is_named() -> None:

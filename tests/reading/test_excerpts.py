@@ -51,6 +51,30 @@ def test_a_window_has_query_title_and_what_is_around_the_phrase(tokenizer: Any) 
     assert shown(excerpt, phrases) == ["Paris"]
 
 
+def test_a_window_that_does_not_name_the_subject_has_its_last_mention_before_the_text(tokenizer: Any) -> None:
+    phrases = [phrase("Paris", title="Warsaw")]
+    ((plain,),) = excerpts(tokenizer, [query(tokenizer)], [phrases], LENGTH)
+    ((excerpt,),) = excerpts(tokenizer, [query(tokenizer)], [phrases], LENGTH, ["Marie Curie"])
+    words = tokenizer.convert_ids_to_tokens(excerpt.window.ids)
+    named = ["Marie", "Curie", "was", "born", "in", "Warsaw", ".", "[SEP]"]
+    assert words[6:14] == named
+    assert excerpt.window.first == plain.window.first + len(named)
+    assert excerpt.text.ids == plain.text.ids
+    assert shown(excerpt, phrases) == ["Paris"]
+
+
+def test_a_mention_is_not_repeated_where_window_or_title_name_the_subject(tokenizer: Any) -> None:
+    for phrases, subject in (
+        ([phrase("Paris")], "marie curie"),  # the title
+        ([phrase("Warsaw", title="Paris")], "Marie Curie"),  # the window
+        ([phrase("Paris", title="Paris")], "Ada Lovelace"),  # nobody
+        ([phrase("Paris", title="Paris")], ""),  # a question
+    ):
+        ((plain,),) = excerpts(tokenizer, [query(tokenizer)], [phrases], LENGTH)
+        ((excerpt,),) = excerpts(tokenizer, [query(tokenizer)], [phrases], LENGTH, [subject])
+        assert excerpt.window == plain.window
+
+
 def test_phrases_share_a_window_only_where_they_are_close(tokenizer: Any) -> None:
     other = "Marie Curie was born in Warsaw."
     phrases = [

@@ -176,7 +176,7 @@ def test_pages_are_found_and_read(served: ServedKb) -> None:
         (resource,) = (await client.read_resource(found[0]["url"])).contents
         assert isinstance(resource, TextResourceContents)
         assert resource.text == page["text"]
-        assert page["text"].count("\n\n") + 1 == len(served.page("S083").paragraphs)
+        assert page["text"].count("\n\n") + 1 == len(served.kb.page("S083").paragraphs)
         (template,) = (await client.list_resource_templates()).resource_templates
         assert template.uri_template == "kbq://page/{+id}"
         with pytest.raises(MCPError, match="sample has no page"):

@@ -152,7 +152,7 @@ def test_a_reader_that_is_wrong_teaches_nothing(
         return ReaderOutputs(said)
 
     def distilled(outputs: ReaderOutputs, trust_by_gold: bool) -> float:
-        trainer = EncoderRun(model, few_prepared, TrainingSettings(trust_by_gold=trust_by_gold), outputs)
+        trainer = EncoderRun(model, few_prepared, TrainingSettings(equal_trust=not trust_by_gold), outputs)
         return float(trainer.losses([0, 1])[0]["distilled"].detach())
 
     right, wrong = taught(60.0, 0.0), taught(-60.0, 0.0)
@@ -189,7 +189,7 @@ def test_a_student_learns_from_a_reader(
 ) -> None:
     model = new_model()
     settings = TrainingSettings(
-        epochs=40, learning_rate=1e-2, tokens_weight=0.0, negatives_weight=0.0, trust_by_gold=False
+        epochs=40, learning_rate=1e-2, tokens_weight=0.0, negatives_weight=0.0, equal_trust=True
     )
     taught = reader_outputs(reader, few_prepared, tmp_path, quiet)
     steps: list[StepReport] = []

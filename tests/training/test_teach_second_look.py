@@ -4,6 +4,7 @@ import importlib.util
 import json
 import lzma
 import math
+import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from bundle_reader import save_reader
-from mine_phrases import MinedQuery, as_line, read_mined
+from mine_phrases import MinedQuery, as_line, chosen_phrases, read_mined
 from safetensors.torch import load_file
 from teach_second_look import (
     NONE,
@@ -85,10 +86,38 @@ def test_labels(found: Answer, query: MinedQuery, label: Label) -> None:
 def test_a_right_phrase_takes_the_place_of_the_last() -> None:
     wrong = [phrase(text) for text in ("Marie", "was", "born", "in")]
     right, second = phrase("Paris", score=2.0), phrase("Paris.", score=1.0)
-    assert mined(*wrong, right, second).with_few_phrases(2).phrases == (wrong[0], right)
-    assert mined(wrong[0], right, wrong[1], second).with_few_phrases(2).phrases == (wrong[0], right)
-    assert mined(*wrong).with_few_phrases(2).phrases == tuple(wrong[:2])
-    assert mined(wrong[0]).with_few_phrases(2).phrases == (wrong[0],)
+    rng = random.Random(0)
+    assert mined(*wrong, right, second).with_few_phrases(2, 0, rng).phrases == (wrong[0], right)
+    assert mined(wrong[0], right, wrong[1], second).with_few_phrases(2, 0, rng).phrases == (wrong[0], right)
+    assert mined(*wrong).with_few_phrases(2, 0, rng).phrases == tuple(wrong[:2])
+    assert mined(wrong[0]).with_few_phrases(2, 0, rng).phrases == (wrong[0],)
+
+
+def test_some_phrases_come_from_further_down() -> None:
+    ranked = [phrase(f"word{number}", score=10.0 - number, context=f"word{number}") for number in range(8)]
+    chosen = mined(*ranked).with_few_phrases(4, 2, random.Random(1)).phrases
+    assert chosen[:2] == tuple(ranked[:2])
+    assert [one.text for one in chosen[2:]] == ["word3", "word6"]  # the best first
+    assert mined(*ranked[:2]).with_few_phrases(4, 2, random.Random(1)).phrases == tuple(ranked[:2])
+
+
+# Which phrases are mined
+
+
+def test_phrases_of_the_page_of_a_cell_come_from_further_down() -> None:
+    others = [phrase(f"other{number}", "2", 90.0 - number, f"other{number}") for number in range(30)]
+    own = [phrase(f"own{number}", "1", 50.0 - number, f"own{number}") for number in range(12)]
+    chosen = chosen_phrases([*others, *own], "Marie Curie [SEP] spouse", {"page": "1"})
+    assert chosen == [*others[:12], *own[:8]]
+    assert chosen_phrases([*others, *own], "Marie Curie [SEP] spouse", {}) == others[:20]
+
+
+def test_other_pages_that_name_the_subject_say_nothing_of_a_cell_read_alone() -> None:
+    naming = Answer("Pierre", 9.0, "2", "Page 2", 0, 0, 6, "Pierre met marie curie.", (0, 6))
+    silent, own = phrase("Rome", "3", 5.0, "Rome is old."), phrase("Paris", "1", 1.0, "Marie Curie left Paris.")
+    found = [naming, silent, own]
+    assert chosen_phrases(found, "Marie Curie [SEP] spouse", {"page": "1", "alone": True}) == [silent, own]
+    assert chosen_phrases(found, "Marie Curie [SEP] spouse", {"page": "1", "alone": False}) == found
 
 
 def test_pages_are_hidden_unless_nothing_is_left() -> None:
@@ -579,6 +608,13 @@ DATA: dict[str, list[Any]] = {
         {"input": "Eve [SEP] club", "output": [{"answer": ""}], "meta": {"part": "teach", "values": []}},
         {"input": "Bob [SEP] club", "output": [{"answer": "Ajax"}], "meta": {"part": "test", "values": ["Ajax"]}},
     ],
+    "tables/beside.jsonl": [
+        {"input": "Al [SEP] club", "output": [{"answer": ""}], "meta": {"part": "teach", "values": []}}
+    ],
+}
+TEXTS: dict[str, dict[str, Any]] = {  # of other genres
+    "styles": {"part": "teach", "cells": {"club": [["Ajax", "AFC Ajax"]]}},
+    "contrast": {"cells": {"club": []}},  # dealt out by its id
 }
 
 
@@ -587,13 +623,22 @@ def test_queries_to_mine_for(recipe: Callable[..., None], tmp_path: Path) -> Non
         path = tmp_path / f"{name}.xz"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(lzma.compress("\n".join(map(json.dumps, lines)).encode()))
+    for name, text in TEXTS.items():
+        cells = [{"name": "Jo", "kind": "person", "cells": text.pop("cells")}]
+        line = {"id": "t4", "title": "Minutes", "text": "Jo left Ajax.", "subjects": cells, **text}
+        (tmp_path / f"tables/{name}.jsonl").write_text(json.dumps(line))
     (tmp_path / "fewrel/pid2name.json").write_text('{"P1": ["country", ""]}')
     recipe("prepare_judging.py", tmp_path, tmp_path / "out")
     wiki, passages, corpus, tables = (
         [json.loads(line) for line in (tmp_path / "out" / f"{name}.jsonl").read_text().splitlines()]
         for name in ("wiki", "passages", "corpus", "tables")
     )
-    assert sorted(one["input"] for one in tables) == ["Ann [SEP] club", "Eve [SEP] club"]
+    assert sorted(one["input"] for one in tables if one["meta"]["set"] != "made") == [
+        "Al [SEP] club", "Ann [SEP] club", "Eve [SEP] club", "Jo [SEP] club", "Jo [SEP] club",
+    ]  # fmt: skip
+    styled = next(one for one in tables if one["meta"]["set"] == "styles")
+    assert [output["answer"] for output in styled["output"]] == ["Ajax", "AFC Ajax"]
+    assert (styled["meta"]["page"], styled["meta"]["alone"], styled["meta"]["beside"]) == ("styles-t4", True, True)
     assert [one["input"] for one in wiki[:2]] == ["Where?", "who?"]
     assert wiki[0]["output"] == [{"answer": "Paris", "provenance": [{"wikipedia_id": "7", "title": "Marie"}]}]
     assert sorted(one["id"] for one in wiki[2:]) == sorted(set("abcde") - {"c"})
