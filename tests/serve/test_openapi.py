@@ -31,7 +31,8 @@ def test_every_answer_is_as_described(serve: Serve, kb_folder: Path, tmp_path: P
     command: list[str | Path] = [
         *(program, "--config-file", tmp_path / "settings.toml", "run", f"{service.address}/openapi.json"),
         *("--checks", "all", "--exclude-checks", LEFT_OUT, "--max-examples", REQUESTS, "--seed", "0"),
-        *("--phases", "examples,coverage,fuzzing", "--request-timeout", "300", "--wait-for-schema", "60"),
+        *("--phases", "examples,coverage,fuzzing", "--wait-for-schema", "60"),
+        *("--request-timeout", "300", "--max-response-time", "300"),
         *("--generation-database", "none", "--no-color"),
     ]
     told = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
