@@ -56,13 +56,9 @@ OTHERS = {
     ".rar": "is an archive: unpack it, or make a zip",
     ".mobi": "is an e-book of Amazon's: convert it to EPUB",
     ".azw3": "is an e-book of Amazon's: convert it to EPUB",
-    ".eml": "is a mail: save it as text or HTML",
-    ".msg": "is a mail: save it as text or HTML",
-    ".mbox": "holds mails: save each as text or HTML",
+    ".msg": "is a mail of Outlook: save it as .eml",
     ".djvu": "is a scan: save it as PDF, with its text recognised (OCR)",
 }
-
-MAILS = (".eml", ".msg", ".mbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,8 +337,8 @@ def _say(left_out: Counter[str], note: Note) -> None:
         note(f"{files} left out: {', '.join(kinds)}{', …' if len(left_out) > SHOWN else ''}{needed}")
         if tables := sorted(set(left_out) & set(SUFFIXES)):
             note(f"tables are no documents ({', '.join(tables)}): build each by itself, or fill it from the others")
-        if mails := sorted(set(left_out) & set(MAILS)):
-            note(f"mails are not read ({', '.join(mails)}): save them as text or HTML")
+        if ".msg" in left_out:
+            note("mails of Outlook are not read (.msg): save them as .eml")
 
 
 def _files(root: Path, on_bad_line: BadLine, left_out: Counter[str]) -> Iterator[Path]:

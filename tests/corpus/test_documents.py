@@ -196,14 +196,14 @@ def test_names_that_are_no_text_and_links_to_pipes(tmp_path: Path) -> None:
 
 
 def test_tables_and_mails_that_are_left_out_are_named_with_what_to_do(tmp_path: Path) -> None:
-    for name in ("a.txt", "b.csv", "c.xlsx", "d.CSV", "e.eml", "f.png"):
+    for name in ("a.txt", "b.csv", "c.xlsx", "d.CSV", "e.msg", "f.png"):
         (tmp_path / name).write_text("Ada Quist was born in Oslo.", "utf-8")
     notes: list[str] = []
     assert [page.page_id for page in read_corpus(tmp_path, note=notes.append)] == ["a.txt"]
     assert notes == [
-        "5 files left out: .csv (2), .eml (1), .png (1), .xlsx (1)",
+        "5 files left out: .csv (2), .msg (1), .png (1), .xlsx (1)",
         "tables are no documents (.csv, .xlsx): build each by itself, or fill it from the others",
-        "mails are not read (.eml): save them as text or HTML",
+        "mails of Outlook are not read (.msg): save them as .eml",
     ]
-    with pytest.raises(CorpusError, match=r"e\.eml is a mail: save it as text or HTML"):
-        list(read_corpus(tmp_path / "e.eml"))
+    with pytest.raises(CorpusError, match=r"e\.msg is a mail of Outlook: save it as \.eml"):
+        list(read_corpus(tmp_path / "e.msg"))
