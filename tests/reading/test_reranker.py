@@ -261,7 +261,8 @@ def test_pages_are_those_of_the_search_in_another_order(judging_kb: KnowledgeBas
     plain, reranked = judging_kb.query(QUERIES, 9, "page", rerank=0), judging_kb.query(QUERIES, 9, "page")
     for before, after in zip(plain, reranked, strict=True):
         assert {one.page_id for one in after} == {one.page_id for one in before}
-    assert [one.page_id for one in plain[0]] != [one.page_id for one in reranked[0]]
+    orders = [[[one.page_id for one in answers] for answers in found] for found in (plain, reranked)]
+    assert orders[0] != orders[1]
     phrases = judging_kb.query(QUERIES, 1)
     assert [answers[0] for answers in reranked] == [answers[0] for answers in phrases]
 
