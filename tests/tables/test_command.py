@@ -33,13 +33,13 @@ def test_a_table_is_filled_and_scored(run: Run) -> None:
     assert (status, noted) == (0, NOTED)
     first, birth, label = out.splitlines()
     assert first == "f.csv: 1 of 4 cells of 2 rows filled (25 %)"
-    assert re.fullmatch(r"  place of birth: 1 filled, \d\d% likely on average; 1 left empty", birth)
+    assert re.fullmatch(r"  place of birth: 1 filled, \d\d % likely on average; 1 left empty", birth)
     assert label == "  record label: 0 filled; 2 left empty"
     assert Path("f.csv").read_text("utf-8") == ("name,place of birth,record label\nMarie Curie,Warsaw,\nZork Blah,,\n")
     status, out, _ = run(*FILL, "--out", "f.csv", "--json")
     assert (status, json.loads(out)) == (0, {
         "rows": 2, "cells": 4, "queries": 4, "asked": 0, "filled": 1, "markers": 0, "formulas": 0,
-        "unasked": [], "seconds": None, "out": "f.csv",
+        "unasked": [], "seconds": None, "taught": {}, "out": "f.csv",
     })  # fmt: skip
     Path("gold.csv").write_text("name,place of birth\nMarie Curie,Warsaw\n")
     status, out, _ = run("evaluate-table", "f.claims.jsonl", "gold.csv", "--subject", "name", "--json")
