@@ -89,7 +89,10 @@ def test_an_output_that_takes_no_more_is_said_and_a_reader_that_has_ended_is_not
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (OSError(12, "Cannot allocate memory"), "the system cannot be used (Cannot allocate memory): repair it and"),
+        (
+            OSError(12, "Cannot allocate memory"),
+            "the system cannot be used (Cannot allocate memory): end other programs",
+        ),
         (PermissionError(13, "Permission denied", "x/y"), "x/y cannot be used (Permission denied): choose a folder"),
     ],
 )
@@ -718,7 +721,7 @@ def test_train(
     assert (trained.status, trained.err) == (0, "")
     (outcome,) = trained.documents
     assert (outcome["passages"], outcome["queries"], outcome["out"]) == (11, 22, str(tmp_path / "model"))
-    assert outcome["repairs"] == {"right": 24, "moved": 0, "lost": 0, "doubtful": 0, "placed": 0}
+    assert outcome["repairs"] == {"right": 24, "moved": 0, "lost": 0, "doubtful": 0, "placed": 0, "answering": 0}
     facts = run("info", tmp_path / "model", "--json").documents[0]
     assert isinstance(facts["training"], dict)
     assert facts["training"]["command"].startswith(f"kbq train encoders {examples_file} --out ")
@@ -1023,8 +1026,14 @@ def test_bad_input_gets_one_clear_sentence(
     monkeypatch.chdir(place)
     outcome = run(*command.split())
     assert (outcome.status, outcome.out) == (1, "")
-    assert_one_sentence(outcome, message)
+    assert_one_sentence(outcome._replace(err=without_guess(outcome.err)), message)
     assert not (place / "new" / "manifest.json").exists()
+
+
+def without_guess(told: str) -> str:
+    """Leave out the note that a table is not UTF-8, which stands before an error in it."""
+    first, _, rest = told.partition("\n")
+    return rest if first.endswith("which is a guess") else told
 
 
 @pytest.mark.parametrize(

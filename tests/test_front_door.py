@@ -146,9 +146,9 @@ def test_a_lazy_one_opens_what_it_needs(kb_folder: Path, tmp_path: Path) -> None
 def test_its_help_shows_what_a_user_needs() -> None:
     names = [name for name in dir(KnowledgeBase) if not name.startswith("_")]
     assert names == [
-        "ask", "bad_lines", "build", "calibrate", "changes", "close", "compact", "counts", "delete", "explain", "fill",
-        "finetune", "index_bm25", "index_bytes", "index_sparta", "index_vectors", "info", "is_current", "model", "open",
-        "page", "pages", "predict", "query", "query_stream", "reload", "sample", "searcher", "sync", "update",
+        "aquery", "ask", "bad_lines", "build", "calibrate", "changes", "close", "compact", "counts", "delete", "explain",
+        "export_impacts", "fill", "finetune", "index_bm25", "index_bytes", "index_sparta", "index_vectors", "info", "is_current", "model", "open",
+        "page", "pages", "predict", "query", "query_stream", "reload", "sample", "searcher", "strongest_terms", "sync", "update",
         "with_model", "with_pages",
     ]  # fmt: skip
 
@@ -306,7 +306,8 @@ def test_the_command_and_the_library_have_the_same_defaults(command: str, method
     shared = [name for name in typed if name in called and typed[name].default is not inspect.Parameter.empty]
     assert shared
     differing = [name for name in shared if typed[name].default != called[name].default]
-    assert set(differing) <= {"queries", "texts"}  # of a file there, texts here
+    # There, queries may come from a file, and a page may be explained instead of a query.
+    assert set(differing) <= ({"text", "k"} if name == "explain" else {"queries", "texts"})
 
 
 def test_options_say_what_is_asked_for_where_nothing_is_said() -> None:

@@ -67,7 +67,7 @@ def test_what_has_a_meaning_is_not_refused() -> None:
 def test_words_of_the_library_are_the_fields_of_the_records() -> None:
     names = {record: {field.name for field in fields(record)} for record in (SearchOptions, FillOptions, BuildOptions)}
     ranks, searches = {*get_type_hints(RankWords)}, {*get_type_hints(SearchWords)}
-    assert searches == names[SearchOptions] - {"k", "unit", "backend"}
+    assert searches == names[SearchOptions] - {"k", "unit", "backend", "purpose"}
     assert {*get_type_hints(FillWords)} == names[FillOptions] | ranks | {"backend", "calibration"}
     told = {"report", "report_stage", "note"}
     assert BuildWords.__optional_keys__ == names[BuildOptions] | told

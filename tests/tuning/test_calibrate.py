@@ -218,7 +218,7 @@ def test_a_single_answer_changes_hardly_anything(
 ) -> None:
     before = Calibration.read(file)
     kb = judging_kb.with_model(judging_kb.model.source)
-    monkeypatch.setattr("kbq.tuning.calibrate.own_calibration", lambda model: before)
+    monkeypatch.setattr("kbq.tuning.calibrate.own_calibration", lambda model, purpose: before)
     golds = read_triples(write(tmp_path / "one.jsonl", some_right(judging_kb)[:1]))
     judged = judge(kb.searcher, golds, SearchOptions(), hidden=0.0)
     assert not teaches(kb.searcher, judged)  # too few to replace the model's own probabilities
