@@ -146,10 +146,11 @@ def test_a_lazy_one_opens_what_it_needs(kb_folder: Path, tmp_path: Path) -> None
 def test_its_help_shows_what_a_user_needs() -> None:
     names = [name for name in dir(KnowledgeBase) if not name.startswith("_")]
     assert names == [
-        "aquery", "ask", "bad_lines", "build", "calibrate", "changes", "close", "compact", "counts", "delete", "explain",
-        "export_impacts", "fill", "finetune", "index_bm25", "index_bytes", "index_sparta", "index_vectors", "info", "is_current", "model", "open",
-        "page", "pages", "predict", "query", "query_stream", "reload", "sample", "searcher", "strongest_terms", "sync", "update",
-        "with_model", "with_pages",
+        "aquery", "ask", "bad_lines", "build", "calibrate", "changes", "close", "compact", "counts", "delete",
+        "explain", "export_impacts", "fill", "finetune", "index_bm25", "index_bytes", "index_sparta",
+        "index_vectors", "info", "is_current", "model", "open", "page", "pages", "predict", "query",
+        "query_stream", "reload", "sample", "searcher", "strongest_terms", "sync", "update", "with_model",
+        "with_pages",
     ]  # fmt: skip
 
 
