@@ -127,7 +127,10 @@ def pint_size(registry: Any, form: str, base: str) -> float | None:
 
 @pytest.mark.slow
 def test_quantulum_reads_the_same_number_wherever_it_reads_one() -> None:
-    """It parts numbers with narrow blanks and powers of ten in two or three, and knows no "negative"."""
+    """It parts numbers with narrow blanks and powers of ten in two or three.
+
+    Numbers below zero are left out: it knows no "negative" and no minus before a currency, and reads −65¾ as −64.25.
+    """
     parser = pytest.importorskip("quantulum3.parser", reason="quantulum3 reads quantities: pip install quantulum3")
     draw, same = random.Random(5), 0
     for _ in range(1000):
@@ -135,10 +138,10 @@ def test_quantulum_reads_the_same_number_wherever_it_reads_one() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = parser.parse(written.core)
-        if len(found) == 1 and "negative" not in written.core:
+        if len(found) == 1 and float(written.number) >= 0:
             same += 1
             assert float(found[0].value) == pytest.approx(float(written.number), rel=1e-9), written.core
-    assert same > 750
+    assert same > 500
 
 
 @pytest.mark.parametrize(
