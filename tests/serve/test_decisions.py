@@ -264,6 +264,7 @@ def test_two_people_see_what_the_other_decides(
     tabs: list[Any] = []
     for name in ("Eve", "Bob"):
         tab = browser.new_context().new_page()
+        tab.add_init_script(LIST)
         tab.goto(address)
         tab.get_by_text("2 of 2 cells filled").wait_for()
         tab.get_by_label("Your name").fill(name)
