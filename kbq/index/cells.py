@@ -399,9 +399,13 @@ class CellIndex:
         groups = []
         for first in range(0, len(self._shards), step):
             shards = self._shards[first : first + step]
-            index = CellIndex(shards, self._cells[first : first + step], self._overfetch, self._whole)
-            groups.append(ShardGroup(first, shards, index))
+            groups.append(ShardGroup(first, shards, self._within(first, shards)))
         return groups
+
+    def _within(self, first: int, shards: Sequence[Shard]) -> "CellIndex":
+        """Return the index of some of the shards, of which `first` is the number of the first."""
+        cells = self._cells[first : first + len(shards)]
+        return CellIndex(shards, cells, self._overfetch, self._whole)
 
     def candidates(self, starts: Floats, ends: Floats, k: int, bonus: Bonus | None = None) -> list[list[Candidates]]:
         """Find all rows of paragraphs with one of the k best starts, ends or bonuses; see `Index`.

@@ -7,7 +7,7 @@ exact.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from logging import getLogger
@@ -214,14 +214,11 @@ def smaller_than_rows(shards: Sequence[Shard]) -> str:
     """Advise what fits a smaller GPU, and say how much that takes there."""
     sizes = []
     for kind in ("compact", "tiny"):
-        files = {number: CodeFile.of_shard(shard, _unread) for number, shard in enumerate(shards) if len(shard)}
-        sizes.append(f"{kind} ({sum(_codes(files, shards, IndexEntry(kind)).sizes) / 1e9:.1f} GB)")
+        entry = IndexEntry(kind)
+        folders = {number: shard.folder / entry.part for number, shard in enumerate(shards) if len(shard)}
+        sizes.append(f"{kind} ({sum(_codes_in(folders, shards, entry).sizes) / 1e9:.1f} GB)")
     kb = shards[0].folder.parent if shards else "KB"
     return f"use --device=cpu, or build an index of codes with `kbq index vectors {kb} --kind`: {' or '.join(sizes)}"
-
-
-def _unread() -> tuple[Any, Floats]:
-    raise NotImplementedError  # sizes alone are asked for
 
 
 def codes_of(shards: Sequence[Shard], entry: IndexEntry) -> Codes:
@@ -230,15 +227,16 @@ def codes_of(shards: Sequence[Shard], entry: IndexEntry) -> Codes:
     if entry.kind == IMPORTED:
         codes: Codes = plugin("codes").codes_for_gpu(shards, entry)
         return codes
+    return _codes_in(folders, shards, entry)
+
+
+def _codes_in(folders: Mapping[int, Path], shards: Sequence[Shard], entry: IndexEntry) -> Codes:
+    """Describe the codes in the folders of some shards, which are opened when they are copied to a GPU."""
 
     def opens(folder: Path) -> tuple[Any, Floats]:
         return read_cells(folder / CELLS), Rotation.open(folder / ROTATION).queries
 
     files = {number: CodeFile.of_shard(shards[number], partial(opens, folder)) for number, folder in folders.items()}
-    return _codes(files, shards, entry)
-
-
-def _codes(files: dict[int, CodeFile], shards: Sequence[Shard], entry: IndexEntry) -> Codes:
     dim = shards[0].shape[1] if shards else 1
     kept = CODES[entry.kind].kept(dim)
     return Codes(files, Packing.of_nibbles(kept // CODES[entry.kind].together), dim, kept, entry.probes)

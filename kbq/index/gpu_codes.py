@@ -9,7 +9,7 @@ be the last.
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from kbq.array_types import Bools, Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.errors import first_line
-from kbq.index.base import KnowledgeBaseSize, ShardGroup, in_steps, out_of_memory_refused
+from kbq.index.base import KnowledgeBaseSize, in_steps, out_of_memory_refused
 from kbq.index.cells import ROTATED_BITS, CellIndex, clusters_for
 from kbq.index.gpu_rows import current
 
@@ -344,17 +344,10 @@ class GpuCellIndex(CellIndex):
         super().__init__(shards, (), overfetch, whole)
         self._parts = parts
 
-    @cached_property
-    def groups(self) -> list[ShardGroup]:
-        """See `Index`."""
-        step = self._whole.together
-        groups = []
-        for first in range(0, len(self._shards), step):
-            shards = self._shards[first : first + step]
-            parts = [part.within(first, first + step) for part in self._parts]
-            own = [part for part in parts if len(part._shards)]
-            groups.append(ShardGroup(first, shards, GpuCellIndex(shards, own, self._overfetch, self._whole)))
-        return groups
+    def _within(self, first: int, shards: Sequence[Shard]) -> "GpuCellIndex":
+        parts = [part.within(first, first + len(shards)) for part in self._parts]
+        own = [part for part in parts if len(part._shards)]
+        return GpuCellIndex(shards, own, self._overfetch, self._whole)
 
     def _best_codes(self, queries: Floats, wanted: int) -> tuple[Rows, Rows]:
         """See `CellIndex`. GPUs are asked in turn."""
