@@ -6,11 +6,10 @@ A window shows 200 characters on either side of a phrase. In a text about severa
 
 import re
 
-from kbq.text.letters import normalise_answer, whole_words
+from kbq.text.letters import whole_words
+from kbq.words.names import SubjectName
 
 BEFORE, AFTER = 20, 100  # characters of the text around a mention: a title before it, what it is after it
-SHORTEST = 3  # letters of a last name that stands for the whole
-LAST_WORD = re.compile(r"[^\W\d_][\w'’-]+$")
 CLAUSE_END = re.compile(r"[.;!?]\s")
 
 
@@ -32,22 +31,18 @@ def earlier_mention(subject: str, title: str, text: str, begin: int, stop: int) 
     >>> earlier_mention("Ann Orr", "Ann Orr", text, len(text) - 17, len(text)) is None
     True
     """
-    if begin <= 0 or not subject or normalise_answer(title) == normalise_answer(subject):
+    if begin <= 0 or not subject:
         return None
-    for name in _names(subject):
+    subject_name = SubjectName(subject)
+    if subject_name.is_title(title):
+        return None
+    for name in filter(None, (subject, subject_name.family_name)):
         places = whole_words(text[:stop], name, in_any_case=name == subject)
         if any(place >= begin for place in places):
             return None
         if places:
             return _around(text, places[-1], places[-1] + len(name), begin)
     return None
-
-
-def _names(subject: str) -> list[str]:
-    """Return the subject's name, then its last word, which often stands for a person."""
-    last = LAST_WORD.search(subject)
-    is_shorter = last is not None and last[0] != subject and last[0][:1].isupper() and len(last[0]) >= SHORTEST
-    return [subject, last[0]] if last and is_shorter else [subject]
 
 
 def _around(text: str, first: int, last: int, begin: int) -> tuple[int, int]:
