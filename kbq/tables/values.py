@@ -442,8 +442,10 @@ def normal_form(
             must have a well-known unit.
         before, behind: the text around it, which may say "about".
 
-    >>> normal_form("November 7, 1867"), normal_form("US$ 3.2 billion")
-    (DateValue(edtf='1867-11-07', precision=11, julian=False), QuantityValue(number='3200000000', unit='US$'))
+    >>> normal_form("November 7, 1867")
+    DateValue(edtf='1867-11-07', precision=11, julian=False)
+    >>> normal_form("US$ 3.2 billion").number
+    '3200000000'
     >>> normal_form("c. 44 BC"), normal_form("the 1990s"), normal_form("12/05/2003")
     (DateValue(edtf='-0043~', precision=9, julian=True), DateValue(edtf='199X', precision=8, julian=False), None)
     """

@@ -188,6 +188,7 @@ def _with_own_query_encoder(kb: Searcher) -> Searcher:
     kb, model, reranking = copy.copy(kb), copy.copy(kb.model), copy.copy(kb.reranking)
     words = model.queries.start.get_input_embeddings()
     model.queries = copy.deepcopy(model.queries, {id(words): words})
+    reranking.model = model
     kb.model, kb.reranking, kb.answerers = model, reranking, None  # other processes know the untuned encoder alone
     return kb
 

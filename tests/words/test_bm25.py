@@ -21,7 +21,7 @@ from kbq.sample_kb import ARTICLES
 from kbq.storage.files import Stage, silent
 from kbq.text.letters import folded
 from kbq.words import bm25
-from kbq.words.bm25 import BM25Index, bm25_folder, index_bm25, query_words, words_of, write_postings
+from kbq.words.bm25 import BM25Index, bm25_folder, in_pairs, index_bm25, query_words, words_of, write_postings
 
 SAMPLE = [paragraph.text for page in read_corpus(str(ARTICLES)) for paragraph in page.paragraphs]
 QUERIES = (["citi", "river"], ["pari", "pari", "born"], ["mari", "curi", "unknown"])
@@ -34,7 +34,11 @@ def test_words_are_stems_without_stop_words() -> None:
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=60) | st.sampled_from(SAMPLE)))
 def test_words_are_those_of_bm25s(texts: list[str]) -> None:
     told = bm25s.tokenize(
-        texts, stopwords="en", stemmer=Stemmer.Stemmer("english"), return_ids=False, show_progress=False
+        list(map(in_pairs, texts)),
+        stopwords="en",
+        stemmer=Stemmer.Stemmer("english"),
+        return_ids=False,
+        show_progress=False,
     )
     assert words_of(texts, is_folded=False) == [[word for word in words if word] for words in told]
 
