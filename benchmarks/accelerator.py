@@ -54,16 +54,15 @@ MANY = 300  # copies of the articles, for these
 
 @dataclass
 class Run:
-    """The device, a random shard, and the figures so far."""
+    """The device, and the figures so far."""
 
     device: torch.device
     small: bool
-    shard: Shard
     figures: dict[str, Any] = field(default_factory=dict)
 
     def part(self, name: str, work: Callable[["Run", dict[str, Any]], None]) -> None:
         """Do one part, and keep the figures that it reaches."""
-        found = self.figures.setdefault(name, {})
+        found = self.figures[name] = self._card()
         try:
             work(self, found)
         except Exception as error:
@@ -73,6 +72,20 @@ class Run:
             reporting.write("accelerator", self.figures, [], seed=0)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+
+    def _card(self) -> dict[str, Any]:
+        """Name the card: parts of one file may have run on several."""
+        return {"device": torch.cuda.get_device_name(self.device)} if self.device.type == "cuda" else {}
+
+    def forget_peak(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def peak(self) -> dict[str, float]:
+        """Return the most memory of the device that this process has taken since the peak was forgotten."""
+        if self.device.type != "cuda":
+            return {}
+        return {"GB on the device, this process": round(torch.cuda.max_memory_allocated(self.device) / 1e9, 2)}
 
     def milliseconds(self, work: Callable[[], object]) -> float:
         """Return the fewest milliseconds of some calls, after one that is not counted."""
@@ -130,12 +143,12 @@ def queries_for(shards: Sequence[Shard]) -> np.ndarray:
     return noisy.astype(np.float32)
 
 
-def compared(run: Run, found: dict[str, Any]) -> None:
+def compared(run: Run, found: dict[str, Any], shard: Shard) -> None:
     """Compare the device's hits with a CPU's, for queries in company and alone."""
     found["torch"] = torch.__version__
     if run.device.type == "cuda":
-        found |= {"device": torch.cuda.get_device_name(run.device), "triton": version("triton")}
-    shards = shards_like(run.shard, 3)
+        found["triton"] = version("triton")
+    shards = shards_like(shard, 3)
     queries = queries_for(shards)
     on_cpu, on_device = (
         SearchContext(shards, ExactIndex(shards, [device] * 3)) for device in (torch.device("cpu"), run.device)
@@ -149,15 +162,14 @@ def compared(run: Run, found: dict[str, Any]) -> None:
     found["the same alone, of 4"] = sum(map(list.__eq__, alone, expected[:4]))
 
 
-def searched(run: Run, found: dict[str, Any], times: int) -> None:
+def searched(run: Run, found: dict[str, Any], shard: Shard, times: int) -> None:
     """Search as many random shards, 64 queries together and one."""
-    shards = shards_like(run.shard, times)
+    shards = shards_like(shard, times)
     queries = queries_for(shards)
     found["vectors"] = sum(map(len, shards))
     for name, columns in (("64 together", 2 * TOGETHER), ("one", 32)):  # kernels pad to 32 columns
         found[f"bare int8 product, {name}, ms"] = bare_product(run, shards, columns)
-    if run.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(run.device)
+    run.forget_peak()
     context = SearchContext(shards, ExactIndex(shards, [run.device] * times))
     for name, size in (("64 together", TOGETHER), ("one", 1)):
         some_of = itertools.cycle(np.split(queries, TOGETHER // size))
@@ -165,8 +177,7 @@ def searched(run: Run, found: dict[str, Any], times: int) -> None:
         found[f"search with its answers, {name}, ms"] = taken
         found[f"queries per second, {name}"] = round(1000 * size / taken, 1)
         found[f"times the bare product, {name}"] = round(taken / found[f"bare int8 product, {name}, ms"], 2)
-    if run.device.type == "cuda":
-        found["GB on the device, this process"] = round(torch.cuda.max_memory_allocated(run.device) / 1e9, 2)
+    found |= run.peak()
 
 
 def bare_product(run: Run, shards: Sequence[Shard], columns: int) -> float:
@@ -259,20 +270,20 @@ def tuned(run: Run, found: dict[str, Any]) -> None:
 
 def main() -> None:
     options = arguments(__doc__, what=frozenset(("rows", "codes")), device="cuda", small=False, corpus=None)
+    run = Run(torch.device(options.device), options.small)
+    if options.what == "codes":
+        run.figures |= {} if options.small else earlier_figures()
+        for name, work in device_codes.parts(run, options.corpus):
+            run.part(name, work)
+        return
     with tempfile.TemporaryDirectory() as folder:
         shard = random_shard(Path(folder) / "shard-00000", 600 if options.small else ROWS)
-        run = Run(torch.device(options.device), options.small, shard)
-        if options.what == "codes":
-            run.figures |= {} if options.small else earlier_figures()
-            for name, work in device_codes.parts(run, options.corpus):
-                run.part(name, work)
-            return
-        run.part("hits equal the CPU's", compared)
-        run.part("search of 1.3 million", partial(searched, times=1))
+        run.part("hits equal the CPU's", partial(compared, shard=shard))
+        run.part("search of 1.3 million", partial(searched, shard=shard, times=1))
         run.part("text to answer", asked)
         run.part("encoding", encoded)
-        run.part("search of 9.3 million", partial(searched, times=2 if options.small else 7))
-        run.part("search of 46.5 million", partial(searched, times=3 if options.small else 35))
+        run.part("search of 9.3 million", partial(searched, shard=shard, times=2 if options.small else 7))
+        run.part("search of 46.5 million", partial(searched, shard=shard, times=3 if options.small else 35))
         run.part("tuning", tuned)
 
 

@@ -4,7 +4,7 @@
 
 The index of a share holds about that share of all tokens, those with the highest filter logits, and the best row of
 each paragraph. All of its cells are probed, so that only the filter costs. Vectors alone answer, without words or
-reranking. The knowledge bases get an index `disk`.
+reranking. What is lost is the mean difference of the same queries, in points. The knowledge bases get an index `disk`.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import reporting
-from measuring import DataSet, arguments, intervals, predicted, records_of
+from measuring import DataSet, arguments, interval, intervals, predicted, records_of
 
 from kbq.dump.shards import LOGIT_STEPS
 from kbq.kb import KnowledgeBase
@@ -32,19 +32,23 @@ def threshold_of(kb: KnowledgeBase, share: float) -> float:
 def measured(one: DataSet, shares: Sequence[float]) -> dict[str, Any]:
     kb, records, task = KnowledgeBase.open(one.kb, index="exact"), records_of(one.gold), TASKS[one.name]
     tokens = kb.counts.tokens
-    found = {"tokens": tokens, "queries": len(records), "exact, all rows": {
+    whole = predicted(kb, records, task, **VECTORS)
+    found: dict[str, Any] = {"tokens": tokens, "rows": kb.counts.rows}
+    found["exact, all rows"] = {
         "rows, share of tokens": round(kb.counts.rows / tokens, 3),
-        **intervals(predicted(kb, records, task, **VECTORS), SCORES),
-    }}  # fmt: skip
+        **intervals(whole, SCORES),
+    }
     for share in shares:
         above = threshold_of(kb, share)
         filtered = kb.index_vectors("disk", filter=above, recall=1.0)
         kept = sum(len(shard.rows_above(above)) for shard in kb.searcher.shards)
         asked = KnowledgeBase.open(one.kb, index="disk")
+        scores = predicted(asked, records, task, **VECTORS)
         found[f"rows above {above:g}"] = {
             "rows, share of tokens": round(kept / tokens, 3),
             "of exact search's ten best phrases": round(filtered.index.recall, 4),
-            **intervals(predicted(asked, records, task, **VECTORS), SCORES),
+            **intervals(scores, SCORES),
+            **{f"lost, {name}": interval(whole.column(name) - scores.column(name)) for name in SCORES},
         }
     return found
 
