@@ -17,7 +17,7 @@ import typer
 from kbq.commands.options import explained
 from kbq.commands.terminal import note, print_error
 from kbq.errors import KbqError, first_line, for_commands, is_out_of_memory
-from kbq.storage.files import own
+from kbq.storage.files import resource_path
 from kbq.text.letters import visible
 
 UsageError: Any = typer.BadParameter.__base__
@@ -40,9 +40,9 @@ def main() -> None:
 
 
 def _cli() -> Any:
-    spec = importlib.util.spec_from_file_location("kbq.cli", own("cli.py"))
+    spec = importlib.util.spec_from_file_location("kbq.cli", resource_path("cli.py"))
     if spec is None or spec.loader is None:
-        raise ImportError(f"{own('cli.py')} is missing: install kbq again")
+        raise ImportError(f"{resource_path('cli.py')} is missing: install kbq again")
     cli = importlib.util.module_from_spec(spec)
     sys.modules["kbq.cli"] = cli
     spec.loader.exec_module(cli)

@@ -126,7 +126,7 @@ class SearchOptions:
         return self.unit or ("paragraph" if self.reader is None and self.backend in WORDS_ALONE else "phrase")
 
 
-class RankWords(TypedDict, total=False):
+class RankKwargs(TypedDict, total=False):
     """The options that rank answers; see `SearchOptions`."""
 
     bm25_weight: float | None
@@ -134,7 +134,7 @@ class RankWords(TypedDict, total=False):
     rerank: int | None
 
 
-class SearchWords(RankWords, total=False):
+class SearchKwargs(RankKwargs, total=False):
     """The options of a search that methods take by name only; see `SearchOptions`."""
 
     reader: str | Path | None
@@ -144,7 +144,7 @@ class SearchWords(RankWords, total=False):
     calibration: str | Path | None
 
 
-class PredictWords(SearchWords, total=False):
+class PredictKwargs(SearchKwargs, total=False):
     """The options of `KnowledgeBase.predict`."""
 
     top_pages: int

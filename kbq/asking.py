@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class SearchTarget:
     """Where a knowledge base is searched, and which part of it. Raises KnowledgeBaseError for invalid values."""
 
     index: IndexKind | None = None  # by default the one that was built last
@@ -76,8 +76,8 @@ class Where:
             raise KnowledgeBaseError(problem, is_usage=True)
 
 
-class WhereWords(TypedDict, total=False):
-    """The options of `KnowledgeBase.open`; see `Where`."""
+class SearchTargetKwargs(TypedDict, total=False):
+    """The options of `KnowledgeBase.open`; see `SearchTarget`."""
 
     index: IndexKind | None
     device: str
@@ -88,7 +88,7 @@ class WhereWords(TypedDict, total=False):
 class Searcher:
     """The open files, indexes and networks of a knowledge base."""
 
-    def __init__(self, folder: Path, manifest: Manifest, where: Where, model: Model) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, where: SearchTarget, model: Model) -> None:
         """Open what a manifest describes or, if another has replaced it, what that one does."""
         self.folder, self.manifest, self.where, self.model = folder, manifest, where, model
         self._calibrations: dict[Purpose, Calibration | None] = {}

@@ -29,10 +29,10 @@ from kbq.answers import (
     SearchOptions,
     StrongTerms,
 )
-from kbq.asking import Searcher, Where, WhereWords, search_options
+from kbq.asking import Searcher, SearchTarget, SearchTargetKwargs, search_options
 from kbq.dump.changes import Changes, delete, page_ids
 from kbq.dump.manifest import read_manifest
-from kbq.dump.options import TERMS, BuildWords, SyncWords, UpdateWords, build_options
+from kbq.dump.options import TERMS, BuildKwargs, SyncKwargs, UpdateKwargs, build_options
 from kbq.dump.page_encoder import processes
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.index.factory import build_missing
@@ -44,7 +44,7 @@ from kbq.reading.probability import HIDDEN
 from kbq.sample_kb import sample_folder
 from kbq.search.building_indexes import IndexSpec, add_index
 from kbq.search.changing import build, compact, update
-from kbq.storage.files import as_path, given, unheard
+from kbq.storage.files import as_iterable, as_path, unheard
 from kbq.text.letters import clean_text
 from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import impact_lines, index_sparta
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
     from os import PathLike
 
-    from kbq.answers import Backend, PredictWords, RankWords, SearchWords, Unit, WantedKind, WordBackend
+    from kbq.answers import Backend, PredictKwargs, RankKwargs, SearchKwargs, Unit, WantedKind, WordBackend
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
@@ -62,11 +62,11 @@ if TYPE_CHECKING:
     from kbq.kilt.prediction import PredictionOutcome
     from kbq.kilt.task import Task
     from kbq.storage.files import Note, Report
-    from kbq.tables.options import FillWords
+    from kbq.tables.options import FillKwargs
     from kbq.tables.relations import Relation
     from kbq.tables.tables import Table
     from kbq.training.engine import StepReport
-    from kbq.training.settings import FinetuningWords
+    from kbq.training.settings import FinetuningKwargs
     from kbq.tuning.calibrate import CalibrationOutcome
     from kbq.tuning.finetune import FinetuningOutcome
 
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     PageIds = str | Path | Iterable[str]
     Records = str | Path | Iterable[Mapping[str, Any]]
 
-HERE = Where()
+HERE = SearchTarget()
 
 
 class KnowledgeBase:
@@ -92,7 +92,7 @@ class KnowledgeBase:
         folder: Path,
         manifest: Manifest,
         model: Model | Callable[[], Model],
-        where: Where = HERE,
+        where: SearchTarget = HERE,
         lazy: bool = False,
     ) -> None:
         """Open what a manifest describes, with a model or with what opens it; use `open` or `build` instead."""
@@ -113,7 +113,7 @@ class KnowledgeBase:
         ray: str | None = None,
         device: str = "auto",
         lazy: bool = False,
-        **options: Unpack[BuildWords],
+        **options: Unpack[BuildKwargs],
     ) -> Self:
         """Encode a corpus into `folder` and publish it. A build that was killed resumes where it stopped.
 
@@ -131,7 +131,7 @@ class KnowledgeBase:
             ClusterError: the cluster cannot be used.
         """
         folder = as_path(folder, "the folder of a knowledge base")
-        wanted, reports = build_options(options, BuildWords)
+        wanted, reports = build_options(options, BuildKwargs)
         start_encoders = processes(wanted.workers)
         if ray is not None:
             from kbq.cluster.nodes import encoders_on
@@ -151,7 +151,7 @@ class KnowledgeBase:
         model: str | Path | Model | None = None,
         *,
         lazy: bool = False,
-        **where: Unpack[WhereWords],
+        **where: Unpack[SearchTargetKwargs],
     ) -> Self:
         """Open a published knowledge base with its own model, or with one whose query side was tuned for it.
 
@@ -171,17 +171,19 @@ class KnowledgeBase:
             ModelError: the model is missing or belongs to another phrase encoder.
             ClusterError: the cluster cannot be used.
         """
-        refuse_unknown_options(where, WhereWords.__annotations__, KnowledgeBaseError)
-        return cls._opened(as_path(folder, "the folder of a knowledge base"), model, Where(**where), lazy)
+        refuse_unknown_options(where, SearchTargetKwargs.__annotations__, KnowledgeBaseError)
+        return cls._opened(as_path(folder, "the folder of a knowledge base"), model, SearchTarget(**where), lazy)
 
     @classmethod
-    def _opened(cls, folder: Path, model: str | Path | Model | None, where: Where, lazy: bool) -> Self:
+    def _opened(cls, folder: Path, model: str | Path | Model | None, where: SearchTarget, lazy: bool) -> Self:
         manifest = read_manifest(folder)
         opens = model if isinstance(model, Model) else partial(model_of, folder, manifest.model, model, where.device)
         return cls(folder, manifest, opens, where, lazy)
 
     @classmethod
-    def sample(cls, model: str | Path | None = None, *, note: Note = unheard, **where: Unpack[WhereWords]) -> Self:
+    def sample(
+        cls, model: str | Path | None = None, *, note: Note = unheard, **where: Unpack[SearchTargetKwargs]
+    ) -> Self:
         """Open the knowledge base of the bundled articles, built on first use and kept in the user's cache folder.
 
         `where` is as for `open`; `note` is told of the build. Raises KnowledgeBaseError if the cache folder cannot be
@@ -261,7 +263,7 @@ class KnowledgeBase:
 
     def pages(self) -> Iterator[PageName]:
         """Return the ids and titles of the pages that answers may come from, in the order of the corpus."""
-        return (PageName(*names) for names in self.searcher.pages.shown())
+        return (PageName(*names) for names in self.searcher.pages.visible_names())
 
     def page(self, page_id: str) -> Page:
         """Return the page with this id, its paragraphs and metadata. Raises KnowledgeBaseError if there is none."""
@@ -299,7 +301,7 @@ class KnowledgeBase:
 
     @overload
     def query(  # type: ignore[overload-overlap]
-        self, texts: str, k: int = ..., unit: Unit | None = ..., backend: Backend = ..., **options: Unpack[SearchWords]
+        self, texts: str, k: int = ..., unit: Unit | None = ..., backend: Backend = ..., **options: Unpack[SearchKwargs]
     ) -> list[Answer]: ...
     @overload
     def query(
@@ -308,7 +310,7 @@ class KnowledgeBase:
         k: int = ...,
         unit: Unit | None = ...,
         backend: Backend = ...,
-        **options: Unpack[SearchWords],
+        **options: Unpack[SearchKwargs],
     ) -> list[list[Answer]]: ...
 
     def query(
@@ -317,7 +319,7 @@ class KnowledgeBase:
         k: int = K,
         unit: Unit | None = None,
         backend: Backend = "auto",
-        **options: Unpack[SearchWords],
+        **options: Unpack[SearchKwargs],
     ) -> list[Answer] | list[list[Answer]]:
         """Return the k best distinct answers, best first; fewer only where the knowledge base holds fewer.
 
@@ -338,7 +340,10 @@ class KnowledgeBase:
         search = search_options(options, k=k, unit=unit, backend=backend)
         if isinstance(texts, str):
             return Answers(next(self.ask([texts], search)).likely)
-        asked, answers = list(given(texts, QueryError, "queries are", "a text, or a list of texts")), AnswersOfEach()
+        asked, answers = (
+            list(as_iterable(texts, QueryError, "queries are", "a text, or a list of texts")),
+            AnswersOfEach(),
+        )
         with LateBar("asking") as bar:
             told = bar.to("count")
             for result in self.ask(asked, search):
@@ -349,7 +354,7 @@ class KnowledgeBase:
 
     @overload
     async def aquery(  # type: ignore[overload-overlap]
-        self, texts: str, k: int = ..., unit: Unit | None = ..., backend: Backend = ..., **options: Unpack[SearchWords]
+        self, texts: str, k: int = ..., unit: Unit | None = ..., backend: Backend = ..., **options: Unpack[SearchKwargs]
     ) -> list[Answer]: ...
     @overload
     async def aquery(
@@ -358,7 +363,7 @@ class KnowledgeBase:
         k: int = ...,
         unit: Unit | None = ...,
         backend: Backend = ...,
-        **options: Unpack[SearchWords],
+        **options: Unpack[SearchKwargs],
     ) -> list[list[Answer]]: ...
 
     async def aquery(
@@ -367,7 +372,7 @@ class KnowledgeBase:
         k: int = K,
         unit: Unit | None = None,
         backend: Backend = "auto",
-        **options: Unpack[SearchWords],
+        **options: Unpack[SearchKwargs],
     ) -> list[Answer] | list[list[Answer]]:
         """Await what `query` returns, while the event loop goes on.
 
@@ -392,7 +397,7 @@ class KnowledgeBase:
         k: int = K,
         unit: Unit | None = None,
         backend: Backend = "auto",
-        **options: Unpack[SearchWords],
+        **options: Unpack[SearchKwargs],
     ) -> Iterator[list[Answer]]:
         """Yield the answers of `query` to each text of a generator; as many are read ahead as are asked together.
 
@@ -469,7 +474,7 @@ class KnowledgeBase:
         note: Note = warn,
         report: Callable[[StepReport], None] | None = None,
         report_stage: Report | None = None,
-        **settings: Unpack[FinetuningWords],
+        **settings: Unpack[FinetuningKwargs],
     ) -> FinetuningOutcome:
         """Tune the query encoder on triples; this knowledge base is not changed. `with_model` takes the outcome.
 
@@ -505,7 +510,7 @@ class KnowledgeBase:
         command: str = "",
         note: Note = warn,
         report: Callable[[int, int], None] | None = None,
-        **options: Unpack[RankWords],
+        **options: Unpack[RankKwargs],
     ) -> CalibrationOutcome:
         """Learn how likely answers are to be right, and write it into a file; `calibration` of `query` takes it.
 
@@ -531,11 +536,11 @@ class KnowledgeBase:
 
     @overload
     def predict(
-        self, records: Records, task: str | Task, out: None = ..., **options: Unpack[PredictWords]
+        self, records: Records, task: str | Task, out: None = ..., **options: Unpack[PredictKwargs]
     ) -> list[dict[str, Any]]: ...
     @overload
     def predict(
-        self, records: Records, task: str | Task, out: str | Path, **options: Unpack[PredictWords]
+        self, records: Records, task: str | Task, out: str | Path, **options: Unpack[PredictKwargs]
     ) -> PredictionOutcome: ...
 
     def predict(
@@ -550,7 +555,7 @@ class KnowledgeBase:
         questions: str | Path | None = None,
         backend: Backend = "auto",
         report: Callable[[int, int], None] | None = None,
-        **options: Unpack[SearchWords],
+        **options: Unpack[SearchKwargs],
     ) -> PredictionOutcome | list[dict[str, Any]]:
         """Predict KILT records: into a file, resuming where a killed run stopped, or without `out` as records.
 
@@ -586,7 +591,7 @@ class KnowledgeBase:
         command: str = "",
         note: Note = warn,
         report: Callable[[int, int, int], None] | None = None,
-        **options: Unpack[FillWords],
+        **options: Unpack[FillKwargs],
     ) -> Table:
         """Fill the empty cells of a table with what the text says, where that is likely enough, each with its evidence.
 
@@ -617,7 +622,7 @@ class KnowledgeBase:
 
     # Maintain: each returns the knowledge base as it is now; this object goes on with what it has open
 
-    def update(self, corpus: Corpus, **options: Unpack[UpdateWords]) -> Self:
+    def update(self, corpus: Corpus, **options: Unpack[UpdateKwargs]) -> Self:
         """Add the pages of a corpus that are new, and replace those that have changed, by their ids.
 
         Pages that are as they were are recognised by their digests, and not encoded again. What the knowledge base
@@ -632,12 +637,12 @@ class KnowledgeBase:
         """
         return self._updated(corpus, options, delete_missing=False)
 
-    def sync(self, corpus: Corpus, **options: Unpack[SyncWords]) -> Self:
+    def sync(self, corpus: Corpus, **options: Unpack[SyncKwargs]) -> Self:
         """`update`, and delete the pages that the corpus lacks: the knowledge base then has the corpus's pages."""
         return self._updated(corpus, options, delete_missing=True)
 
     def _updated(self, corpus: Corpus, words: Mapping[str, Any], delete_missing: bool) -> Self:
-        options, others = build_options(words, SyncWords if delete_missing else UpdateWords)
+        options, others = build_options(words, SyncKwargs if delete_missing else UpdateKwargs)
         with _told(f"updating {self.folder}", others) as told:
             manifest, changes, bad_lines = update(
                 corpus, self._changeable, lambda: self.model, options, delete_missing=delete_missing,
@@ -705,7 +710,7 @@ class KnowledgeBase:
             from kbq.cluster.nodes import building_on
 
             build_all = building_on(ray)
-        asked = tuple(given(queries, QueryError, "queries are", "a list of texts"))
+        asked = tuple(as_iterable(queries, QueryError, "queries are", "a list of texts"))
         refuse_unreadable(asked, [self.model.query_tokenizer])
         spec = IndexSpec(kind, recall, asked, filter)
         with LateBar(f"indexing {self.folder}") as bar:

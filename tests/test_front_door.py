@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import kbq
-from kbq.answers import Answer, SearchOptions, SearchWords
+from kbq.answers import Answer, SearchKwargs, SearchOptions
 from kbq.corpus.pages import Page, Paragraph
 from kbq.errors import KbqError, KnowledgeBaseError, QueryError, for_commands
 from kbq.kb import KnowledgeBase
@@ -156,7 +156,7 @@ def test_its_help_shows_what_a_user_needs() -> None:
 
 def test_query_lists_its_options() -> None:
     assert KnowledgeBase.query.__doc__
-    missing = [name for name in SearchWords.__annotations__ if f"`{name}`" not in KnowledgeBase.query.__doc__]
+    missing = [name for name in SearchKwargs.__annotations__ if f"`{name}`" not in KnowledgeBase.query.__doc__]
     assert missing == []
 
 

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import pytest
 
-from kbq.answers import RankWords, SearchOptions, SearchWords
-from kbq.dump.options import BuildOptions, BuildWords, UpdateWords
+from kbq.answers import RankKwargs, SearchKwargs, SearchOptions
+from kbq.dump.options import BuildKwargs, BuildOptions, UpdateKwargs
 from kbq.errors import KbqError, QueryError
 from kbq.options import Option, check, declared
-from kbq.tables.options import FillOptions, FillWords
-from kbq.training.settings import FinetuningSettings, FinetuningWords
+from kbq.tables.options import FillKwargs, FillOptions
+from kbq.training.settings import FinetuningKwargs, FinetuningSettings
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ def test_what_has_a_meaning_is_not_refused() -> None:
 
 def test_words_of_the_library_are_the_fields_of_the_records() -> None:
     names = {record: {field.name for field in fields(record)} for record in (SearchOptions, FillOptions, BuildOptions)}
-    ranks, searches = {*get_type_hints(RankWords)}, {*get_type_hints(SearchWords)}
+    ranks, searches = {*get_type_hints(RankKwargs)}, {*get_type_hints(SearchKwargs)}
     assert searches == names[SearchOptions] - {"k", "unit", "backend", "purpose"}
-    assert {*get_type_hints(FillWords)} == names[FillOptions] | ranks | {"backend", "calibration"}
+    assert {*get_type_hints(FillKwargs)} == names[FillOptions] | ranks | {"backend", "calibration"}
     told = {"report", "report_stage", "note"}
-    assert BuildWords.__optional_keys__ == names[BuildOptions] | told
-    assert UpdateWords.__optional_keys__ == told | {
+    assert BuildKwargs.__optional_keys__ == names[BuildOptions] | told
+    assert UpdateKwargs.__optional_keys__ == told | {
         "format",
         "columns",
         "documents",
@@ -79,7 +79,7 @@ def test_words_of_the_library_are_the_fields_of_the_records() -> None:
         "skip_bad_lines",
         "dry_run",
     }
-    assert {*get_type_hints(FinetuningWords)} == {one.name for one in declared(FinetuningSettings)}
+    assert {*get_type_hints(FinetuningKwargs)} == {one.name for one in declared(FinetuningSettings)}
 
 
 @pytest.mark.parametrize("record", [SearchOptions, FillOptions, BuildOptions, FinetuningSettings])

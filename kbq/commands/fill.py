@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from kbq.answers import RankWords, SearchOptions, counted, percent
+from kbq.answers import RankKwargs, SearchOptions, counted, percent
 from kbq.commands.options import FILL, AskedKb, Device, Json, TunedModel, fields_of, output_path, refuse_given, takes
 from kbq.commands.terminal import note, print_file, tell, typed_command
 from kbq.progress import Bar
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 FILL_OPTIONS, SEARCH, KB = FillOptions(), SearchOptions(), AskedKb()
-RANKING = ("backend", *RankWords.__annotations__, "calibration")  # options of a search that a table has, too
+RANKING = ("backend", *RankKwargs.__annotations__, "calibration")  # options of a search that a table has, too
 PRINTED = "-"  # instead of the name of a file
 NAMED = 10  # rows that cannot be asked for
 

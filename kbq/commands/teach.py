@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 import kbq
-from kbq.answers import CorpusFormat, RankWords, SearchOptions, WeightType, percent
+from kbq.answers import CorpusFormat, RankKwargs, SearchOptions, WeightType, percent
 from kbq.commands.options import (
     TEACH,
     Commands,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kbq.tuning.finetune import FinetuningOutcome
 
 A_READER = "`default`, or a question-answering checkpoint (folder or hub name)"
-RANKING = ("backend", *RankWords.__annotations__)  # options of a search that calibrating has, too
+RANKING = ("backend", *RankKwargs.__annotations__)  # options of a search that calibrating has, too
 app = typer.Typer()
 FINETUNING, SEARCH = FinetuningSettings(), SearchOptions()
 ENCODERS, READER, SPARTA = TrainingSettings(), ReaderSettings(), SpartaSettings()

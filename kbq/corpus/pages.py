@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kbq.errors import CorpusError
-from kbq.storage.files import given
+from kbq.storage.files import as_iterable
 from kbq.storage.records import parsed_json
 from kbq.storage.rows import text_of
 from kbq.text.letters import clean_text
@@ -69,7 +69,9 @@ class Page:
         if metadata is not None and not isinstance(metadata, Mapping):
             raise CorpusError(f"the metadata of page {page_id!r} are {metadata!r:.60}: give a dict")
         texts = [paragraphs] if isinstance(paragraphs, str) else paragraphs
-        several = given(texts, CorpusError, f"the paragraphs of page {page_id!r} are", "a text, or a list of texts")
+        several = as_iterable(
+            texts, CorpusError, f"the paragraphs of page {page_id!r} are", "a text, or a list of texts"
+        )
         object.__setattr__(self, "page_id", page_id)
         object.__setattr__(self, "title", title)
         numbered = (Paragraph(number, one) if isinstance(one, str) else one for number, one in enumerate(several))

@@ -98,7 +98,7 @@ def delete(folder: Path, ids: Sequence[str], missing_ok: bool = False) -> tuple[
         deleted = len(ids) - len(missing)
         manifest = before
         if deleted:
-            manifest = write_manifest(folder, without(before, shards, gone))
+            manifest = write_manifest(folder, with_pages_deleted(before, shards, gone))
             remove_unnamed_shards(folder, manifest)
     return manifest, Changes(deleted=deleted, unchanged=manifest.counts.pages)
 
@@ -113,7 +113,7 @@ def page_ids(pages: str | Path | Iterable[str]) -> list[str]:
     elif isinstance(pages, Path):
         ids = [line for _, line in read_lines(str(pages), KnowledgeBaseError)]
     else:
-        ids = list(files.given(pages, KnowledgeBaseError, "pages are", "a file, or a list of ids"))
+        ids = list(files.as_iterable(pages, KnowledgeBaseError, "pages are", "a file, or a list of ids"))
     for page_id in ids:
         if not isinstance(page_id, str):
             raise KnowledgeBaseError(f"a page id is {page_id!r:.60}: give a text")
@@ -132,7 +132,7 @@ def refuse_unknown(folder: Path, ids: Sequence[str]) -> None:
         raise KnowledgeBaseError(f"{folder} has no pages with {len(ids):,} of these ids: check them", list(ids))
 
 
-def without(manifest: Manifest, shards: Sequence[Shard], gone: Sequence[Bools]) -> Manifest:
+def with_pages_deleted(manifest: Manifest, shards: Sequence[Shard], gone: Sequence[Bools]) -> Manifest:
     """Write lists of deleted pages for the first shards, and return the manifest that names them."""
     entries = list(manifest.shards)
     for number, (shard, pages) in enumerate(zip(shards, gone, strict=True)):

@@ -37,7 +37,7 @@ class BuildOptions:
         check(self, KnowledgeBaseError)
 
 
-class CorpusWords(TypedDict, total=False):
+class CorpusKwargs(TypedDict, total=False):
     """The options of every method that reads a corpus; see `BuildOptions`.
 
     `report` is called after each block with the counts so far, `report_stage` with the progress of indexing, and `note`
@@ -53,19 +53,19 @@ class CorpusWords(TypedDict, total=False):
     note: Note
 
 
-class SyncWords(CorpusWords, total=False):
+class SyncKwargs(CorpusKwargs, total=False):
     """The options of `KnowledgeBase.sync`."""
 
     dry_run: bool  # only compare; nothing is changed
 
 
-class UpdateWords(SyncWords, total=False):
+class UpdateKwargs(SyncKwargs, total=False):
     """The options of `KnowledgeBase.update`."""
 
     skip_bad_lines: bool
 
 
-class BuildWords(CorpusWords, total=False):
+class BuildKwargs(CorpusKwargs, total=False):
     """The options of `KnowledgeBase.build`."""
 
     skip_bad_lines: bool

@@ -47,7 +47,7 @@ class Pages:
     def names(self) -> Iterator[tuple[str, str]]:
         return ((page_id, shard.titles[page]) for shard in self._shards for page, page_id in shard.live_ids())
 
-    def shown(self) -> Iterator[tuple[str, str]]:
+    def visible_names(self) -> Iterator[tuple[str, str]]:
         """Yield the ids and titles of the pages that answers may come from; see `Shard.show_only`."""
         for shard in self._shards:
             pages = shard.live_pages()

@@ -28,7 +28,7 @@ from kbq.dump.manifest import IMPORTED, LINK, IndexEntry, Manifest
 from kbq.dump.shards import PhraseLimit, Shard, open_array
 from kbq.errors import KnowledgeBaseError
 from kbq.index import gpu_codes
-from kbq.index.base import KnowledgeBaseSize, ShardGroup, in_steps, ranges
+from kbq.index.base import KnowledgeBaseSize, ShardGroup, ranges, rounded_for_exact_sums
 from kbq.index.cells import CellIndex, Cells, Hits, load_faiss
 from kbq.storage.files import reading_from
 from kbq.storage.machine import available_memory, expect_random_access, map_file, stays_in_memory
@@ -264,7 +264,7 @@ class OfficialIndex(CellIndex):
         """Find the k best rows for each query vector; fewer if the probed lists hold fewer. Shape: (vectors, dim)."""
         *_, ids = self._all_cells.search(queries, k)
         hits = []
-        for query, found in zip(in_steps(queries), ids, strict=True):
+        for query, found in zip(rounded_for_exact_sums(queries), ids, strict=True):
             rows = self._codes.rows_of(found[found >= 0])
             if len(rows) and not 0 <= rows.min() <= rows.max() < self._begins[-1]:
                 raise KnowledgeBaseError(f"{self._codes.path} names rows that the knowledge base lacks: {AGAIN}")

@@ -220,13 +220,13 @@ def _most(starts: Floats, ends: Floats) -> tuple[Floats, Floats]:
     return largest, largest * np.float32(127.2 * starts.shape[1])  # with a margin for the rounding of sums
 
 
-def in_steps(vectors: Floats, bits: int = STEPS) -> Doubles:
+def rounded_for_exact_sums(vectors: Floats, bits: int = STEPS) -> Doubles:
     """Round vectors to multiples of a power of two, of which 2^bits exceed the largest value of a vector.
 
     While sums of their products fit in the 53 bits of float64, no order of additions, and so no shape, changes them.
     Shapes: (…, dim).
 
-    >>> in_steps(np.float32([[3, -0.3]]), bits=3).tolist()
+    >>> rounded_for_exact_sums(np.float32([[3, -0.3]]), bits=3).tolist()
     [[3.0, -0.5]]
     """
     _, exponents = np.frexp(np.abs(vectors).max(axis=-1, keepdims=True))

@@ -31,9 +31,9 @@ from kbq.index.base import (
     ShardGroup,
     everything,
     has_fast_int8,
-    in_steps,
     int8_products,
     ranges,
+    rounded_for_exact_sums,
 )
 from kbq.storage.files import RESUMES, Report, Stage, replacing, silent
 from kbq.storage.machine import expect_random_access, prefetch
@@ -161,7 +161,9 @@ class Cells:
         """
         self._faiss, self._index, self._probes = load_faiss(), index, probes
         self._rotation = (
-            None if rotation is None else in_steps(rotation.reshape(1, -1), ROTATED_BITS).reshape(rotation.shape)
+            None
+            if rotation is None
+            else rounded_for_exact_sums(rotation.reshape(1, -1), ROTATED_BITS).reshape(rotation.shape)
         )
         self._findable = self._index.ntotal
         self._selector: Any = None
@@ -184,7 +186,7 @@ class Cells:
         Shapes: queries (queries, dim), results (queries, k or the number of rows).
         """
         if self._rotation is not None:
-            queries = (in_steps(queries, ROTATED_BITS) @ self._rotation).astype(np.float32)
+            queries = (rounded_for_exact_sums(queries, ROTATED_BITS) @ self._rotation).astype(np.float32)
         else:  # faiss multiplies int8 codes with integers only: a query of small values would become zero
             queries = np.rint(queries * (127 / np.abs(queries).max(axis=1, keepdims=True).clip(min=1e-30)))
         cells, rows = self._index.nlist, max(1, self._findable)
@@ -449,7 +451,9 @@ class CellIndex:
         shards, rows = self._best_codes(queries, self._overfetch * k)
         return [
             self._rescored(query, query_shards[is_row], query_rows[is_row], k)
-            for query, query_shards, query_rows, is_row in zip(in_steps(queries), shards, rows, rows >= 0, strict=True)
+            for query, query_shards, query_rows, is_row in zip(
+                rounded_for_exact_sums(queries), shards, rows, rows >= 0, strict=True
+            )
         ]
 
     def _best_codes(self, queries: Floats, wanted: int) -> tuple[Rows, Rows]:

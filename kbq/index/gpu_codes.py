@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from kbq.array_types import Bools, Floats, Rows
 from kbq.dump.shards import Shard
 from kbq.errors import first_line
-from kbq.index.base import KnowledgeBaseSize, in_steps, out_of_memory_refused
+from kbq.index.base import KnowledgeBaseSize, out_of_memory_refused, rounded_for_exact_sums
 from kbq.index.cells import ROTATED_BITS, CellIndex, clusters_for
 from kbq.index.gpu_rows import current
 
@@ -149,8 +149,10 @@ class GpuCells:
             self._codes[first * packing.bytes : stop * packing.bytes] = torch.from_numpy(codes)
             self._numbers[first * packing.rows : stop * packing.rows] = torch.from_numpy(numbers)
             first = stop
-            means = in_steps(index.quantizer.reconstruct_n(0, index.nlist), ROTATED_BITS).astype(np.float32)
-            exact = in_steps(rotation.reshape(1, -1), ROTATED_BITS).reshape(rotation.shape)
+            means = rounded_for_exact_sums(index.quantizer.reconstruct_n(0, index.nlist), ROTATED_BITS).astype(
+                np.float32
+            )
+            exact = rounded_for_exact_sums(rotation.reshape(1, -1), ROTATED_BITS).reshape(rotation.shape)
             findable = index.ntotal if file.shown is None else min(index.ntotal, int(file.shown.sum()))
             yield _ShardCells(
                 firsts=torch.from_numpy(firsts),
@@ -182,7 +184,7 @@ class GpuCells:
         parts = []
         with out_of_memory_refused(self.device), current(self.device), torch.inference_mode():
             for first in range(0, len(queries), VECTORS):
-                steps = in_steps(queries[first : first + VECTORS], ROTATED_BITS)
+                steps = rounded_for_exact_sums(queries[first : first + VECTORS], ROTATED_BITS)
                 exact = torch.from_numpy(steps).to(self.device) @ self._rotations
                 parts += self._best(exact.float(), k)
         scores, shards, numbers = (np.concatenate(column) for column in zip(*parts, strict=True))

@@ -39,7 +39,10 @@ class ScoreTable:
     rows: Sequence[tuple[Cell, ...]]
 
     def _shown(self) -> list[list[str]]:
-        return [[shown(cell, form) for cell, form in zip(row, self.columns.values(), strict=True)] for row in self.rows]
+        return [
+            [format_cell(cell, form) for cell, form in zip(row, self.columns.values(), strict=True)]
+            for row in self.rows
+        ]
 
     def markdown(self) -> str:
         """Return a pipe table under its title, numbers to the right."""
@@ -76,10 +79,10 @@ class Analysis(NamedTuple):
     notes: Sequence[str] = ()
 
 
-def shown(cell: Cell, form: Form) -> str:
+def format_cell(cell: Cell, form: Form) -> str:
     """Return a cell as text.
 
-    >>> shown(0.5, "percent"), shown(5000, "count"), shown(None, "decimals")
+    >>> format_cell(0.5, "percent"), format_cell(5000, "count"), format_cell(None, "decimals")
     ('50.00', '5,000', '')
     """
     if cell is None:

@@ -20,6 +20,7 @@ from kbq.kilt.records import (
     Guess,
     JsonObject,
     Problems,
+    as_short_json,
     check_paths,
     page_of,
     parse_answer,
@@ -27,7 +28,6 @@ from kbq.kilt.records import (
     read_guesses,
     read_records,
     score_of,
-    shown,
 )
 from kbq.kilt.scores import Pairs, evidence_sets, r_precision, rank_evidence
 from kbq.kilt.task import Task
@@ -239,7 +239,7 @@ def check_record(record: JsonObject, expected: Expectations) -> Iterator[Finding
     if not isinstance(outputs, list) or len(outputs) != 1:
         yield error("not exactly one output", f"{len(outputs) if isinstance(outputs, list) else 0} outputs")
     elif not isinstance(outputs[0], dict):
-        yield error("output is not an object", shown(outputs[0]))
+        yield error("output is not an object", as_short_json(outputs[0]))
     else:
         yield from _check_answer(outputs[0], expected)
         yield from _check_provenance(outputs[0], expected)
@@ -251,7 +251,9 @@ def _check_answer(output: JsonObject, expected: Expectations) -> Iterator[Findin
         yield (error if expected.wants_answers else warning)("no answer", "the leaderboard wants one")
         return
     if not isinstance(answer, str):
-        yield error("answer is not text", shown(answer))  # the official evaluation scores null as the answer None
+        yield error(
+            "answer is not text", as_short_json(answer)
+        )  # the official evaluation scores null as the answer None
         return
     stripped = answer.strip()
     if not stripped:
@@ -259,11 +261,11 @@ def _check_answer(output: JsonObject, expected: Expectations) -> Iterator[Findin
         return
     # Accuracy compares the characters one by one.
     if not is_normal("NFC", answer):
-        yield warning("answer is not NFC", f"{shown(answer)} scores 0 against NFC gold")
+        yield warning("answer is not NFC", f"{as_short_json(answer)} scores 0 against NFC gold")
     if CONTROL.search(answer):
-        yield warning("answer has control characters", shown(answer))
+        yield warning("answer has control characters", as_short_json(answer))
     if stripped[0] in string.punctuation or stripped[-1] in string.punctuation:
-        yield warning("answer begins or ends with punctuation", shown(answer))
+        yield warning("answer begins or ends with punctuation", as_short_json(answer))
     words = sum(len(part.split()) for part in parts(answer))
     if expected.max_answer_words is not None and words > expected.max_answer_words:
         yield warning("long answer", f"{words} words")
@@ -272,7 +274,7 @@ def _check_answer(output: JsonObject, expected: Expectations) -> Iterator[Findin
 def _check_provenance(output: JsonObject, expected: Expectations) -> Iterator[Finding]:
     items = output.get("provenance", [])
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        yield error("provenance is not a list of objects", shown(items))
+        yield error("provenance is not a list of objects", as_short_json(items))
         return
     if not items:
         yield warning("no provenance", "page scores are 0")
@@ -288,7 +290,7 @@ def _check_provenance(output: JsonObject, expected: Expectations) -> Iterator[Fi
         yield warning("page ids of several types")
     answer, title = output.get("answer"), items[0].get("title")
     if expected.answers_are_titles and title is not None and answer != title:
-        yield warning("answer is not the title of the first page", f"{shown(answer)}, {shown(title)}")
+        yield warning("answer is not the title of the first page", f"{as_short_json(answer)}, {as_short_json(title)}")
 
 
 def _check_page(item: JsonObject, expected: Expectations) -> Iterator[Finding]:
@@ -297,11 +299,11 @@ def _check_page(item: JsonObject, expected: Expectations) -> Iterator[Finding]:
         return
     page = page_of(item)
     if page in ("", "None"):
-        yield error("empty wikipedia_id", shown(item[PAGE]))
+        yield error("empty wikipedia_id", as_short_json(item[PAGE]))
         return
     if expected.has_integer_pages is not False and not is_integer(page):
         found = error if expected.has_integer_pages else warning
-        yield found("wikipedia_id is not an integer", shown(item[PAGE]))
+        yield found("wikipedia_id is not an integer", as_short_json(item[PAGE]))
     if expected.is_known_page and not expected.is_known_page(page):
         yield error("page is not in the knowledge source", page)
 

@@ -37,7 +37,7 @@ from kbq.kilt.scores import (
     score_kinds,
 )
 from kbq.kilt.task import Task
-from kbq.storage.files import given
+from kbq.storage.files import as_iterable
 from kbq.text import html
 from kbq.text.answer_scores import UNSPACED_LETTER, scores_by_character
 
@@ -243,7 +243,7 @@ def evaluate(
     >>> evaluation["KILT-accuracy"], evaluation["Rprec"]
     (0.5, 1.0)
     """
-    rules = Rules(missing, tuple(given(ks, EvaluationError, "ks is", "numbers such as (1, 5, 20)")))
+    rules = Rules(missing, tuple(as_iterable(ks, EvaluationError, "ks is", "numbers such as (1, 5, 20)")))
     chosen = None if task is None else Task.load(task)
     if files.plots is not None:
         require_matplotlib()

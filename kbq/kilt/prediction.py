@@ -21,7 +21,7 @@ from kbq.errors import KbqError, QueryError
 from kbq.kilt.open_questions import questions_by_id, read_questions
 from kbq.kilt.records import RELEVANCE
 from kbq.kilt.task import Task
-from kbq.storage.files import as_path, file_digest, given, run_file, whole_lines
+from kbq.storage.files import as_iterable, as_path, file_digest, run_file, whole_lines
 from kbq.storage.lines import read_lines
 from kbq.storage.records import json_bytes, parsed_json, resumed
 
@@ -194,7 +194,7 @@ def numbered_records(
     if isinstance(records, str | Path):
         yield from read_questions(str(as_path(records, "a KILT file")), QueryError, on_bad_line)
         return
-    several = given(records, QueryError, "records are", "a path, or a list of records")
+    several = as_iterable(records, QueryError, "records are", "a path, or a list of records")
     for number, record in enumerate(several, start=1):
         if isinstance(record, Mapping):
             yield number, record

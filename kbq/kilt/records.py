@@ -195,7 +195,7 @@ def read_objects(source: Source, problems: Problems) -> Iterator[tuple[int, Json
             if isinstance(record, dict):
                 yield number, record
             else:
-                problems.add(source, number, None, "is not an object", shown(record))
+                problems.add(source, number, None, "is not an object", as_short_json(record))
     except EvaluationError as error:  # nothing more can be read
         problems.note(error)
 
@@ -209,7 +209,7 @@ def _every_line(path: Path, problems: Problems) -> Iterator[Line]:
         returns += len(pieces) - 1
 
 
-def shown(value: object) -> str:
+def as_short_json(value: object) -> str:
     """Return a value as JSON, shortened for a message."""
     text = json.dumps(value[:40] if isinstance(value, str) else value, ensure_ascii=False)  # quotes are two more
     return text if len(text) <= 40 else f"{text[:37]}..."
@@ -315,7 +315,7 @@ def parse_gold(record_id: str, line: int, record: JsonObject) -> Gold:
     """
     text = record.get("input")
     if "input" in record and not isinstance(text, str):
-        raise UnfitError(f"has the input {shown(text)}, must be text")
+        raise UnfitError(f"has the input {as_short_json(text)}, must be text")
     outputs = record.get("output")
     if not isinstance(outputs, list | dict | str) or not outputs:
         raise UnfitError("has no gold output: is this the test file without answers?")
@@ -334,7 +334,7 @@ def _gold_output(output: JsonObject) -> GoldOutput:
 def _gold_text(holder: JsonObject, key: str) -> str:
     value = holder.get(key) or ""
     if not isinstance(value, str):
-        raise UnfitError(f"has the gold {key} {shown(value)}, must be text")
+        raise UnfitError(f"has the gold {key} {as_short_json(value)}, must be text")
     return value.strip()
 
 
@@ -374,7 +374,7 @@ def parse_answer(record_id: str, line: int, record: JsonObject) -> Guess:
         if isinstance(outputs, list):
             found = f"has {len(outputs)} outputs" + " (is this a gold file?)" * (len(outputs) > 1)
         else:
-            found = "has no output" if outputs is None else f"has the output {shown(outputs)}"
+            found = "has no output" if outputs is None else f"has the output {as_short_json(outputs)}"
         raise UnfitError(f"{found}, must have exactly one")
     if not isinstance(outputs[0], dict) or "answer" not in outputs[0]:
         raise UnfitError("has no answer in its output")
@@ -407,7 +407,7 @@ def as_output(value: object, keys: Sequence[str]) -> JsonObject:
         return value
     if isinstance(value, str | list) and not any(key in value for key in keys):
         return {}
-    raise UnfitError(f"has the output {shown(value)}, must be an object")
+    raise UnfitError(f"has the output {as_short_json(value)}, must be an object")
 
 
 def only_output(record: JsonObject, key: str) -> JsonObject:
@@ -426,10 +426,10 @@ def provenance_items(output: JsonObject) -> Sequence[JsonObject]:
     if items in ({}, ""):  # the official evaluation only loops over it
         return ()
     if not isinstance(items, list):
-        raise UnfitError(f"has the provenance {shown(items)}, must be a list")
+        raise UnfitError(f"has the provenance {as_short_json(items)}, must be a list")
     for item in items:
         if not isinstance(item, dict):
-            raise UnfitError(f"has the provenance item {shown(item)}, must be an object")
+            raise UnfitError(f"has the provenance item {as_short_json(item)}, must be an object")
     return items
 
 
@@ -467,5 +467,5 @@ def probability_of(output: JsonObject) -> float | None:
         return None
     value = meta["probability"]
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:  # nor NaN
-        raise UnfitError(f"has the probability {shown(value)}, must be a number from 0 to 1")
+        raise UnfitError(f"has the probability {as_short_json(value)}, must be a number from 0 to 1")
     return float(value)

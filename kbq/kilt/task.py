@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Literal, get_args
 
 from kbq.errors import KbqError
-from kbq.storage.files import own
+from kbq.storage.files import resource_path
 from kbq.text.letters import clean_text, mention_in, slot_of
 
 Fits = Callable[[str], bool]
@@ -179,7 +179,7 @@ class Task:
         name = OTHER_NAMES.get(str(name), str(name))
         path, _, wanted = name.rpartition(":") if name.rpartition(":")[0].endswith(".py") else (name, "", "")
         if not path.endswith(".py"):
-            files = {path.stem: _tasks_of(path) for path in sorted(own("tasks").glob("*.py"))}
+            files = {path.stem: _tasks_of(path) for path in sorted(resource_path("tasks").glob("*.py"))}
             tasks = known_tasks() | {stem: replace(found[0], name=stem, lines={}) for stem, found in files.items()}
             if name not in tasks:
                 near = get_close_matches(name.lower(), tasks, 1)
@@ -231,7 +231,7 @@ class Task:
 
 
 def known_tasks() -> dict[str, Task]:
-    found = [task for path in sorted(own("tasks").glob("*.py")) for task in _tasks_of(path)]
+    found = [task for path in sorted(resource_path("tasks").glob("*.py")) for task in _tasks_of(path)]
     return {task.name: task for task in found}
 
 

@@ -228,7 +228,7 @@ def own_calibration(model: Model, purpose: Purpose = "query") -> Calibration | N
     return None
 
 
-def fitting(
+def chosen_calibration(
     found: Calibration | None, options: SearchOptions, mode: SearchMode, reranking: Reranking
 ) -> Calibration | None:
     """Return the calibration found for a search, `options.calibration` or the model's own, the latter where it fits.
@@ -303,7 +303,7 @@ class SearchPlan:
         found = None
         if n_reranked:
             found = own() if options.calibration is None else Calibration.read(Path(options.calibration))
-        calibration = fitting(found, options, mode, reranking)
+        calibration = chosen_calibration(found, options, mode, reranking)
         return cls(backend, weights, point / (config.lexical_factor or 1.0), mode, calibration, words.naming)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kbq.corpus.readers import BadLines, checked_pages, noting_language, read_corpus
 from kbq.dump.building import OtherCorpusError, build_shards, manifest_before
-from kbq.dump.changes import Changes, Comparison, groups_to_compact, without, write_compacted
+from kbq.dump.changes import Changes, Comparison, groups_to_compact, with_pages_deleted, write_compacted
 from kbq.dump.manifest import (
     STATE,
     changing,
@@ -35,8 +35,8 @@ from kbq.model.model import Model, model_of
 from kbq.search.building_indexes import IndexSpec, build_indexes, kept_queries, remove_unnamed
 from kbq.storage.files import (
     Stage,
+    as_iterable,
     as_path,
-    given,
     make_folders,
     pipe_name,
     remove_file,
@@ -211,7 +211,7 @@ def _updated(
                 kept_queries(folder, entry)
             new = itertools.chain([first], to_encode)
             after = before.with_shards(*build_shards(new, model, folder, before.next_shard, report, start_encoders))
-            after = without(after, shards, comparison.gone(delete_missing))
+            after = with_pages_deleted(after, shards, comparison.gone(delete_missing))
             spec = IndexSpec.as_before(folder, before, chosen_kind(after, "auto"))
             after = build_indexes(folder, after, model, spec, report_stage)
             manifest = _publish(folder, after, before.bm25, report_stage)
@@ -219,7 +219,7 @@ def _updated(
             remove_file(folder / STATE)  # of an update that was given up
             manifest = before
             if comparison.changes(delete_missing):
-                manifest = write_manifest(folder, without(before, shards, comparison.gone(delete_missing)))
+                manifest = write_manifest(folder, with_pages_deleted(before, shards, comparison.gone(delete_missing)))
         remove_unnamed_shards(folder, manifest)
     return manifest, comparison.changes(delete_missing)
 
@@ -269,7 +269,7 @@ def _pages(
     if isinstance(corpus, str | Path):
         pages = read_corpus(corpus, options.format, bad_lines.add, known_ids, options.columns, note, options.documents)
         return bad_lines.all_or_none(pages), bad_lines
-    made = given(corpus, CorpusError, "a corpus is", "a path, or a list of pages")
+    made = as_iterable(corpus, CorpusError, "a corpus is", "a path, or a list of pages")
     return checked_pages(made, known_ids), bad_lines
 
 

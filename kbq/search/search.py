@@ -20,7 +20,7 @@ from kbq.dump.manifest import Manifest
 from kbq.dump.page_directory import PagePlace
 from kbq.dump.shards import Shard
 from kbq.errors import QueryError
-from kbq.index.base import Bonus, Index, in_steps
+from kbq.index.base import Bonus, Index, rounded_for_exact_sums
 from kbq.search.spans import Spans, TextOf, Units, best_units, find_spans, shared_texts
 from kbq.text.letters import MARKERS, folded, mention_in, slot_of
 from kbq.words.bm25 import BM25Index, WordStatistics, missing_words, open_bm25, query_words, shares_of, title_term
@@ -388,7 +388,7 @@ def batch_spans(
     Shape of `queries`: (queries, 2, dim); see `find_spans`.
     """
     candidates = context.index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
-    penalty, exact = context.length_penalty, in_steps(queries)
+    penalty, exact = context.length_penalty, rounded_for_exact_sums(queries)
     sizes = [sum(len(of_shard.starts) for of_shard in of_query) for of_query in zip(*candidates, strict=True)]
     together = max(1, STARTS // max([1, *sizes]))
     for first in range(0, len(queries), together):

@@ -33,7 +33,7 @@ from kbq.tables.claims import Claim, Source
 from kbq.tables.deciding import Decider, by_hand
 from kbq.tables.outputs import BROWSER, ntriples, quickstatements, views
 from kbq.tables.relations import MARK, Relation, Slot, known_relations, preset, read_ids
-from kbq.tables.tables import read_table, shown, subject_column, subject_of
+from kbq.tables.tables import cell_text, read_table, subject_column, subject_of
 from kbq.text.letters import SEPARATOR, normalised, without_surrogates
 
 SURE, LIKELY = 0.75, 0.5  # probabilities from which an answer has a colour
@@ -273,7 +273,7 @@ def _read(content: bytes, suffix: str, sheet: str, is_title: Callable[[str], boo
     refuse_more("cells", len(table.rows) * len(table.columns), MOST_SHOWN)
     return {
         "columns": table.columns,
-        "rows": [[shown(row.get(name)) for name in table.columns] for row in table.rows],
+        "rows": [[cell_text(row.get(name)) for name in table.columns] for row in table.rows],
         "sheets": sheets,
         "sheet": chosen,
         "subject": subject_column(table, is_title),

@@ -35,7 +35,7 @@ from kbq.serve.pages import rendered
 from kbq.serve.problems import LONGEST, MOST_ANSWERS, MOST_ASKED, RefusedError, refuse_long, refuse_more
 from kbq.tables.claims import Claim, DateValue, written
 from kbq.tables.relations import Slot, relation_named
-from kbq.tables.tables import is_empty, shown, subject_of
+from kbq.tables.tables import cell_text, is_empty, subject_of
 from kbq.tables.values import is_same
 
 LIMIT, MOST = 5, 100  # candidates of a name, by default and at most
@@ -169,10 +169,10 @@ def _is_said(value: Any, claims: Sequence[Claim], titles: Titles) -> bool:
 
 def _is_value(value: Any, claim: Claim, titles: Titles) -> bool:
     if not isinstance(value, dict):
-        return is_same(shown(value), claim, titles)
+        return is_same(cell_text(value), claim, titles)
     ids = value.get("id"), unescaped_id(str(value.get("id")))
     is_page = isinstance(claim.normal, PageValue) and claim.normal.page_id in ids
-    return is_page or ("name" in value and is_same(shown(value["name"]), claim, titles))
+    return is_page or ("name" in value and is_same(cell_text(value["name"]), claim, titles))
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ NOT_FOLLOWED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | get
 NOT_SYNCED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM}  # of folders: CIFS, FUSE, Windows
 
 
-def own(name: str) -> Path:
+def resource_path(name: str) -> Path:
     """Return a file or folder of kbq, which is inside the package when installed, and beside it in a checkout."""
     inside = PACKAGE / name
     return inside if inside.exists() else PACKAGE.parent / name
@@ -77,7 +77,7 @@ def cache_folder() -> Path:
     return folder
 
 
-def given(things: object, error: type[KbqError], what: str, wanted: str) -> Any:
+def as_iterable(things: object, error: type[KbqError], what: str, wanted: str) -> Any:
     """Return the argument of a Python call, or raise an error of this class if it is not a list of things."""
     if not isinstance(things, Iterable) or isinstance(things, str | bytes | Mapping):
         raise error(f"{what} {things!r:.60}: give {wanted}")

@@ -39,11 +39,11 @@ from kbq.tables.tables import (
     FillCounts,
     Row,
     Table,
+    cell_text,
     is_empty,
     is_formula,
     read_table,
     refuse_unwritable,
-    shown,
     subject_of,
     texts_of,
     write_table,
@@ -364,7 +364,7 @@ def fill(
     if filling.counts.markers:
         markers = ", ".join(filter(None, options.empty))
         note(f"{filling.counts.markers:,} cells were taken as empty, since they hold one of {markers}: see --empty")
-    formulas = 0 if table is None else sum(is_formula(shown(cell)) for row in before.rows for cell in row.values())
+    formulas = 0 if table is None else sum(is_formula(cell_text(cell)) for row in before.rows for cell in row.values())
     if formulas and format in ("csv", "tsv"):
         note(f"{formulas:,} cells of the table look like formulas of a spreadsheet, and are written as they were")
     _note_disputes(disputed(decided, [one.name for one in wanted if one.values == "many"]), note)
@@ -412,7 +412,7 @@ def best_known(
 
 def every_page(kb: Searcher, subject: str = "subject") -> list[Row]:
     """Return a row for each page that may be an answer: its id, and its title as the subject."""
-    return [{PAGE_ID: page_id, subject: title} for page_id, title in Pages(kb.shards).shown()]
+    return [{PAGE_ID: page_id, subject: title} for page_id, title in Pages(kb.shards).visible_names()]
 
 
 def _table(kb: Searcher, table: str | Path | Iterable[Row] | None, subject: str, note: Note) -> Table:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from kbq.answers import TOP, Backend, RankWords, SearchOptions
+from kbq.answers import TOP, Backend, RankKwargs, SearchOptions
 from kbq.errors import KbqError, QueryError
 from kbq.options import Option, check, chosen, refuse_unknown_options
 from kbq.storage.files import as_path
@@ -79,7 +79,7 @@ class FillOptions:
         return threshold
 
 
-class FillWords(RankWords, total=False):
+class FillKwargs(RankKwargs, total=False):
     """The options of `KnowledgeBase.fill`: those of `FillOptions` and of the search."""
 
     subject: str
@@ -99,9 +99,9 @@ class FillWords(RankWords, total=False):
     calibration: str | Path | None
 
 
-def fill_options(words: FillWords) -> tuple[FillOptions, dict[str, Any]]:
+def fill_options(words: FillKwargs) -> tuple[FillOptions, dict[str, Any]]:
     """Divide the options of `KnowledgeBase.fill` into its own and those of the search."""
-    refuse_unknown_options(words, FillWords.__annotations__, QueryError)
+    refuse_unknown_options(words, FillKwargs.__annotations__, QueryError)
     left: dict[str, Any] = dict(words)
     given = chosen(left, FillOptions)
     given |= {"empty": tuple(left.pop("empty"))} if "empty" in left else {}

@@ -26,7 +26,7 @@ from typing import Any, get_args
 from kbq.dump.page_directory import PageValue
 from kbq.english.countries import country_of, named_country
 from kbq.errors import KbqError, first_line
-from kbq.storage.files import given
+from kbq.storage.files import as_iterable
 from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.lines import read_text
 from kbq.storage.rows import read_rows, text_of
@@ -214,7 +214,7 @@ def relations_of(wanted: Iterable[str | Relation], values: Values = "one") -> li
     `values`: of those given by name. Raises KbqError if there is none, two have the same name, or one cannot be asked.
     """
     relations, known = list[Relation](), {relation.name for relation in known_relations()}
-    for one in given(wanted, KbqError, "the relations are", "a list of names, or of files"):
+    for one in as_iterable(wanted, KbqError, "the relations are", "a list of names, or of files"):
         if isinstance(one, Relation):
             relations.append(one)
         elif str(one).endswith(".toml") or _is_file_or_pipe(str(one)):

@@ -23,7 +23,7 @@ import jsonlines
 
 from kbq.answers import percentage
 from kbq.errors import KbqError
-from kbq.storage.files import Note, as_path, given, replacing, unheard, writing_to
+from kbq.storage.files import Note, as_iterable, as_path, replacing, unheard, writing_to
 from kbq.storage.lines import MARK
 from kbq.storage.records import json_line
 from kbq.storage.rows import (
@@ -101,10 +101,10 @@ def texts_of(value: object, markers: Collection[str] = ()) -> list[str]:
     return [text for text in (text_of(part).strip() for part in parts) if not is_empty(text, markers)]
 
 
-def shown(value: object) -> str:
+def cell_text(value: object) -> str:
     """Return a cell as one text.
 
-    >>> shown(None), shown(["Paris", "Rome"]), shown(1815.0), shown({"a": 1})
+    >>> cell_text(None), cell_text(["Paris", "Rome"]), cell_text(1815.0), cell_text({"a": 1})
     ('', 'Paris|Rome', '1815', '{"a": 1}')
     """
     if isinstance(value, str) or is_empty(value):
@@ -120,7 +120,7 @@ def subject_of(value: object) -> str:
     >>> subject_of("Marie\n Curie "), subject_of(None)
     ('Marie Curie', '')
     """
-    return " ".join(clean_text(shown(value)).split())
+    return " ".join(clean_text(cell_text(value)).split())
 
 
 def subject_column(table: Table, is_title: Callable[[str], bool]) -> str:
@@ -177,7 +177,7 @@ def for_spreadsheet(value: object) -> object:
     is_kept = isinstance(value, int | float | date | time | timedelta) and not is_empty(value)
     has_zone = isinstance(value, datetime | time) and value.tzinfo is not None  # which XLSX has no cells for
     is_early = isinstance(value, date) and value.year < 1900  # whose numbers Excel does not know
-    return value if is_kept and not has_zone and not is_early else shown(value) or None
+    return value if is_kept and not has_zone and not is_early else cell_text(value) or None
 
 
 def as_arrow(values: Sequence[Any], kind: Any) -> Any:
@@ -315,7 +315,7 @@ class Table:
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Table:
         """Make a table of rows in Python. Raises KbqError if they are not mappings whose keys are texts."""
-        several = list(given(rows, KbqError, "the table is", "a path, or a list of rows"))
+        several = list(as_iterable(rows, KbqError, "the table is", "a path, or a list of rows"))
         columns: dict[str, None] = {}
         for number, row in enumerate(several, start=1):
             if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
@@ -423,7 +423,7 @@ class Table:
                 is_filled = self.is_filled(number, column)
                 claim = claims.get((subject, column)) if is_filled else None
                 chance = "" if claim is None or claim.probability is None else percentage(claim.probability)
-                text, quiet = html.text(shown(row.get(column))), html.element("span", chance, style=html.QUIET)
+                text, quiet = html.text(cell_text(row.get(column))), html.element("span", chance, style=html.QUIET)
                 style, title = "background:#3b82c433" * is_filled, f"{claim.sentence} ({claim.title})" if claim else ""
                 cells.append(html.element("td", text, " ", quiet, style=style, title=title))
             rows.append(cells)
@@ -476,7 +476,7 @@ def _write_separated(table: Table, path: Path, dialect: Dialect) -> int:
     with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         file.write(MARK * dialect.has_mark + _line(header, of_header))
         for number, row in enumerate(table.rows):
-            texts = [shown(row.get(column)) for column in table.columns]
+            texts = [cell_text(row.get(column)) for column in table.columns]
             for place, column in enumerate(table.columns):
                 if is_formula(texts[place]) and table.is_filled(number, column):
                     texts[place] = guarded(texts[place])
@@ -499,7 +499,7 @@ def refuse_unwritable(table: Table, format: RowFormat) -> None:
             raise KbqError(f"the table has {len(table.rows):,} rows, XLSX has {MOST_ROWS:,} at most: write CSV instead")
     for number, row in enumerate(table.rows if format in ("tsv", "xlsx") else (), start=1):
         for column in table.columns:
-            text = shown(row.get(column))
+            text = cell_text(row.get(column))
             if format == "tsv" and BREAKS.search(text):
                 raise KbqError(
                     f"row {number} has a tab or a line end in {column!r}, which TSV cannot hold: write CSV instead"
@@ -544,6 +544,6 @@ def _arrow_of(table: Table) -> Any:
         try:
             arrays.append(pyarrow.array(values, pyarrow.string() if values.count(None) == len(values) else None))
         except (pyarrow.ArrowException, TypeError, OverflowError):  # values of several types
-            texts = [None if value is None else shown(value) for value in values]
+            texts = [None if value is None else cell_text(value) for value in values]
             arrays.append(pyarrow.array(texts, pyarrow.string()))
     return pyarrow.table(arrays, names=list(table.columns))

@@ -136,7 +136,7 @@ PAPER_TUNING = FinetuningSettings(
 )  # fmt: skip
 
 
-class FinetuningWords(TypedDict, total=False):
+class FinetuningKwargs(TypedDict, total=False):
     """The settings of `KnowledgeBase.finetune`; see `FinetuningSettings`."""
 
     objective: Literal["auto", Objective]

@@ -15,7 +15,7 @@ import pytest
 
 import kbq
 from kbq.answers import IndexKind, SearchOptions, Unit
-from kbq.asking import Where
+from kbq.asking import SearchTarget
 from kbq.corpus.pages import Page
 from kbq.errors import ClusterError
 from kbq.kb import KnowledgeBase
@@ -210,7 +210,7 @@ def test_a_cluster_builds_the_index_of_one_machine(folder: Path, three_nodes: No
     kb = KnowledgeBase.open(folder, device="cpu", index="exact")
     for path in (tmp_path / "kb").glob("shard-*/compact"):
         shutil.rmtree(path)
-    far = KnowledgeBase(tmp_path / "kb", kb.manifest, kb.model, Where("exact"))
+    far = KnowledgeBase(tmp_path / "kb", kb.manifest, kb.model, SearchTarget("exact"))
     assert far.index_vectors("compact", recall=0.0, ray=three_nodes.address).index == kb.manifest.index
     for part in kb.manifest.parts(kb.manifest.index):
         assert snapshot(tmp_path / "kb" / part) == snapshot(folder / part)

@@ -12,9 +12,9 @@ from kbq.index import base
 from kbq.index.base import (
     Factors,
     float32_products,
-    in_steps,
     in_tiles,
     integer_products,
+    rounded_for_exact_sums,
     tiled_products,
 )
 
@@ -118,14 +118,14 @@ def test_final_scores_are_exact_sums(
         make_shard([encoded(rows.tolist())], dim=96, name=name)
         for name, rows in (("shard", vectors), ("turned", vectors[:, order]))
     )
-    rows, exact = np.arange(300), in_steps(queries)
+    rows, exact = np.arange(300), rounded_for_exact_sums(queries)
     found = shard.inner_products(rows, exact)
     assert turned.inner_products(rows, exact[:, order]).tobytes() == found.tobytes()
     for row, query in ((0, 0), (299, 1), (77, 2)):
         assert shard.inner_products(rows[row : row + 1], exact[query : query + 1]) == found[row, query]
     largest = np.abs(queries).max(axis=1)
     assert (np.abs(exact - queries).max(axis=1) <= 2.0**-30 * largest).all()
-    assert in_steps(np.zeros((1, 3), np.float32)).tolist() == [[0.0, 0.0, 0.0]]
+    assert rounded_for_exact_sums(np.zeros((1, 3), np.float32)).tolist() == [[0.0, 0.0, 0.0]]
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 20])

@@ -12,7 +12,7 @@ from kbq.commands.measure import case_lines
 from kbq.commands.terminal import WHOLE, shortened
 from kbq.kilt import error_kinds
 from kbq.kilt.error_kinds import CONTROL, ErrorCase, bare, kind_of
-from kbq.kilt.records import shown
+from kbq.kilt.records import as_short_json
 from kbq.text import letters
 from kbq.text.answer_scores import best_f1, common_words, score_answer
 from kbq.text.letters import normalise_answer, parts
@@ -109,9 +109,9 @@ def test_what_is_shown_of_a_long_answer_is_short() -> None:
     long = "word " * 100_000
     case = ErrorCase("7", "page-not-found", long, long, (long,), None, (), None, evidence=long, gold_evidence=long)
     assert max(map(len, case_lines(case))) < WHOLE + 30
-    assert shown("x" * 1000) == '"' + "x" * 36 + "..."
-    assert shown("x" * 38) == '"' + "x" * 38 + '"'
-    assert shown('"' * 30) == '"' + '\\"' * 18 + "..."
+    assert as_short_json("x" * 1000) == '"' + "x" * 36 + "..."
+    assert as_short_json("x" * 38) == '"' + "x" * 38 + '"'
+    assert as_short_json('"' * 30) == '"' + '\\"' * 18 + "..."
 
 
 @given(st.text("ab \n", max_size=30), st.integers(2, 12))

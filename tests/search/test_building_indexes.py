@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from kbq.answers import Backend, BuiltKind, SearchOptions, Unit
-from kbq.asking import Where
+from kbq.asking import SearchTarget
 from kbq.corpus.pages import Page
 from kbq.description import index_facts
 from kbq.dump.manifest import STATE, IndexEntry, read_manifest
@@ -190,7 +190,7 @@ def test_append_completes_every_index(pages: list[Page], model: Model, tmp_path:
     targets = [(entry.kind, entry.target) for entry in kb.manifest.entries]
     assert targets == [("disk", 0.75), ("tiny", 0.75), ("compact", 0.75)]
     for kind in BUILT:
-        opened = KnowledgeBase(tmp_path / "kb", kb.manifest, model, Where(kind))
+        opened = KnowledgeBase(tmp_path / "kb", kb.manifest, model, SearchTarget(kind))
         assert {hit.page_id for hit in opened.query(["Paris"], 1000, "page")[0]} == {
             page.page_id for page in pages if page.paragraphs
         }

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paragraphs import EncodedParagraph
 
 from kbq.dump.shards import CLOSES, OPENS, Shard
-from kbq.index.base import Candidates, in_steps
+from kbq.index.base import Candidates, rounded_for_exact_sums
 from kbq.index.exact import ExactIndex
 from kbq.search.spans import Spans, find_spans, paragraph_spans, range_argmax, reach
 
@@ -195,7 +195,7 @@ def test_queries_that_are_asked_together_find_what_each_finds_alone(
     for count, bound in ((68, -np.inf), (0, 9.0), (1, -9.0), (20, 1.0)):
         bonus = source.normal(size=count).astype(np.float32) if with_bonus else None
         candidates.append(Candidates(np.sort(source.choice(68, count, replace=False)), bound, bonus))
-    queries = in_steps(random_queries())
+    queries = rounded_for_exact_sums(random_queries())
     together = find_spans(shard, candidates, queries, length_penalty=0.1, certain=certain)
     assert [len(found.scores) > 0 for found in together] == [True, False, True, True]
     for found, of_query, query in zip(together, candidates, queries, strict=True):
