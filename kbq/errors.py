@@ -9,7 +9,7 @@ MOST_PROBLEMS = 100  # listed by a command at most
 MOST_QUOTED = 300  # characters of another library's message, which may quote a file
 _NO_MEMORY = re.compile(  # as torch, oneDNN, C++ and the loader of libraries say it
     "(cannot|can't|could not|failed to|unable to) (allocate|create a memory|map segment)|(out of|not enough) memory"
-    "|bad_alloc|can't start new thread",
+    "|bad_alloc|ALLOC_FAILED|can't start new thread",
     re.IGNORECASE,
 )
 _FOR_COMMANDS = ContextVar("_FOR_COMMANDS", default=False)
@@ -99,6 +99,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory is short, whichever library raised it.
 
     >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."))
+    True
+    >>> is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
     True
     >>> is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
     False

@@ -22,7 +22,7 @@ from torch.nn.functional import pad
 
 from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
-from kbq.errors import KnowledgeBaseError
+from kbq.errors import KnowledgeBaseError, is_out_of_memory
 from kbq.storage.machine import cpu_has
 
 MAX_TOKENS = 20  # of a phrase; L in arXiv 2012.12624
@@ -395,5 +395,7 @@ def out_of_memory_refused(device: torch.device) -> Iterator[None]:
     """Turn a GPU's lack of memory, which other programs may take at any time, into an error of kbq."""
     try:
         yield
-    except torch.OutOfMemoryError as error:  # says how much was requested, and how much was free
+    except RuntimeError as error:  # by PyTorch, a library of CUDA or Triton
+        if device.type != "cuda" or not is_out_of_memory(error):
+            raise
         raise KnowledgeBaseError(f"{device} ran out of memory, which other programs may use: {ADVICE}") from error

@@ -23,7 +23,7 @@ from kbq.array_types import Floats
 from kbq.dump.manifest import IMPORTED, IndexEntry, Manifest
 from kbq.dump.shards import Shard, open_array, save_array
 from kbq.errors import KnowledgeBaseError
-from kbq.index.base import CPU, Index, KnowledgeBaseSize, bytes_of, devices_for, gpus_for
+from kbq.index.base import CPU, Index, KnowledgeBaseSize, bytes_of, devices_for, gpus_for, out_of_memory_refused
 from kbq.index.cells import CellIndex, Cells, build_cells, read_cells
 from kbq.index.exact import ExactIndex
 from kbq.index.gpu_codes import WORKING as CODES_WORKING
@@ -244,7 +244,9 @@ def _codes_in(folders: Mapping[int, Path], shards: Sequence[Shard], entry: Index
 
 def _gpus_of(codes: Codes, entry: IndexEntry, device: torch.device, copies: int = 1) -> list[torch.device]:
     """Choose the GPU of each file of codes. Raises KnowledgeBaseError if none has room, or kernels do not work."""
-    if problem := codes_work(device):
+    with out_of_memory_refused(device):
+        problem = codes_work(device)
+    if problem:
         raise KnowledgeBaseError(f"codes cannot be searched on {device} ({problem}): use --device=cpu")
     tiny = ", or build one half as large with `kbq index vectors KB --kind tiny`" * (entry.kind == "compact")
     advice = f"use --device=cpu{tiny}"

@@ -2,9 +2,11 @@
 
 import copy
 import re
+import warnings
 from collections.abc import Sequence
 from functools import cache
 from itertools import chain
+from logging import getLogger
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ def choose_device(name: str) -> torch.device:
     Raises ModelError if the name is unknown, or there is no such device, or it does not work.
     """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() and _why_not(torch.device("cuda")) is None else "cpu")
+        return torch.device("cuda" if _sees_gpus() and _why_not(torch.device("cuda")) is None else "cpu")
     if not isinstance(name, str) or not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise ModelError(f"device {name!r} is unknown: choose auto, cpu, cuda or cuda:0, cuda:1, …", is_usage=True)
     device = torch.device(name)
@@ -38,6 +40,21 @@ def choose_device(name: str) -> torch.device:
     if problem:
         raise ModelError(f"device {name!r} cannot be used ({problem}): use --device=cpu or auto")
     return device
+
+
+def _sees_gpus() -> bool:
+    """Whether PyTorch sees a GPU. Of what it warns, such as a driver that is too old, the log has one line."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        sees = torch.cuda.is_available()
+    for warning in told:
+        _log_once(str(warning.message).partition("\n")[0])
+    return sees
+
+
+@cache
+def _log_once(problem: str) -> None:
+    getLogger("kbq").warning("PyTorch warns of the GPU: %s", problem)
 
 
 def _why_none() -> str:

@@ -59,7 +59,7 @@ def test_all_of_it_runs_on_a_cpu(
     assert int(rows) > 100
     recall, _, same_hits = of_kinds[:3]
     assert (recall, same_hits) == ("1 1", "20")
-    assert (gpu_codes.BLOCKS, gpu_codes.STEP) == shape  # which were varied
+    assert shape == (gpu_codes.BLOCKS, gpu_codes.STEP)  # which were varied
     assert "limits" in programs.accelerator.earlier_figures()  # which `codes` keeps
 
 

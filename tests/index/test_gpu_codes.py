@@ -1,5 +1,6 @@
 """Codes on a GPU: the rows, and the sums of their codes, are faiss's bit by bit, here in Triton's interpreter."""
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from kbq.errors import KnowledgeBaseError
 from kbq.index import factory, gpu_codes
 from kbq.index.base import CPU, Index
 from kbq.index.cells import Cells
-from kbq.index.factory import CODES, build_missing, codes_of, open_index
+from kbq.index.factory import CODES, build_missing, choose_place, codes_of, open_index
 from kbq.index.gpu_codes import CodeFile, GpuCellIndex, GpuCells, Packing
 from kbq.search.search import SearchContext, search
 
@@ -114,8 +115,20 @@ def test_rows_that_may_not_be_found_are_left_out(bits: int) -> None:
         assert shown[found[2][found[2] >= 0]].all()
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("is_last_shown", [True, False])
+def test_numbers_beyond_the_rows_that_may_be_found_are_left_out(is_last_shown: bool, bits: int) -> None:
+    """An imported index may number more vectors than its dump has; the last row of the dump says nothing of them."""
+    made, queries = random_file(6, 1, 3, 100, bits), queries_for(2, 6)
+    shown = np.full(60, True)
+    shown[-1] = is_last_shown
+    found = on_gpu([made], 3, [shown]).search(queries, 100)
+    same(found, Cells(made.index, 3, identity(made), shown=shown).search(queries, 100), 100)
+    assert [set(rows[rows >= 0]) for rows in found[2]] == [set(range(59 + is_last_shown))] * 2
+
+
 def test_shards_lie_end_to_end_and_each_probes_its_own_cells() -> None:
-    files = [random_file(6, 1, cells, rows, seed=rows) for cells, rows in ((4, 150), (1, 2), (6, 41), (2, 300))]
+    files = [random_file(6, 1, cells, rows, seed=rows) for cells, rows in ((4, 70), (1, 2), (6, 41), (2, 90))]
     queries = queries_for(2, 6)
     for probes in (1, 3):
         cells, expected = on_gpu(files, probes), []
@@ -191,10 +204,69 @@ def test_kernels_that_do_not_work_are_said(random_shard: Callable[..., Shard], m
     assert gpu_codes.codes_work(DEVICE) is None
 
 
+def test_triton_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("kbq.index.gpu_kernels")
+    monkeypatch.delitem(sys.modules, "kbq.index.gpu_kernels")
+    monkeypatch.setitem(sys.modules, "triton", None)
+    assert gpu_codes.codes_work.__wrapped__(DEVICE) == "import of triton halted; None in sys.modules"
+
+
+@pytest.fixture
+def one(random_shard: Callable[..., Shard]) -> tuple[list[Shard], IndexEntry]:
+    """A shard with a `tiny` index."""
+    shard, entry = random_shard(30, 40, dim=24), IndexEntry("tiny", probes=1)
+    build_missing([shard], entry, np.concatenate(list(random_queries(24))))
+    return [shard], entry
+
+
+@pytest.mark.parametrize("may_leave_gpu", [True, False])
+def test_codes_without_any_faiss_are_refused(
+    may_leave_gpu: bool, one: tuple[list[Shard], IndexEntry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """faiss-cpu is enough: it reads the files."""
+    monkeypatch.setattr(factory, "_gpus_of", lambda *_: [DEVICE])
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    message = r"this index needs faiss \(.*\): install it with pip install faiss-cpu, or use exact search"
+    with pytest.raises(KnowledgeBaseError, match=message):
+        open_index(*one, torch.device("cuda", 0), may_leave_gpu)
+
+
+def test_a_gpu_that_another_process_fills_while_codes_are_copied_is_left(
+    one: tuple[list[Shard], IndexEntry], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def filled(files: Sequence[CodeFile], *_: object) -> None:
+        for file in files:
+            file.open()
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    gpu, (shards, entry) = torch.device("cuda", 0), one
+    monkeypatch.setattr(factory, "_gpus_of", lambda *_: [gpu])
+    monkeypatch.setattr(gpu_codes, "GpuCells", filled)
+    told = "cuda:0 ran out of memory, which other programs may use: use device=cpu"
+    with pytest.raises(KnowledgeBaseError, match=told):
+        open_index(shards, entry, gpu)
+    queries = random_queries(24)
+    on_cpu, left = open_index(shards, entry, CPU), open_index(shards, entry, gpu, may_leave_gpu=True)
+    expected = search(SearchContext(shards, on_cpu), queries, 3, "phrase")
+    assert search(SearchContext(shards, left), queries, 3, "phrase") == expected
+    (record,) = caplog.records
+    assert record.message.startswith(f"searching on the CPU: {told}")
+
+
 def test_an_index_that_is_older_than_its_rows_is_said(random_shard: Callable[..., Shard], tmp_path: Path) -> None:
     shard, entry = random_shard(30, 40, dim=24), IndexEntry("tiny")
     build_missing([shard], entry, np.concatenate(list(random_queries(24))))
     other = random_shard(30, 41, dim=24, seed=1)
     (shard.folder / "tiny").rename(other.folder / "tiny")
-    with pytest.raises(KnowledgeBaseError, match="was built from another shard: build it with"):
+    message = "was built from another shard: build it with"
+    with pytest.raises(KnowledgeBaseError, match=message):
         codes_of([other], entry)
+    gpu = torch.device("cuda", 0)
+    with pytest.raises(KnowledgeBaseError, match=message):
+        choose_place([other], [entry], None, gpu, may_leave_gpu=False)
+    place = choose_place([other], [entry], None, gpu)
+    assert place.device == CPU
+    assert message in place.why
+    for device in (CPU, gpu):  # a CPU does no better
+        with pytest.raises(KnowledgeBaseError, match=message):
+            open_index([other], entry, device, may_leave_gpu=True)

@@ -157,10 +157,42 @@ def test_shards_on_several_devices_are_searched_as_if_on_one(random_shard: Calla
     assert one == two
 
 
-def test_memory_that_others_have_taken_is_said() -> None:
+NO_MEMORY = (  # as PyTorch's allocator, a library of CUDA and Triton say it
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("Triton Error [CUDA]: out of memory"),
+)
+
+
+@pytest.mark.parametrize("error", NO_MEMORY, ids=["PyTorch", "cuBLAS", "Triton"])
+def test_memory_that_others_have_taken_is_said(error: RuntimeError) -> None:
     message = r"cuda:0 ran out of memory, .*: use device=cpu, or build an index that fits"
     with pytest.raises(KnowledgeBaseError, match=message), out_of_memory_refused(ONE):
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("device", "error"),
+    [(ONE, RuntimeError("CUDA error: an illegal memory access was encountered")), (CPU, RuntimeError("out of memory"))],
+    ids=["another error", "a CPU"],
+)
+def test_no_other_error_is_taken_for_a_lack_of_gpu_memory(device: torch.device, error: RuntimeError) -> None:
+    with pytest.raises(RuntimeError) as raised, out_of_memory_refused(device):
+        raise error
+    assert raised.value is error
+
+
+def test_a_gpu_that_is_filled_while_its_kernels_are_tried_is_left(
+    places: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def filled(device: torch.device) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(factory, "codes_work", filled)
+    told = "compact cpu: compact index; cuda:0 ran out of memory, which other programs may use: use device=cpu"
+    assert places(453, kind="compact").startswith(told)
+    with pytest.raises(KnowledgeBaseError, match="cuda:0 ran out of memory"):
+        places(453, kind="compact", may_leave_gpu=False)
 
 
 def test_without_gpus_every_shard_lies_on_the_cpu(random_shard: Callable[..., Shard]) -> None:

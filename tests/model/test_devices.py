@@ -1,5 +1,6 @@
 """Devices: the choice of a device, its fast number type, padding, and batches of texts of similar length."""
 
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,6 +46,20 @@ def test_a_driver_that_is_too_old_is_said(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(torch.cuda, "init", too_old)
     with pytest.raises(ModelError, match=r"0 CUDA devices \(The NVIDIA driver .* \(found version 10010\)\.\): use dev"):
         choose_device("cuda")
+
+
+def test_auto_takes_the_cpu_and_says_once_that_the_driver_is_too_old(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def too_old() -> bool:
+        warnings.warn("CUDA initialization: The NVIDIA driver is too old (found version 10010).\nUpdate", stacklevel=2)
+        return False
+
+    monkeypatch.setattr(torch.cuda, "is_available", too_old)
+    devices._log_once.cache_clear()
+    assert [choose_device("auto"), choose_device("auto")] == [torch.device("cpu")] * 2
+    told = "PyTorch warns of the GPU: CUDA initialization: The NVIDIA driver is too old (found version 10010)."
+    assert [record.message for record in caplog.records] == [told]
 
 
 def test_a_gpu_that_does_not_compute_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
