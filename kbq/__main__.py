@@ -66,7 +66,7 @@ def _status_of(app: Callable[..., int | None]) -> int:
     try:
         status = app(standalone_mode=False) or 0
     except UsageError as error:
-        if type(error).__name__ != "NoArgsIsHelpError":  # whose message is the whole help
+        if type(error).__name__ != "NoArgsIsHelpError":  # this error's message is the whole help
             error.message = visible(explained(error))
         error.show()
         return 2
@@ -77,7 +77,7 @@ def _status_of(app: Callable[..., int | None]) -> int:
         if error.filename is None and error.errno in OF_OUTPUT:
             _give_up_output(error)
         else:
-            from kbq.storage.files import ADVICE  # on demand: the help does without
+            from kbq.storage.files import ADVICE  # imported on demand: the help does not need it
 
             advice = ADVICE.get(error.errno or 0, "repair it and try again")
             print_error(
@@ -120,7 +120,8 @@ def _give_up_output(error: OSError) -> None:
             KbqError(f"standard output cannot be written ({error.strerror}): free disk space, or send it elsewhere")
         )
     with suppress(OSError):  # it is not a file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest, which Python writes at the end
+        # Python writes the rest at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

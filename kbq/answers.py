@@ -31,11 +31,11 @@ WORDS_ALONE: tuple[WordBackend, ...] = ("bm25", "sparta")
 WeightType = Literal["float32", "int8"]
 K, DEPTH, RETRIEVAL_WEIGHT, N_RERANKED = 5, 20, 0.1, 10  # defaults of a search
 MOST_WEIGHT = 1e6  # a larger weight of words would lose the scores of vectors in rounding
-TOP_PAGES = 20  # in the provenance of a prediction
+TOP_PAGES = 20  # length of a prediction's provenance
 TOP = 3  # alternatives that `kbq fill` keeps
 CONTEXT = 500  # characters of evidence in JSON on either side of an answer: most paragraphs are whole
 MOST_MARKS = 32  # extra characters allowed so that a letter keeps its combining marks: Unicode's limit is 30
-JOINER = "\u200d"  # between the parts of an emoji
+JOINER = "\u200d"  # joins the parts of an emoji
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +171,10 @@ class Answer:
     end: int
     context: str  # the whole paragraph
     unit: tuple[int, int]  # characters of the retrieved unit (phrase, sentence, paragraph) in it
-    metadata: Mapping[str, object] = field(default_factory=dict, hash=False)  # of the page, as in its corpus
-    probability: float | None = None  # that it is right, from 0 to 1, or None where no calibration fits
+    # Metadata of the page, as in its corpus.
+    metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
+    # Chance that it is right, from 0 to 1; None: no calibration fits.
+    probability: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", tidy(self.text))
@@ -228,7 +230,7 @@ class Answer:
         return f"{self.text}  {self.score:.2f}  {self.title} (page {self.page_id}, paragraph {self.paragraph})"
 
 
-HEADER = "answer", "probability", "evidence", "page"  # of answers in a notebook
+HEADER = "answer", "probability", "evidence", "page"  # columns of a notebook's answers
 
 
 class Answers(list[Answer]):
@@ -309,8 +311,8 @@ class Result:
 
     query: str
     answers: list[Answer]  # best first, likely or not
-    min_probability: float  # as asked for
-    unknown_words: Sequence[str]  # that no page has, perhaps mistyped
+    min_probability: float  # the bound that was asked for
+    unknown_words: Sequence[str]  # words that no page has, perhaps mistyped
     is_exact: bool  # nothing better can have been missed
 
     @property
@@ -347,7 +349,7 @@ class SearchFacts:
     index: str  # `exact`, or what decides the hits of another index
     query_encoder: str  # its fingerprint
     backend: Backend
-    weights: tuple[float, float]  # of a point of BM25, and of SPARTA
+    weights: tuple[float, float]  # worth of a point of BM25, and of SPARTA
     reader: str | None  # fingerprint of the reader, if one is asked for
     reranker: Mapping[str, object] | None  # the reader that judges phrases again, and the digest of the calibration
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 class SearchTarget:
     """Where a knowledge base is searched, and which part of it. Raises KnowledgeBaseError for invalid values."""
 
-    index: IndexKind | None = None  # by default the one that was built last
+    index: IndexKind | None = None  # default: the one that was built last
     device: str = "auto"  # searches on the CPU where the model's GPUs have no room for the vectors
     ray: str | None = None  # address of a Ray cluster whose machines search
     workers: int = 1  # processes that answer; 1: this one does
@@ -102,7 +102,8 @@ class Searcher:
 
     def _open(self) -> None:
         """Open the shards, what searches them (an index here or, on a cluster, many), and the words."""
-        for name in ("pages", "titles", "_opened_index"):  # of a manifest that has been replaced
+        # A manifest that has been replaced may have left these.
+        for name in ("pages", "titles", "_opened_index"):
             self.__dict__.pop(name, None)
         folder, manifest, where = self.folder, self.manifest, self.where
         self.index = manifest.entry(folder, where.index)
@@ -110,10 +111,10 @@ class Searcher:
         self.reranking, self._readers = Reranking(self.model), dict[str, Reader | GenerativeReader]()
         self.answerers: Answerers | None = None
         self._cluster: RaySearcher | None = None
-        self.place: Place | None = None  # on a cluster, its nodes' CPUs search
+        self.place: Place | None = None  # the nodes' CPUs search on a cluster
         with manifest.damage_explained(folder):
             self.shards = manifest.open_shards(folder, manifest.parts())  # an index looks at its own files
-            shown: list[Bools] = []  # of each shard, the pages that may be answered with
+            shown: list[Bools] = []  # pages of each shard that may be answered with
             if where.pages:
                 shown, unknown = self.pages.chosen(where.pages)
                 refuse_unknown(folder, unknown)
@@ -312,7 +313,7 @@ class Answerers:
         started = [self._pool.submit((part, options)) for part in parts]
         try:
             return [answers for future in started for answers in self._pool.result(future)]
-        except KeyboardInterrupt:  # which has ended the processes, and others would start
+        except KeyboardInterrupt:  # this has ended the processes, and others would start
             self._pool.dismiss()
             raise
 

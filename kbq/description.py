@@ -17,7 +17,7 @@ from kbq.storage.files import folder_bytes
 from kbq.storage.records import read_object
 from kbq.words.sparta import read_record_of
 
-KINDS = {  # of networks, by how the names of their classes end
+KINDS = {  # kinds of networks, by how the names of their classes end
     "ForQuestionAnswering": "reader",
     "ForConditionalGeneration": "sequence-to-sequence model",
 }
@@ -32,7 +32,7 @@ class IndexFacts:
     probes: int
     recall: float
     target: float
-    queries: int  # that the recall was measured on; 0 for exact search, which needs no measuring
+    queries: int  # queries that measured the recall; 0 for exact search, which needs none
     filter: float | None  # threshold of the rows in it
 
 
@@ -126,7 +126,7 @@ def _tuning(config: ModelConfig) -> dict[str, object]:
         "relations_tuned_on": len(facts["relations"]),
         "dev_queries": outcome["dev_queries"],
         "dev_measure": outcome["measure"],
-        "dev_scores": outcome["scores"],  # before tuning, and after each epoch
+        "dev_scores": outcome["scores"],  # scores before tuning, and after each epoch
         "dev_scores_with_words": [outcome.get(name) for name in ("hybrid_before", "hybrid_score")],
         "dev_right_with_reranking": outcome.get("reranker", []),  # percent, before tuning, and after; or none
         "probabilities_learned_from": outcome.get("calibrated_on", 0),  # answers; 0: they are the model's own

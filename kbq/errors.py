@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 MOST_PROBLEMS = 100  # listed by a command at most
 MOST_QUOTED = 300  # characters of another library's message, which may quote a file
-_NO_MEMORY = re.compile(  # as torch, oneDNN, C++ and the loader of libraries say it
+_NO_MEMORY = re.compile(  # words of torch, oneDNN, C++ and the loader of libraries
     "(cannot|can't|could not|failed to|unable to) (allocate|create a memory|map segment)|(out of|not enough) memory"
     "|bad_alloc|ALLOC_FAILED|can't start new thread",
     re.IGNORECASE,

@@ -379,7 +379,7 @@ class KnowledgeBase:
         Queries that are awaited together wait for one another, on one thread of this knowledge base; ask several texts
         at once where you can.
         """
-        import asyncio  # on demand: commands do without
+        import asyncio  # imported on demand: commands do not need it
 
         ask = partial(self.query, texts, k, unit, backend, **options)
         return await asyncio.get_running_loop().run_in_executor(self._thread, ask)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from kbq.errors import KbqError
 
-LIKE = 0.4  # of the name of an option to another: topk is as much like k
+LIKE = 0.4  # least likeness of two options' names: topk is as much like k
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,8 @@ class Option:
     help: str
     least: float | None = None
     most: float | None = None
-    default: str | None = None  # as the help shows it, if it depends on other things
-    flag: str = ""  # on the command line, if it does not follow from the name
+    default: str | None = None  # text that the help shows, if the default depends on other things
+    flag: str = ""  # name on the command line, if it does not follow from the field's
     metavar: str | None = None
 
 

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from kbq.dump.shards import Counts
     from kbq.training.engine import StepReport
 
-LINE_SECONDS = 30.0  # between two lines where there is no terminal
+LINE_SECONDS = 30.0  # time between two lines where there is no terminal
 PATIENCE = 3.0  # seconds before work in Python gets a bar
 SAMPLED = 2**26  # bytes at the beginning of a corpus in which lines are counted
 
 
 def logger() -> "logging.Logger":
-    import logging  # on demand: the help does without
+    import logging  # imported on demand: the help does not need it
 
     return logging.getLogger("kbq")
 
@@ -77,7 +77,7 @@ class Bar:
             line: takes lines where there is no terminal.
             corpus: the pages that will be reported are those of this corpus.
         """
-        from rich.console import Console  # on demand: the help does without
+        from rich.console import Console  # imported on demand: the help does not need it
         from rich.progress import (
             BarColumn,
             Progress,

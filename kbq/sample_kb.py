@@ -25,7 +25,8 @@ def sample_folder(build: Callable[[Path, Path], object], note: Note = unheard) -
     It is built beside its place and moved there, so two first uses at the same time do no harm.
     """
     parts = bytes([FORMAT]), FOLDED.encode(), ARTICLES.read_bytes(), (DEFAULT_MODEL / CONFIG).read_bytes()
-    digest = hashlib.sha256(b"".join(parts)).hexdigest()[:8]  # of formats, articles, and the model's settings
+    # Digest of formats, articles, and the model's settings.
+    digest = hashlib.sha256(b"".join(parts)).hexdigest()[:8]
     folder = cache_folder() / f"sample-{kbq.__version__}-{digest}"
     if is_knowledge_base(folder):
         return folder

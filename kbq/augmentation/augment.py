@@ -115,7 +115,7 @@ class AugmentationOutcome(Summed):
 
 
 Line = dict[str, Any]
-Question = dict[str, object]  # as in a training file
+Question = dict[str, object]  # a line of a training file
 Paragraph = tuple[str, str, list[Question]]  # title, text, and the questions that are known
 
 
@@ -255,7 +255,7 @@ class Generator:
     def _prompt(self, mention: Marked) -> str:
         before, after = mention.before, mention.after
         if len(before) > AROUND:
-            before = before[-AROUND:].partition(" ")[2]  # without a word that is cut
+            before = before[-AROUND:].partition(" ")[2]  # drops a word that is cut
         if len(after) > AROUND:
             after = after[:AROUND].rpartition(" ")[0]
         return self.prompt.format(before=before, answer=mention.answer, after=after, title=mention.title)

@@ -4,7 +4,8 @@ import os
 
 from kbq.errors import ClusterError, first_line
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # before Ray is loaded: else it reports to its makers
+# Set before Ray is loaded: else it reports to its makers.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what it will do one day, without a warning
 try:
     import ray as _ray  # noqa: F401

@@ -25,7 +25,7 @@ LOCAL = "local"  # the address of a cluster that this process starts and ends
 LOOPBACK = "127.0.0.2"  # Ray replaces 127.0.0.1 by the address that other machines see
 LONGEST_FOLDER = 30  # characters of TMPDIR, as the paths of Ray's sockets in it may have 107 bytes
 CONNECT_SECONDS = 5.0
-ANSWER_SECONDS = 300.0  # for a node to start a process that describes it
+ANSWER_SECONDS = 300.0  # time for a node to start a process that describes it
 
 
 @dataclass(frozen=True, slots=True)

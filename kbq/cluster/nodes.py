@@ -27,8 +27,8 @@ from kbq.index.factory import Build, build_missing, is_built
 from kbq.model.model import Model
 from kbq.storage.files import RESUMES, Report, Stage
 
-DEATHS = 3  # of workers over one task, after which it is not tried again
-BLOCK_SECONDS = 1800.0  # to encode a block, after those before it
+DEATHS = 3  # deaths of workers over one task before it is given up
+BLOCK_SECONDS = 1800.0  # time to encode a block, once those before it are done
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,9 @@ from kbq.search.search import LexicalScores, ParagraphIndex, SearchContext, Want
 from kbq.words.bm25 import BM25Index, open_bm25
 from kbq.words.sparta import SentenceImpacts
 
-OPEN_SECONDS = 600.0  # for an actor to start and to open its files
-SEARCH_SECONDS = 600.0  # for a batch, after which an actor must have stopped
-RETRIES = 2  # of a task whose actor dies
+OPEN_SECONDS = 600.0  # time for an actor to start and to open its files
+SEARCH_SECONDS = 600.0  # time for a batch; an actor that takes longer must have stopped
+RETRIES = 2  # tries of a task whose actor dies
 SENT_ALONG = 100 * 1024  # bytes that Ray sends with a call
 
 
@@ -38,7 +38,7 @@ class ActorGroup:
     """Neighbouring shards, and what their search must know of the others."""
 
     folder: Path
-    manifest: Manifest  # which names these shards only
+    manifest: Manifest  # names these shards only
     index: IndexEntry
     whole: KnowledgeBaseSize
     shown: tuple[Bools, ...]  # the pages of each shard that answers may come from; empty for all
@@ -113,7 +113,7 @@ class Actor:
     """A process that searches a group of shards."""
 
     group: ActorGroup
-    node: Node  # where it was first started
+    node: Node  # the node that it was first started on
     handle: Any
 
 
@@ -246,7 +246,7 @@ def spread(nodes: Sequence[Node], count: int) -> list[Node]:
 def _started(group: ActorGroup, node: Node, together: int) -> Actor:
     threads = max(1, node.cpus // together)
     options = {
-        "num_cpus": 0,  # so that it never waits for a build to end
+        "num_cpus": 0,  # none, or it would wait for a build to end
         "max_restarts": -1,
         "scheduling_strategy": NodeAffinitySchedulingStrategy(node.id, soft=True),
     }

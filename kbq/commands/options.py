@@ -117,7 +117,8 @@ def _parts(record: Any) -> dict[str, Any]:
     """Return the types of a record's options, as a command's parameters have them, and those of the records in it."""
     types = {one.name: typer_option(one) for one in declared(record)}
     for name, hint in get_type_hints(record, include_extras=True).items():
-        if any(isinstance(note, ParameterInfo) for note in get_args(hint)):  # of a record that only commands have
+        # A record that only commands have.
+        if any(isinstance(note, ParameterInfo) for note in get_args(hint)):
             types[name] = hint
         elif held := [kind for kind in get_args(hint) if isinstance(kind, type) and is_dataclass(kind)]:
             types[name] = held[0]
@@ -211,7 +212,7 @@ def explained(error: Any) -> str:
     told, _, similar = message.rstrip(".").partition(" Did you mean")
     missing = re.match("No such (?:option|command):? '?([^ '.]+)'?", told)
     if missing and (gone := GONE.get(f"{_name(context)} {missing[1]}".strip())):
-        error.possibilities = ()  # no other option is like one that is gone
+        error.possibilities = ()  # an option that is gone is like no other
         return f"{missing[0]}: {gone}"
     if message.startswith("Got unexpected extra argument") and (advice := EXTRA.get(_name(context))):
         return f"{told}: {advice}"

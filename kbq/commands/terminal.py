@@ -98,7 +98,8 @@ def print_error(error: KbqError) -> None:
 
 def shortened(text: str, width: int = AROUND) -> str:
     """Return a text on one line, of at most `width` characters."""
-    line = " ".join(text.split(None, width)[:width])  # with blanks between them, as many words are too long already
+    # Joined by blanks, as this many words are too long already.
+    line = " ".join(text.split(None, width)[:width])
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 

@@ -35,7 +35,7 @@ class BuildState:
     """The progress of a build. `pages` and the digest `corpus` cover the part of the corpus that is on the disk."""
 
     model: str  # phrase fingerprint
-    first_shard: int  # of this build; earlier ones are published already
+    first_shard: int  # the first one of this build; earlier ones are published already
     pages: int = 0
     corpus: str = ""
     finished: tuple[ShardEntry, ...] = ()  # the shards of this build
@@ -46,7 +46,7 @@ class _Block(NamedTuple):
     """Pages to encode together. `consumed` and `digest` cover the corpus up to the end of the block."""
 
     pages: list[Page]
-    digests: list[bytes]  # of the pages
+    digests: list[bytes]  # one of each page
     consumed: int
     digest: str
 
@@ -129,7 +129,7 @@ def _new_blocks(pages: Iterable[Page], state: BuildState, folder: Path) -> Itera
         before, consumed = consumed, consumed + len(block)
         digests = [page_digest(page) for page in block]
         digest.update(b"".join(digests))
-        if before < state.pages <= consumed:  # if this is not the end of a block, the corpus has changed
+        if before < state.pages <= consumed:  # unless this ends a block, the corpus has changed
             _refuse_other_corpus(folder, state, digest.hexdigest())
         if consumed > state.pages:
             yield _Block(block, digests, consumed, digest.hexdigest())

@@ -140,7 +140,8 @@ def with_pages_deleted(manifest: Manifest, shards: Sequence[Shard], gone: Sequen
             left = shard.live_pages() & ~pages
             content = io.BytesIO()
             np.lib.format.write_array(content, np.flatnonzero(~left).astype(np.uint32), version=(1, 0))
-            digest = digest_of_bytes(content.getvalue())  # in the list's name, so that an earlier one stays
+            # Part of the list's name, so that an earlier list stays.
+            digest = digest_of_bytes(content.getvalue())
             files.write_bytes(deleted_file(shard.folder, digest), content.getvalue())
             entries[number] = replace(entries[number], deleted=digest, live=shard.counts_of(left))
     return replace(manifest, shards=tuple(entries))
@@ -257,7 +258,7 @@ def merge(out: Path, folders: Sequence[Path], report: files.Report = files.silen
         files.make_folder(partial)
         with files.writing_alone(partial, out):
             try:
-                for left in partial.iterdir():  # of a killed merge
+                for left in partial.iterdir():  # left by a killed merge
                     files.remove_file(left) if left.is_symlink() or left.is_file() else files.remove_folder(left)
                 stage = files.Stage(report, "linked, shards", len(shards))
                 for number, shard in enumerate(shards):

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kbq.model.model import Model
 
 IMPORTED = "official"  # the kind of an index that another program built, and the folder of its parts
-LINK = "index.faiss"  # in that folder: the only link that a knowledge base may have
+LINK = "index.faiss"  # a name in that folder: the only link that a knowledge base may have
 
 MANIFEST = "manifest.json"
 STATE = "building.json"  # exists during a build, and after one that was stopped

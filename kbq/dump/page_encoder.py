@@ -35,7 +35,7 @@ from kbq.model.model import EncodedBatch, Model, encode_batches
 from kbq.model.tokenizer import Tokens, Window, tokenize, windows
 from kbq.storage.files import RESUMES
 
-KEPT = 4  # beside OPENS and CLOSES
+KEPT = 4  # further tokens, next to OPENS and CLOSES
 EXTRA = 5  # bytes of a token behind its vector: a logit, and these three flags
 
 Block = TypeVar("Block")
@@ -110,7 +110,7 @@ class _Batch(NamedTuple):
 
     members: Rows  # the numbers of the windows
     width: int  # tokens of a window, padding included
-    places: Tensor | None  # of the kept tokens among all, or None if `tokens` holds all
+    places: Tensor | None  # positions of the kept tokens among all, or None if `tokens` holds all
     tokens: Tensor  # a vector, and EXTRA bytes behind it. Shape: (tokens, dim + EXTRA), int8
 
     def kept(self) -> tuple[Rows, Rows, NDArray[np.int8]]:
@@ -307,12 +307,12 @@ class WorkerPool(Generic[Task, Done]):
         return KnowledgeBaseError(f"a worker died, perhaps for lack of memory: {self._advice}")
 
 
-_WORK: list[Any] = []  # in a worker, how to equip it and, once that is done, the function that does tasks
+_WORK: list[Any] = []  # a worker's state: how to equip it, then the function that does tasks
 
 
 def _begin(equip: Equip[Any, Any], equipment: bytes, devices: Any) -> None:
     """Begin a worker. The first task equips it, so that an error in this is raised from that task."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # on Ctrl-C, only the parent prints a message
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # only the parent prints a message on Ctrl-C
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _WORK[:] = equip, equipment, devices.get()
 

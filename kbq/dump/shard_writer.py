@@ -36,8 +36,8 @@ class EncodedParagraphs(NamedTuple):
     Shapes: tokens and sizes (paragraphs,), vectors (kept, dim), other arrays (kept,).
     """
 
-    tokens: Rows  # of each paragraph, before the filter
-    sizes: Rows  # of each paragraph, after it
+    tokens: Rows  # tokens of each paragraph, before the filter
+    sizes: Rows  # rows of each paragraph, after the filter
     vectors: NDArray[np.int8]
     logits: NDArray[np.float32]  # the higher one of the filter's two
     edges: NDArray[np.uint8]  # OPENS, CLOSES, or both

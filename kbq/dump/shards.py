@@ -38,7 +38,7 @@ PER_PARAGRAPH: Types = {"rows": np.int64, "numbers": np.uint32, "pages": np.uint
 TEXTS = "texts", "ids", "titles", "metadata"
 DIGEST_BYTES = 16
 REPAIR = "build the knowledge base again"
-LOGIT_STEPS = 8  # to a logit of 1; logits beyond ±15.9 are clipped
+LOGIT_STEPS = 8  # steps to a logit of 1; logits beyond ±15.9 are clipped
 OPENS, CLOSES = 1, 2
 CHUNK = 128  # rows converted to float64 at a time for final scores: they fit in a CPU's cache
 
@@ -250,10 +250,11 @@ class PhraseLimit:
 class ShardEntry:
     """A shard that a knowledge base names."""
 
-    name: Annotated[str, Meta(pattern=r"^shard-[0-9]{5,}$")]  # of its folder; that of a later shard is higher
+    # Its folder's name; a later shard's is higher.
+    name: Annotated[str, Meta(pattern=r"^shard-[0-9]{5,}$")]
     seal: HexDigits  # digest of its seal
-    size: Counts  # of all that its files hold
-    live: Counts  # without the deleted pages
+    size: Counts  # everything that its files hold
+    live: Counts  # the same, less the deleted pages
     deleted: HexDigits = ""  # digest of the list of deleted pages; empty: none
 
 

@@ -52,7 +52,7 @@ EARLIER = {"bert_start.": PHRASES, "bert_q_start.": START, "bert_q_end.": END}  
 TEACHER = "cross_encoder", "bert_qd", "qa_outputs"  # weights that were needed to train it
 TABLE = "embeddings.word_embeddings.weight"
 UNUSED = "pooler.", "embeddings.position_ids"
-OFFSET, STEP = -2.0, 1 / 20  # of the int8 values in an official dump
+OFFSET, STEP = -2.0, 1 / 20  # scale of the int8 values in an official dump
 WINDOW, OVERLAP, QUERY_TOKENS = 512, 64, 64
 AGAIN = "download it again"
 

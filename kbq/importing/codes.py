@@ -36,8 +36,8 @@ from kbq.storage.records import read_record
 
 LAYOUT, LISTS, RUNS, PLACES = "layout.json", "lists.npy", "runs.npy", "places.npy"
 FORMAT = 1
-CENTROIDS = 256  # that a byte of a code tells apart
-TABLES = 256  # of query vectors that are kept
+CENTROIDS = 256  # centroids that a byte of a code tells apart
+TABLES = 256  # query vectors whose tables are kept
 AGAIN = "import the index again with `kbq import index`"
 Size = Annotated[int, Meta(ge=1)]
 Place = Annotated[int, Meta(ge=0)]
@@ -50,15 +50,15 @@ class CodesLayout:
     """Where the parts of an `index.faiss` begin, in bytes, and their sizes; all numbers are float32, by row."""
 
     dim: Size
-    code_bytes: Size  # of a vector; each stands for dim / code_bytes dimensions
+    code_bytes: Size  # size of a vector; each byte stands for dim / code_bytes dimensions
     lists: Size
     vectors: Place
     rotation: Place  # (dim, dim): x is rotated to rotation · x
-    means: Place  # of the lists: (lists, dim)
+    means: Place  # means of the lists: (lists, dim)
     centroids: Place  # (code_bytes, CENTROIDS, dim / code_bytes)
-    codes: Place  # of all lists: those of a list, then their ids
-    bytes: Size  # of the file
-    step: float = 1.0  # of a row, as the model has it
+    codes: Place  # codes of all lists: those of a list, then their ids
+    bytes: Size  # size of the file
+    step: float = 1.0  # step of a row, as the model has it
     offset: float = 0.0  # what the value 0 of a row stands for
 
 
@@ -81,7 +81,8 @@ class Codes:
             self.centroids = self._floats(
                 layout.centroids, layout.code_bytes, CENTROIDS, layout.dim // layout.code_bytes
             ).copy()
-        self._begins = CENTROIDS * np.arange(layout.code_bytes)  # of the products with the centroids of each byte
+        # Offsets of the products with each byte's centroids.
+        self._begins = CENTROIDS * np.arange(layout.code_bytes)
         self._tables = lru_cache(TABLES)(self._tables_of)
 
     def _refuse_misfits(self) -> None:
@@ -295,7 +296,7 @@ def _faiss_index(codes: Codes) -> Any:
     lists.nlist, lists.code_size, lists.read_only = layout.lists, layout.code_bytes, True
     lists.filename, lists.totsize = str(codes.path), layout.bytes
     places = np.stack([codes.lists[:, 1], codes.lists[:, 1], codes.lists[:, 0]], axis=1).astype(np.uint64)
-    lists.lists.resize(layout.lists)  # of size, capacity and first byte
+    lists.lists.resize(layout.lists)  # size, capacity and first byte of each list
     faiss.memcpy(lists.lists.data(), faiss.swig_ptr(places), places.nbytes)
     lists.do_mmap()
     index.replace_invlists(lists, True)

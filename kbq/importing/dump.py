@@ -214,7 +214,7 @@ def dataset(group: Any, name: str, kind: type[np.generic] | str, dimensions: int
         raise ValueError(f"{place} {'is not in this file' if name in group else 'is missing'}")
     if not np.issubdtype(found.dtype, kind) or found.ndim != dimensions:
         raise ValueError(f"{place} holds {found.dtype} {found.shape}")
-    piece = math.prod(found.chunks or ()) * found.dtype.itemsize  # as large a part is read at once
+    piece = math.prod(found.chunks or ()) * found.dtype.itemsize  # bytes that are read at once
     refuse_large(f"{found.file.filename}{found.name}", piece, CorpusError)
     return found
 

@@ -93,7 +93,7 @@ class _Reader:
         self._expect(b"IxFI")
         self._same("dimensions or lists", self._header(), (dim, lists))
         means = self._array(4, lists * dim)
-        kind, listed = self._numbers("<bQ")  # of the direct map
+        kind, listed = self._numbers("<bQ")  # the direct map's
         self._skip(ID_BYTES * listed)
         if kind == HASH_TABLE:
             self._array(2 * ID_BYTES, vectors)
@@ -130,7 +130,7 @@ class _Reader:
                 raise ValueError("it gives sizes of lists that it does not have")
             sizes[written[::2]] = written[1::2]
         begin = self._file.tell()
-        total = sum(sizes.tolist())  # in numbers that do not wrap
+        total = sum(sizes.tolist())  # Python's numbers do not wrap
         if (sizes < 0).any() or total != vectors:
             raise ValueError(f"its lists hold {total:,} vectors, it says {vectors:,}")
         end = begin + total * (code_bytes + ID_BYTES)
@@ -190,7 +190,7 @@ class IndexedRows:
                 raise ValueError("it names nothing")
             parts = [part_of(file, name) for name in names]
             total = sum(len(dataset(part, "doc", np.integer)) for part in parts)
-            if total != vectors:  # before anything is read: a file of some kilobytes may say that it has billions
+            if total != vectors:  # checked before reading: a small file may claim billions
                 raise CorpusError(f"{path} names {total:,} vectors, the index has {vectors:,}: {OTHER}, or {AGAIN}")
             runs = [_runs_of(part) for part in parts]
             self._groups = names
@@ -358,7 +358,7 @@ def _write_places(
         if shard.size.rows:
             files.new_folder(folder / shard.name / IMPORTED)
             places.append(new_array(folder / shard.name / IMPORTED / PLACES, np.int64, shard.size.rows))
-            places[-1][:] = -1  # not known yet
+            places[-1][:] = -1  # unknown yet
         else:
             places.append(np.empty(0, np.int64))
     for ids, begun in _listed(path, index):

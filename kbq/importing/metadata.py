@@ -31,7 +31,8 @@ IGNORED = {"PROTO", "FRAME"}
 TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 DTYPE = "numpy dtype"  # the only thing that may be named
 INTEGERS = "i4", "i8"  # the only arguments that it may be called with
-MARK, DTYPE_NAME = object(), object()  # where a tuple or items begin; the name of the type, which is only to be called
+# Marks: a tuple or items begin here; the type's name, which is only to be called.
+MARK, DTYPE_NAME = object(), object()
 ROOM, DICT = 2**28, 500  # bytes to keep of what may be mentioned again, and what a dict counts as
 
 METADATA = "meta_compressed.pkl"

@@ -206,7 +206,7 @@ class Difference:
     """One score of two systems; `gain` is second minus first."""
 
     system: str  # the second
-    name: str  # of the score, or of the group
+    name: str  # name of the score, or of the group
     count: int  # queries compared
     first: float
     second: float
@@ -214,7 +214,7 @@ class Difference:
     low: float  # ends of the gain's confidence interval
     high: float
     p: float
-    adjusted_p: float  # after Holm, over everything compared at once
+    adjusted_p: float  # corrected by Holm's method, over everything compared at once
 
 
 def compared(

@@ -26,12 +26,12 @@ from kbq.kilt.analysis import CONFIDENCE, LOW_END, Analysis, Cell, Form, ScoreTa
 from kbq.kilt.scores import Scores
 from kbq.storage.files import make_folders, replacing, writing_to
 
-BINS = 15  # of equal mass; more would mostly show chance
+BINS = 15  # bins of equal mass; more would mostly show chance
 RESAMPLES = 1_000  # fewer than for a mean, since every answer is drawn by itself
 
 PRECISIONS = (0.9, 0.95)
-FEW = 30  # with fewer answers, 90 % cannot be promised even if all are right
-POINTS = 200  # of a risk-coverage curve in JSON, at most
+FEW = 30  # fewer answers cannot promise 90 %, even if all are right
+POINTS = 200  # most points of a risk-coverage curve in JSON
 MISSING = "has an answer without a probability (output[0].meta.probability)"
 
 
@@ -437,7 +437,8 @@ def _draw_risk_coverage(calibration: Confidence, path: Path) -> None:
 
 @contextmanager
 def _picture(path: Path) -> Iterator[Any]:
-    figure: Any = importlib.import_module("matplotlib.figure").Figure(figsize=(6.4, 4.8))  # without pyplot: no window
+    # Figure, not pyplot: no window opens.
+    figure: Any = importlib.import_module("matplotlib.figure").Figure(figsize=(6.4, 4.8))
     axes = figure.subplots()
     yield axes
     axes.grid(alpha=0.3)

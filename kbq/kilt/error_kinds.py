@@ -46,7 +46,7 @@ KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 EvidenceOf = Callable[[str, int | None], str | None]  # page and paragraph → its text, if the knowledge base has it
 
 LEADERBOARD_PAGES = 5  # rank positions that the leaderboard's recall@5 reads
-MAX_ANSWER_WORDS = 30  # of a phrase
+MAX_ANSWER_WORDS = 30  # longest plausible phrase
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # Unicode's category Cc
 
 
@@ -61,7 +61,7 @@ class ErrorCase:
     gold_answers: tuple[str, ...]
     top: EvidencePlace | None
     gold_places: tuple[EvidencePlace, ...]
-    rank: int | None  # of the first complete evidence set, from 1
+    rank: int | None  # rank of the first complete evidence set, from 1
     found: int | None = None  # rank of the first gold page
     evidence: str | None = None  # text of the top place
     gold_evidence: str | None = None  # text of the first gold place
@@ -73,7 +73,7 @@ class ErrorSurvey:
 
     counts: Counter[ErrorKind]
     cases: tuple[ErrorCase, ...]
-    notes: tuple[str, ...]  # where the two files do not fit together
+    notes: tuple[str, ...]  # remarks on what does not fit together in the two files
 
     def table(self) -> ScoreTable:
         total = max(1, self.counts.total())
@@ -174,9 +174,10 @@ class Expectations:
 
     lines: tuple[int, ...] = ()  # any of these, of the official input files
     is_known_page: Callable[[str], bool] | None = None  # whether the knowledge source has a page id
-    has_integer_pages: bool | None = None  # as KILT's own knowledge source has; if None, others are a warning
+    # KILT's own knowledge source has integers; None: others are a warning.
+    has_integer_pages: bool | None = None
     wants_answers: bool = True  # off for a task that predicts pages alone
-    max_answer_words: int | None = None  # of the longest plausible answer
+    max_answer_words: int | None = None  # words of the longest plausible answer
     answers_are_titles: bool = False  # entity linking: the answer is the title of the first page
     max_same_answers: float | None = 0.5  # share of the records that may plausibly have one answer
 

@@ -122,7 +122,7 @@ class Evaluation(Mapping[str, float]):
     """
 
     rules: Rules
-    scores: Mapping[Kind, Scores]  # of the possible kinds
+    scores: Mapping[Kind, Scores]  # scores of each possible kind
     refusals: Mapping[Kind, EvaluationError]  # why another kind was not possible
     additions: Mapping[str, object]  # further analyses, under their keys in `to_dict`
     tables: tuple[ScoreTable, ...]

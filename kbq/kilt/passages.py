@@ -23,7 +23,7 @@ from kbq.storage.lines import read_lines
 from kbq.storage.records import json_line
 from kbq.text.letters import normal_form, normalise_answer
 
-DEPTH = 20  # of MRR and of precision
+DEPTH = 20  # depth of MRR and of precision
 SLOW = 0.5  # CPU seconds that a regular expression may take for a text
 READ = ("id", "question", "answers", "ctxs")  # the fields of a question that readers know
 
@@ -47,8 +47,10 @@ class Question:
     question: str
     answers: tuple[str, ...]
     ctxs: tuple[RetrievedPassage, ...]
-    exact_ranks: tuple[int, ...] | None = None  # of the predicted phrases that are right; None if none are given
-    gold_rank: int | None = None  # of the passage that holds a gold place; 0: none; None: no such place is given
+    # Ranks of the predicted phrases that are right; None: none are given.
+    exact_ranks: tuple[int, ...] | None = None
+    # Rank of the passage with a gold place; 0: none has it; None: none is given.
+    gold_rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ class Judging:
     """How retrieved texts and answers are compared with gold answers."""
 
     patterns: Patterns | None = None  # None: gold answers are texts
-    candidates: frozenset[str] | None = None  # in lower case; other answers are left out. None: all count
+    candidates: frozenset[str] | None = None  # lower-case answers that count; None: all count
 
     @property
     def slow_patterns(self) -> list[str]:

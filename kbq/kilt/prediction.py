@@ -50,8 +50,8 @@ class PredictionOutcome:
 
     lines: int
     kept: int  # written by an earlier run
-    without_pages: int  # of the others
-    untuned_relations: tuple[str, ...] = ()  # that the query encoder was not tuned on
+    without_pages: int  # queries among the others that have no pages
+    untuned_relations: tuple[str, ...] = ()  # relations that the query encoder was not tuned on
 
 
 @dataclass(frozen=True, slots=True)

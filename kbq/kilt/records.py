@@ -270,7 +270,7 @@ class EvidencePlace:
     """The place that a provenance item points to."""
 
     page_id: str
-    title: str  # without outer blanks, or ""
+    title: str  # stripped of outer blanks, or ""
     paragraph: int | None
     characters: tuple[int, int] | None = None  # [start, end) of the paragraph
 
@@ -279,7 +279,7 @@ class EvidencePlace:
 class GoldOutput:
     """One gold output: an answer, an evidence set, or both."""
 
-    answer: str  # without outer blanks, or ""
+    answer: str  # stripped of outer blanks, or ""
     pages: tuple[str, ...]  # distinct pages of the items that name one
     evidence: frozenset[str] | None  # pages of all items, "" of one that names none; None without provenance
     places: tuple[EvidencePlace, ...]
@@ -347,10 +347,11 @@ class Guess:
 
     id: str
     line: int
-    answer: str = ""  # without outer blanks; "" scores 0
+    answer: str = ""  # stripped of outer blanks; "" scores 0
     pages: tuple[str, ...] = ()  # distinct, best first
     top: EvidencePlace | None = None  # the first item
-    texts: Mapping[int, str | None] = field(default_factory=dict)  # by position from 1; None for one that is not text
+    # Key: position from 1; None: not text.
+    texts: Mapping[int, str | None] = field(default_factory=dict)
     problem: str | None = None  # why it cannot be scored, if the gold file has its id
 
 

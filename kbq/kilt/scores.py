@@ -70,7 +70,7 @@ COMPLETE, IRRELEVANT = -1, -2
 class EvidenceRank:
     """The ranks at which the evidence sets of one query are complete in a ranking of pages."""
 
-    positions: tuple[int, ...]  # of complete sets, from 1, ascending
+    positions: tuple[int, ...]  # positions of complete sets, from 1, ascending
     sets: int  # distinct evidence sets; 0 also where no page was predicted
 
     def complete(self, k: int) -> int:
@@ -220,9 +220,10 @@ class Scores:
     ids: tuple[str, ...]
     groups: tuple[str, ...]
     values: Doubles  # Shape: (items, names)
-    means: tuple[float, ...]  # of each name, added up in gold order as the official evaluation does
-    notes: tuple[str, ...]  # for a reader of the numbers
-    predictions: int  # for these queries
+    # Mean of each name, added up in gold order as the official evaluation does.
+    means: tuple[float, ...]
+    notes: tuple[str, ...]  # remarks for a reader of the numbers
+    predictions: int  # number of predictions for these queries
     with_gold_pages: int  # queries
 
     def column(self, name: str) -> Doubles:

@@ -265,8 +265,8 @@ def submit(
         raise EvaluationError(f"{several} has several prediction files: submit one for each task", is_usage=True)
     with writing_to(out, EvaluationError, "choose another folder"):
         make_folders(out)
-    with writing_alone(out):  # of two that add to an earlier submission at once, one would be lost
-        for left in out.glob(f"{PART}*"):  # of a run that was killed
+    with writing_alone(out):  # two that add to an earlier submission at once would lose one
+        for left in out.glob(f"{PART}*"):  # left by a run that was killed
             discard_folder(left)
         if any(out.iterdir()) and not (out / MANIFEST).exists():
             raise EvaluationError(f"{out} holds something other than an earlier submission: choose another folder")

@@ -24,7 +24,7 @@ Adapter = Callable[[str, Fits], str]
 # Words with the blanks between them and the mention; in scripts without blanks, as many characters as a word may have.
 WORDS_BEFORE, WORDS_AFTER = re.compile(r"\S{1,30}\s*"), re.compile(r"\s*\S{1,30}")
 
-OTHER_NAMES = {"zsre": "structured_zeroshot"}  # as the papers call it
+OTHER_NAMES = {"zsre": "structured_zeroshot"}  # names that the papers use
 AnswerKind = Literal["phrase", "title", "none"]
 
 
@@ -74,7 +74,8 @@ def mention(text: str, fits: Fits) -> str:
     if marked is None:
         return beginning(text, fits)
     before = WORDS_BEFORE.findall(text[: marked.start()])
-    after = WORDS_AFTER.findall(text[marked.end() :].rstrip())  # of final blanks, each would be tried with all others
+    # Stripped first: each final blank would be tried with all others.
+    after = WORDS_AFTER.findall(text[marked.end() :].rstrip())
 
     def around(words: int) -> str:
         return "".join([*before[len(before) - min(words, len(before)) :], marked.group(), *after[:words]])
@@ -141,7 +142,7 @@ class Task:
     metrics: tuple[str, ...]
     ranked: str
     lines: Mapping[str, int] = field(default_factory=dict)
-    part: str = ""  # in the names of the official files, after the split
+    part: str = ""  # what follows the split in the names of the official files
     note: str = ""  # what a user should know about its predictions
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
 from kbq.model.devices import autocast, dtype_for, padded
 from kbq.storage.files import write_text
 
-FEW_ROWS = 128  # with more, reordering the weights for each product costs little
+FEW_ROWS = 128  # a limit: for more rows, reordering the weights costs little
 CONFIG = "config.json"
 ONLY = {  # the only values that this module supports
     "model_type": "bert",
@@ -37,13 +37,13 @@ ONLY = {  # the only values that this module supports
 }
 MOST, MOST_LAYERS = 10**8, 1000
 LEAST_ROWS = 16
-SIGNIFICANT_BITS = 5  # of the number of rows of a matrix product; see `more_rows`
+SIGNIFICANT_BITS = 5  # significant bits of the number of rows of a matrix product; see `more_rows`
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None, float], Tensor]
 
 CPU = torch.device("cpu")
 TOGETHER = 64  # texts of a batch on a GPU, which takes as long for fewer
 RECORDING = threading.Lock()  # CUDA refuses two at a time
-MULTIPLE = 8  # of tokens, to which texts are padded there
+MULTIPLE = 8  # multiple of tokens to which texts are padded there
 
 
 class BertConfig:
@@ -128,7 +128,8 @@ class Bert(nn.Module):
         shape = input_ids.shape
         if not input_ids.is_cpu or torch.is_grad_enabled():
             seen = None
-            if attention_mask is not None and not (attention_mask.is_cpu and attention_mask.all()):  # no GPU waits
+            # A GPU is not asked, as that would wait for it.
+            if attention_mask is not None and not (attention_mask.is_cpu and attention_mask.all()):
                 seen = attention_mask.bool()[:, None, None].expand(-1, 1, shape[1], -1)
             states = self.embeddings(input_ids, slice(shape[1]), token_type_ids).flatten(0, 1)
             return Encoded(self._through_layers(states, [Group(slice(None), shape, seen)]).view(*shape, -1))

@@ -97,8 +97,8 @@ class EncodedBatch(NamedTuple):
 
     members: list[int]  # indices of the windows
     vectors: Tensor  # Shape: (windows, tokens, dim), float32; title and padding included
-    logits: Tensor  # of the filter. Shape: (windows, tokens, 2)
-    own: Tensor  # which tokens the window owns. Shape: (windows, tokens), bool
+    logits: Tensor  # logits of the filter. Shape: (windows, tokens, 2)
+    own: Tensor  # tokens that the window owns. Shape: (windows, tokens), bool
 
 
 @torch.inference_mode()
@@ -227,7 +227,7 @@ class Model:
             new, read = partial(empty_backbone, lasting), partial(read_model_weights, lasting, config)
             model = cls._assembled(folder, config, tokenizer, new, read, device, casing)
         model.source = lasting_name(str(source))
-        give_memory_back()  # of the weights before they were loaded
+        give_memory_back()  # memory of the weights before they were loaded
         return model
 
     @classmethod

@@ -44,13 +44,14 @@ PARTS = (".json", ".safetensors", ".txt", ".model")  # the endings of a model's 
 FACTS = "training.json"  # how a model without a kbq.json was trained
 OFFICIAL_WEIGHTS = "pytorch_model.bin"
 DEFAULT_MODEL = Path(__file__).parents[1] / "models" / "default"
-Threshold = Annotated[float, Meta(le=1e6)]  # of a logit
+Threshold = Annotated[float, Meta(le=1e6)]  # a logit
 
 WEIGHTS = "model.safetensors"
-HEADER_LENGTH, METADATA = 8, "__metadata__"  # of a safetensors file: bytes that say how long its header is; facts there
+# Parts of a safetensors file: bytes that say how long its header is; facts there.
+HEADER_LENGTH, METADATA = 8, "__metadata__"
 NamedTensors = dict[str, Tensor]
 
-SECONDS = 30.0  # of computing, torch's import included
+SECONDS = 30.0  # time of computing, torch's import included
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,14 +65,16 @@ class ModelConfig:
     edge_threshold: Threshold = -math.inf  # a kept token opens, or closes, phrases if that filter logit is above
     length_penalty: float = 0.0  # subtracted from a phrase's score for each token after the first
     marker_tokens: dict[str, str] = dataclasses.field(default_factory=dict)
-    phrase_fingerprint: str = ""  # of the phrase encoder's weights; a knowledge base names the one it was built with
-    query_fingerprint: str = ""  # of the query encoder's weights
+    # Digest of the phrase encoder's weights, which a knowledge base names, too.
+    phrase_fingerprint: str = ""
+    query_fingerprint: str = ""  # digest of the query encoder's weights
     training: dict[str, object] = dataclasses.field(default_factory=dict)  # command, data, seed, versions
-    base: str = ""  # of a tuned query encoder: the model with its phrase encoder
+    base: str = ""  # a tuned query encoder's base: the model with its phrase encoder
     # Multiplies the weights of BM25 and SPARTA, as the scale of dense scores differs.
     lexical_factor: Annotated[float, Meta(ge=0, le=1e6)] = 1.0
     value_offset: Threshold = 0.0  # the meaning of the value 0 in a row, in each dimension
-    official_queries: bool = False  # as the original code asks them: long ones are cut, and a question mark is kept
+    # The original code's way: it cuts long queries and keeps a question mark.
+    official_queries: bool = False
 
     def __post_init__(self) -> None:
         # A negative penalty would silently break the bounds of exact search.
@@ -354,7 +357,8 @@ def unpacked(stored: NamedTensors) -> NamedTensors:
     for name, tensor in weights.items():
         if tensor.dtype == torch.int8:
             scale = stored.get(f"{name}.scale")
-            if scale is None or scale.shape != (*tensor.shape[:1], 1):  # with another shape, it could be any size
+            # Any other shape could have any size.
+            if scale is None or scale.shape != (*tensor.shape[:1], 1):
                 raise ValueError(f"it lacks {name}.scale, a number for each of {len(tensor):,} rows")
             weights[name] = tensor.float() * scale
     return weights

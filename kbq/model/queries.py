@@ -22,7 +22,8 @@ from kbq.model.devices import batch_tokens, buckets, dtype_for, readable_length
 from kbq.model.tokenizer import Forms, encodings, truecased
 from kbq.text.letters import MARKERS, SEPARATOR, clean_text
 
-MOST_CHARACTERS = 100_000  # of a query: no encoder reads so many words, and their pieces would take gigabytes
+# Longest query: no encoder reads this many words, and their pieces would take gigabytes.
+MOST_CHARACTERS = 100_000
 SHOWN = 60  # characters of a query in a message
 
 
@@ -205,7 +206,8 @@ def _has_content(text: str) -> bool:
 
 
 def _shown(text: str) -> str:
-    text = " ".join(text.split(None, SHOWN)[:SHOWN])  # with a blank between, as many words are too many already
+    # Joined by blanks, as this many words are too many already.
+    text = " ".join(text.split(None, SHOWN)[:SHOWN])
     return repr(text if len(text) <= SHOWN else text[: SHOWN - 1] + "…")
 
 

@@ -210,7 +210,7 @@ class Window:
     segments: list[int]  # 0 = title (or, in the windows of a reader, the question), 1 = paragraph
     first: int
     count: int
-    position: int  # of the first token that it owns, within the paragraph
+    position: int  # position of the first token that it owns, within the paragraph
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str]) -> list[Tokens]:

@@ -25,7 +25,7 @@ from kbq.storage.records import read_object
 
 PROMPT = "question: {query} title: {title} context: {context}"  # arXiv 2007.01282, section 3
 LENGTH = 250  # tokens of a prompt, as there
-MAX_QUERY = 100  # of these
+MAX_QUERY = 100  # characters of a query, among these
 LONGEST = 300  # tokens of an answer: those of ELI5 are essays
 WEIGHTS = ("*.safetensors", "*.bin")
 

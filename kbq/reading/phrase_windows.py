@@ -32,10 +32,10 @@ MOST = 1200  # characters of a window that phrases share
 MAX_TITLE = 24  # tokens
 MAX_MENTION = 32  # tokens
 TOGETHER = 8  # queries, and batches of windows that go through a network layer by layer, on a CPU
-GPU_QUERIES = 64  # whose windows are read together there
-WINDOWS = 32  # of a batch on a GPU, which takes as long for fewer
-MULTIPLE = 128  # of tokens, to which windows are padded there: most have fewer
-PHRASES = 256  # that a judge reads together there
+GPU_QUERIES = 64  # queries whose windows are read together there
+WINDOWS = 32  # windows of a batch on a GPU, which takes as long for fewer
+MULTIPLE = 128  # tokens to whose multiples windows are padded there: most have fewer
+PHRASES = 256  # phrases that a judge reads together there
 
 Span = tuple[int, int]  # first and last token of the text
 
@@ -49,8 +49,8 @@ class Excerpt:
 
     window: Window
     text: Tokens  # owned by the window; characters count from the beginning of the paragraph
-    numbers: tuple[int, ...]  # of the phrases, among all phrases of their query
-    spans: tuple[Span, ...]  # of each phrase; reading it may add a proposed one
+    numbers: tuple[int, ...]  # numbers of the phrases, among all phrases of their query
+    spans: tuple[Span, ...]  # span of each phrase; reading it may add a proposed one
 
 
 def excerpts(
@@ -175,10 +175,10 @@ _Batch = tuple[Sequence[int], Tensor, Sequence[int]]
 class _Read(NamedTuple):
     """Windows that were read, and their phrases in the same order. Shapes: as in `ReadWindow`, for all of them."""
 
-    excerpts: list[list[Excerpt]]  # of each query
+    excerpts: list[list[Excerpt]]  # excerpts of each query
     edges: Tensor
     tokens: Tensor
-    logits: list[Tensor]  # of each window
+    logits: list[Tensor]  # logits of each window
 
 
 def read_around(

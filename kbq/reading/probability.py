@@ -30,8 +30,8 @@ from kbq.words.names import LEAD, NOWHERE, Naming, SubjectName
 
 FEATURES = (
     "share",  # log odds of its meaning, with all phrases that share it, against all others and none
-    "margin",  # over the best phrase that means something else
-    "judged",  # by the reranker alone
+    "margin",  # distance to the best phrase that means something else
+    "judged",  # the reranker's odds alone
     "searched",  # score of the search
     "behind",  # the best score of the search by so much
     "agreed",  # it has the meaning of the best phrase of the search
@@ -41,7 +41,7 @@ FEATURES = (
     "subject is title",
     "page",  # share of the phrases that are on pages of this title
     "words",  # logarithm of their number
-    "proposed",  # by the reader
+    "proposed",  # the reader's own phrase
     "slot",  # the query is one; else it is a question
     "named here",  # the subject's whole name stands near the phrase
     "short name here",  # only the family name does, or an acronym that the page explains
@@ -51,7 +51,7 @@ FEATURES = (
     "namesakes",  # logarithm of how many pages have the name
 )
 CLOSE_BY = 50  # characters between a phrase and a name
-POINTS = 10.0  # of the search: about as much as a logit
+POINTS = 10.0  # points of the search: about as much as a logit
 NEAR = 300  # characters on either side of a phrase, where the subject is looked for
 WORD = re.compile(r"\w+")
 QUESTION_WORDS = re.compile(
@@ -60,13 +60,15 @@ QUESTION_WORDS = re.compile(
 )
 
 CALIBRATION = "calibration.json"
-CALIBRATION_OF_CELLS = "calibration-of-cells.json"  # without it, the other one holds for cells, too
+CALIBRATION_OF_CELLS = "calibration-of-cells.json"  # optional: the other one holds for cells, too
 FORMAT = 2  # 2: phrases that mean the same support each other
 HIDDEN = 0.3  # share of the queries that are asked again without the texts that answer them, to fit one
-PENALTY = 1.0  # of half the sum of squared weights
-BELIEF = 30.0  # of half their squared distance from those of another calibration, if there is one
+PENALTY = 1.0  # price of half the sum of squared weights
+# Price of half their squared distance from those of another calibration, if there is one.
+BELIEF = 30.0
 MOST = 30.0  # a logit: a chance is never 0 or 1
-STEPS, CLOSE = 100, 1e-9  # of Newton's method: most, and the change of weights after the last
+# Limits of Newton's method: most steps, and the change of weights after the last.
+STEPS, CLOSE = 100, 1e-9
 Number = Annotated[float, Meta(ge=-1e9, le=1e9)]
 
 
@@ -167,11 +169,12 @@ class Calibration:
     """A logistic regression over `FEATURES`, as written into a file."""
 
     mode: SearchMode
-    weights: dict[str, Number]  # of each feature; an earlier calibration lacks some, which count nothing
+    # Weight of each feature; one that an earlier calibration lacks has no effect.
+    weights: dict[str, Number]
     intercept: Number
     queries: int  # it was fitted on
-    right: int  # of these answers
-    thresholds: dict[str, float | None]  # by precision: the chance above which it can be promised, if any
+    right: int  # how many of these answers are right
+    thresholds: dict[str, float | None]  # chance above which each precision can be promised, if any
     facts: dict[str, object]  # command, data, versions, scores on relations that were left out
 
     def __post_init__(self) -> None:

@@ -71,9 +71,9 @@ READER = "reader.safetensors"
 RELATION_JUDGE = "judge.safetensors"
 JUDGE = "judge."  # how the names of the weights of a judge of phrases begin
 SHARED = "phrases."  # how the names of the phrase encoder's weights begin
-WRITTEN_FOR = "phrase_fingerprint"  # of the model
+WRITTEN_FOR = "phrase_fingerprint"  # key of the model's digest
 READS_MENTIONS = "reads_mentions"  # "yes" if the reader learned with them
-POINTS = 10  # of the search: about as much as a logit
+POINTS = 10  # points of the search: about as much as a logit
 
 LENGTH, OVERLAP = 384, 64  # tokens of a window, question included
 MAX_QUESTION = 128

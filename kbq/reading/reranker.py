@@ -27,11 +27,11 @@ from kbq.reading.phrase_windows import Excerpt, judge_around
 from kbq.reading.reader import PhraseJudge, Reader, RelationJudge, best_of_each, judge_digest
 from kbq.text.letters import mention_in, normalise_answer, normalised, relation_key, slot_of, subject_of
 
-ASKED_FOR = re.compile(r"(?:\w+ )?country\b(?!'s| music)", re.IGNORECASE)  # at the beginning of a relation
+ASKED_FOR = re.compile(r"(?:\w+ )?country\b(?!'s| music)", re.IGNORECASE)  # beginning of a relation
 RELATIVES = frozenset({"spouse", "partner", "father", "mother", "parent", "child", "sibling", "relative"})
 KIN = RELATIVES | {"son", "daughter", "wife", "husband", "brother", "sister", "twin"}
 ABOUT_NAMES = ("name", "surname", "title", "label", "pseudonym", "called", "nickname")
-PRONOUNS = re.compile(  # not "US", nor the novel "It"
+PRONOUNS = re.compile(  # neither "US", nor the novel "It"
     r"[Hh]e|[Ss]he|it|[Tt]hey|[Hh]im(?:self)?|[Hh]ers?|herself|[Hh]is|its|itself|them|themselves|[Tt]heirs?"
     r"|th(?:is|at|ese|ose)|who|whom|whose"
 )
@@ -51,11 +51,12 @@ KINSHIP = (  # nouns, and the relations of a person who is named behind "NOUN of
 KIN_OF = re.compile(  # perhaps with words and titles before the name: "son of the late King"
     rf"\b(?:{'|'.join(f'({noun})' for noun, _ in KINSHIP)})\s+of\s+(?:[a-z-]+\s+){{0,4}}(?:[A-Z][a-z]+\.?\s+){{0,2}}\Z"
 )
-OTHER_PARENT = re.compile(r"\s*(?:\([^()]*\)\s*)?and\s")  # behind a parent: "the child of Ann and Bo"
+# Text after a parent: "the child of Ann and Bo".
+OTHER_PARENT = re.compile(r"\s*(?:\([^()]*\)\s*)?and\s")
 IS_SAID_OF_IT = re.compile(r"\b(?:is|was|are|were)\s+(?:an?|the|one of the)\s+(?:[\w'’-]+,?\s+){0,3}$")
 SENTENCE = 240  # characters before an answer that may be its sentence
 BEFORE = 80  # characters of the text before an answer
-IN_BRACKETS = re.compile(r"\s*\([^()]*\)$")  # at the end of a title: "Georgia (country)"
+IN_BRACKETS = re.compile(r"\s*\([^()]*\)$")  # end of a title: "Georgia (country)"
 
 MOST = 30.0  # a logit
 ELSEWHERE = 3.0  # the logit that an answer loses if it is not on the subject's own page
@@ -72,7 +73,7 @@ def meanings(query: str, answers: Sequence[Answer]) -> list[str]:
     slot = slot_of(query)
     if slot is None or not ASKED_FOR.match(slot[1]):
         return texts
-    named: dict[tuple[str, str, int], str] = {}  # by country and paragraph
+    named: dict[tuple[str, str, int], str] = {}  # key: country and paragraph
     for text, answer in sorted(zip(texts, answers, strict=True), key=lambda one: one[1].start):
         if text in NAMES:
             named.setdefault((NAMES[text], answer.page_id, answer.paragraph), text)
@@ -166,7 +167,7 @@ class Candidate(NamedTuple):
     answer: Answer
     searched: float  # score of the search; a proposed phrase has that of the best one beside it
     judged: float  # the logarithm of its odds against none being right, by reading alone
-    is_proposed: bool  # by the reader: the search has not found it
+    is_proposed: bool  # true: the reader proposed it, the search has not found it
     score: float = 0.0  # both together, before phrases that mean the same support it
 
 
@@ -175,7 +176,8 @@ class Reranking:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.base = model.config.base or model.source  # that with the phrase encoder and the reader
+        # The model with the phrase encoder and the reader.
+        self.base = model.config.base or model.source
 
     @cached_property
     def reader(self) -> Reader:

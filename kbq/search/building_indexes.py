@@ -334,7 +334,8 @@ def _repaired(folder: Path, damages: list[Damage], model: str | None, device: st
         if any(one.path.parent in shards for one in damages) or not damaged:
             return ()
         needs_model = any(not part.endswith("/bm25") for part in damaged)
-        opened = model_of(folder, manifest.model, model, device) if needs_model else None  # before anything is removed
+        # Opened before anything is removed.
+        opened = model_of(folder, manifest.model, model, device) if needs_model else None
         for part in damaged:
             remove_folder(folder / part)
         after = manifest.without_seals(damaged)

@@ -167,7 +167,7 @@ def update(
 
     The model is opened only if there are pages to encode. The number returned is that of the bad lines left out.
     """
-    published = read_manifest(folder)  # before the corpus is read
+    published = read_manifest(folder)  # read before the corpus
     published.refuse_codes(folder)
     pages, bad_lines = _pages(corpus, options, (), note)
     if dry_run:
@@ -216,7 +216,7 @@ def _updated(
             after = build_indexes(folder, after, model, spec, report_stage)
             manifest = _publish(folder, after, before.bm25, report_stage)
         else:
-            remove_file(folder / STATE)  # of an update that was given up
+            remove_file(folder / STATE)  # left by an update that was given up
             manifest = before
             if comparison.changes(delete_missing):
                 manifest = write_manifest(folder, with_pages_deleted(before, shards, comparison.gone(delete_missing)))

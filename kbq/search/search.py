@@ -33,11 +33,11 @@ BM25_WEIGHT, SPARTA_WEIGHT = 8.0, 4.0
 NAMESAKES = 64  # paragraphs of pages with one title that are looked at
 MOST_NAMES, LONGEST_NAME = 8, 4  # words with a capital of a question that may begin a name, and words of a name
 _WORD = re.compile(r"[^\W_][\w'’ʻʼ.-]*[^\W_]|[^\W_]")
-ParagraphIndex = BM25Index | SentenceImpacts  # of one shard
+ParagraphIndex = BM25Index | SentenceImpacts  # index of one shard
 
 Wanted = tuple[int, Unit]  # k, and what an answer is
 BATCH = 64  # queries searched together
-STARTS = 2**15  # of spans that are scored together, unless one query has more
+STARTS = 2**15  # spans that are scored together, unless one query has more
 DEEPER = 4  # how many times as deep the next round is
 
 
@@ -47,7 +47,8 @@ class WordQueries:
 
     terms: Sequence[Sequence[str]]
     weight: float
-    statistics: WordStatistics | None  # of the whole knowledge base, for BM25; None for learned impacts
+    # Statistics of the whole knowledge base, for BM25; None for learned impacts.
+    statistics: WordStatistics | None
     slots: "SlotWords | None" = None
 
 
@@ -56,7 +57,7 @@ class SlotWords:
     """The subjects and the relations of queries, as far as they count otherwise than the words of any text."""
 
     namings: Sequence[Naming]  # the pages that name the subject of each query
-    shares: Sequence[Sequence[float]]  # of each term of each query that counts
+    shares: Sequence[Sequence[float]]  # share of each term of each query that counts
 
 
 class LexicalScores:
@@ -223,7 +224,8 @@ class WordIndexes:
                 begin, end = words[first].start(), words[first + length - 1].end()
                 name, title = text[begin:end], self._title_like(text[begin:end])
                 if title and (length > 1 or folded(title) == folded(name)):  # ".in" is not meant by In
-                    end += not title[-1].isalnum() and text[end : end + 1] == title[-1]  # of Kievan Rus'
+                    # Ends such as that of Kievan Rus'.
+                    end += not title[-1].isalnum() and text[end : end + 1] == title[-1]
                     return f"{text[:begin]}{title}{text[end:]}"
         return text
 

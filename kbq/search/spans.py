@@ -30,7 +30,7 @@ from kbq.dump.shards import Shard
 from kbq.index.base import MAX_TOKENS, Candidates, ranges, slices
 from kbq.text.letters import sentence_bounds
 
-Products = Callable[[Rows, Rows, Floats | Doubles], Floats]  # as `Shard.products`
+Products = Callable[[Rows, Rows, Floats | Doubles], Floats]  # same call as `Shard.products`
 RANGES = 4096  # compared together
 FIRST_GROUP = 16  # spans that are placed together; every later group is as large as all before it
 WORD = re.compile(r"\S+")
@@ -50,7 +50,9 @@ class Spans:
     ends: Rows
     complete_above: float
     rows: Rows  # all scored rows, ascending
-    inner_products: Floats  # of these rows with the start vector (with the candidates' bonus) and the end vector (-inf
+    # Products of these rows with the start vector (with the candidates' bonus) and the end
+    # vector (-inf.
+    inner_products: Floats
     # where no phrase may close). Shape: (rows, 2)
     penalties: Floats  # length penalty of a phrase from the paragraph's first token to the row. Shape: (rows,)
 
@@ -190,7 +192,8 @@ def _union(begins: Rows, stops: Rows) -> Rows:
     >>> _union(np.array([0, 1, 7]), np.array([3, 4, 8])).tolist()
     [0, 1, 2, 3, 7]
     """
-    begins = np.maximum(begins, np.concatenate([begins[:1], stops[:-1]]))  # not before the previous range stops
+    # Clear of the previous range.
+    begins = np.maximum(begins, np.concatenate([begins[:1], stops[:-1]]))
     return ranges(begins, stops)
 
 
@@ -227,7 +230,7 @@ class Units:
     """The best distinct units of one query, best first. No missing unit scores above `complete_above`."""
 
     hits: list[Answer]
-    is_complete: bool  # no more are wanted, or there are no more
+    is_complete: bool  # true: no more are wanted, or there are no more
     complete_above: float
 
 

@@ -59,7 +59,8 @@ class TrainingQuery:
 
     id: str
     text: str
-    places: tuple[tuple[int, int], ...]  # of the answers, at least one: characters [start, end) of the passage
+    # Characters [start, end) of each answer in the passage, at least one.
+    places: tuple[tuple[int, int], ...]
     answers: tuple[str, ...]
     negatives: tuple[Negative, ...] = ()
 
@@ -92,7 +93,7 @@ class Repairs:
     moved: int = 0
     lost: int = 0
     doubtful: int = 0  # left out: the file calls the place a guess, or names none and the text occurs several times
-    placed: int = 0  # at the place of the text, as the file names none
+    placed: int = 0  # answers at the place of the text, as the file names none
     answering: int = 0  # negatives that hold an answer: left out
 
 
@@ -163,7 +164,7 @@ def _raw_passages(path: Path) -> Iterator[RawPassage]:
 def _lines(lines: Iterable[Line], source: str) -> Iterator[RawPassage]:
     for number, fields in parse_json_lines(lines, source, TrainingError):
         try:
-            if "header" not in fields:  # of a file of MRQA
+            if "header" not in fields:  # MRQA's files have one
                 yield _passage_of(fields)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else f"is not such a passage ({error})"
@@ -287,10 +288,10 @@ class PreparedPassage:
     """A passage as token ids."""
 
     windows: tuple[Window, ...]
-    tokens: int  # of all its windows
+    tokens: int  # tokens of all its windows
     queries: tuple[tuple[int, ...], ...]
     answers: tuple[int, ...]  # a number for each query's answer string: equal strings, equal numbers
-    golds: tuple[tuple[tuple[int, int], ...], ...]  # for each query the first and last tokens of its answers
+    golds: tuple[tuple[tuple[int, int], ...], ...]  # first and last tokens of each query's answers
     group: str
     negatives: tuple[tuple[int, Window], ...] = field(default=(), repr=False)  # windows, each with its query's number
 
@@ -306,13 +307,14 @@ class Batch:
 
     windows: tuple[Tensor, Tensor, Tensor | None]  # ids, mask, segments. Shapes: (windows, longest)
     queries: tuple[Tensor, Tensor]  # ids, mask. Shapes: (queries, longest)
-    passage_of_token: Tensor  # which passage owns a token; -1: none (title, padding, overlap). Shape: (tokens,)
+    # Passage that owns a token; -1: none (title, padding, overlap). Shape: (tokens,).
+    passage_of_token: Tensor
     passage_of_query: Tensor  # Shape: (queries,)
     answer_of_query: Tensor  # Shape: (queries,)
     gold_starts: Tensor  # Shape: (queries, tokens), bool
     gold_ends: Tensor
-    tokens_of: tuple[Rows, ...]  # for each passage, the places of its tokens among all `tokens`, each once
-    query_of_token: Tensor  # which query a token of a hard negative belongs to; -1: none. Shape: (tokens,)
+    tokens_of: tuple[Rows, ...]  # places of each passage's tokens among all `tokens`, each once
+    query_of_token: Tensor  # query whose hard negative has the token; -1: none. Shape: (tokens,)
 
     @property
     def size(self) -> int:

@@ -52,7 +52,8 @@ def marginal_losses(scores: Tensor, gold: Tensor, allowed: Tensor) -> Tensor:
     >>> round(float(marginal_losses(torch.zeros(1, 3), first, everything)), 4)
     1.0986
     """
-    lowest = torch.finfo(scores.dtype).min  # not -inf, whose gradient is not a number where a query has no gold
+    # Finite: a query without a gold would have NaN as its gradient.
+    lowest = torch.finfo(scores.dtype).min
     log_total = scores.masked_fill(~(allowed | gold), lowest).logsumexp(dim=1)
     log_gold = scores.masked_fill(~gold, lowest).logsumexp(dim=1)
     return (log_total - log_gold).where(gold.any(dim=1), 0.0)
@@ -117,8 +118,8 @@ def trust_in(teacher: Tensor, gold: Tensor, own_passage: Tensor) -> Tensor:
 class ReaderOutputs:
     """The logits of a reader for all queries of all passages."""
 
-    logits: Sequence[Halves]  # of each passage. Shape: (2, queries, tokens)
-    digest: str = ""  # of the reader and the passages
+    logits: Sequence[Halves]  # logits of each passage. Shape: (2, queries, tokens)
+    digest: str = ""  # digest of the reader and the passages
 
 
 def read_by(
@@ -149,7 +150,7 @@ def reader_outputs(
     )
     path = folder / f"{digest}.f16"
     shapes = [(2, len(one.queries), sum(window.count for window in one.windows)) for one in passages]
-    ends = 2 * np.cumsum([math.prod(shape) for shape in shapes])  # in bytes
+    ends = 2 * np.cumsum([math.prod(shape) for shape in shapes])  # ends in bytes
     if not path.is_file() or path.stat().st_size != ends[-1]:  # a whole file is shared by any number of trainings
         with writing_to(path, TrainingError, goes_on=True):
             make_folders(folder)

@@ -29,7 +29,7 @@ from kbq.storage.machine import give_memory_back
 from kbq.training.settings import StepSettings
 
 NAME = "kbq_recomputed"
-PAIRS = 800_000  # of tokens, over all heads, that are computed together
+PAIRS = 800_000  # pairs of tokens, over all heads, that are computed together
 
 CHECKPOINT_SECONDS = 180.0
 
@@ -107,7 +107,7 @@ class Optimizer:
         self.parameters = list(parameters)
         self.steps = steps
         self.done = 0
-        self._loss = torch.zeros(())  # since the last step
+        self._loss = torch.zeros(())  # sum since the last step
         self._learning_rate, self._warm = learning_rate, max(1, int(warmup * steps))
         groups = [{"params": self.parameters, "initial_lr": learning_rate}]
         self.adam = torch.optim.AdamW(groups, lr=learning_rate, weight_decay=0.01, fused=True)
@@ -191,7 +191,7 @@ def read_checkpoint(path: Path, device: torch.device, run: dict[str, Any], train
     return state
 
 
-SEEDS = 1_000_003  # between the seeds of two runs, for steps or for epochs; a CPU's generator reads 32 bits of a seed
+SEEDS = 1_000_003  # distance of the seeds of two runs; a CPU's generator reads 32 bits of a seed
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +208,8 @@ class StepReport:
 class Run(ABC):
     """Takes steps in rounds, mostly a single one; a checkpoint holds all that a killed run needs to resume."""
 
-    weights: Mapping[str, float]  # of each loss; a loss without one is only reported
-    trained_on = "passages"  # in messages
+    weights: Mapping[str, float]  # weight of each loss; a loss without one is only reported
+    trained_on = "passages"  # word for messages
 
     def __init__(self, modules: Sequence[nn.Module], settings: StepSettings, steps: int, dropout: float = 0.0) -> None:
         self.modules, self.settings, self.steps = modules, settings, steps
@@ -295,7 +295,7 @@ class Run(ABC):
         """Take a step of one batch or several. Every query counts alike, whichever batch it is in."""
         torch.manual_seed((SEEDS * self.settings.seed + self.optimizer.done) % 2**32)  # same dropout after a kill
         counts = [self.query_count(members) for members in step_batches]
-        sums: dict[str, Tensor] = {}  # on the device, from which they are read once
+        sums: dict[str, Tensor] = {}  # kept on the device, and read once
         size = 0
         for members, queries in zip(step_batches, counts, strict=True):
             losses, tokens = self.losses(members)

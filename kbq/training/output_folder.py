@@ -40,7 +40,7 @@ def output_folder(out: Path) -> Iterator[Path]:
         refuse_strange_files(folder, "an unfinished run", TrainingError, lambda path: False, deep=False)
         try:
             _refuse_existing(out)  # another process may have finished since
-            remove_folder(folder / "model")  # of a run that was killed while it wrote this
+            remove_folder(folder / "model")  # left by a run that was killed while it wrote this
             yield folder
         except BaseException:
             remove_empty_folder(folder)

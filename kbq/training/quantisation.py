@@ -40,7 +40,8 @@ from kbq.training.batches import Passage, TrainingQuery, readable
 Edges = tuple[Bools, Bools]
 NumberedQueries = list[tuple[int, TrainingQuery]]  # number of the gold passage, and the query
 MOST_LOST, MOST_LOST_BY_EDGES = 0.5, 0.1  # points of EM
-SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)  # of all tokens, kept
+# Shares of all tokens that are kept.
+SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.35, 0.3, 0.25, 0.2, 0.15, 0.1)
 EDGE_THRESHOLDS = (-np.inf, -6.0, -5.0, -4.0, -3.0, -2.0)  # logits
 LENGTH_PENALTIES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
 MOST_QUERIES = 2000
@@ -95,7 +96,7 @@ class DevSample:
     tokens: EncodedTokens
     rows: Floats  # the tokens' vectors as int8 holds them. Shape: (places, dim)
     queries: NumberedQueries
-    starts: Floats  # of the queries. Shape: (queries, dim)
+    starts: Floats  # start vectors of the queries. Shape: (queries, dim)
     ends: Floats
 
     @classmethod
@@ -164,7 +165,8 @@ def quantisation_of(model: Model, passages: Sequence[Passage]) -> tuple[FilterPo
     dev_sample = DevSample.of(model, passages, tokens)
     is_token = np.isfinite(tokens.chances)
     scores = dev_sample.read([((is_token, is_token), penalty) for penalty in LENGTH_PENALTIES])
-    penalty = max(zip(scores, LENGTH_PENALTIES, strict=True), key=lambda pair: pair[0][0])[1]  # by open EM
+    # Open EM decides.
+    penalty = max(zip(scores, LENGTH_PENALTIES, strict=True), key=lambda pair: pair[0][0])[1]
     model.config = dataclasses.replace(model.config, length_penalty=penalty)
     points = filter_curve(dev_sample, penalty)
     full = points[0]

@@ -83,7 +83,7 @@ class ReaderSettings(RunSettings):
     epochs: Annotated[float, Option("Passes over the examples.", 0, 1e6)] = 2.0
     learning_rate: Annotated[float, Option("The highest learning rate.", 0, 1e6)] = 1e-4
     max_queries: Annotated[int, Option("At most this many queries per passage.", least=1)] = 12
-    distill_weight: float = 2.0  # of L_distill, if there is a larger reader
+    distill_weight: float = 2.0  # weight of L_distill, if there is a larger reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,8 @@ from kbq.words.sparta import (
     query_scores,
 )
 
-POSITIVE_SHARE = 0.05  # of all impacts, at the start: about 1,600 terms a sentence, as many as the paper ends with
+# Share of all impacts at the start: about 1,600 terms a sentence, as many as the paper ends with.
+POSITIVE_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class SentenceExample:
     """A passage's sentences, window by window, and for each query its terms and the sentences with an answer."""
 
     windows: tuple[SentenceWindow, ...]
-    tokens: int  # of all its windows
+    tokens: int  # tokens of all its windows
     queries: tuple[Counter[int], ...]
     golds: tuple[tuple[int, ...], ...]
     group: str

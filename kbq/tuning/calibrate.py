@@ -46,14 +46,14 @@ from kbq.tuning.triples import pages_of, read_triples, sample_by_relation
 DEEPER = 4  # times as many phrases are searched for, where pages are hidden
 LEAST = 30  # queries: fewer say nothing
 FOLDS = 5  # relations are left out a fifth at a time
-PRECISIONS = (0.9, 0.95)  # of the thresholds
+PRECISIONS = (0.9, 0.95)  # precisions that the thresholds promise
 
-QUERIES = 1000  # to learn from; more of them hardly teach more
+QUERIES = 1000  # queries to learn from; more of them hardly teach more
 PASSES = 3000  # queries of all epochs, within the bounds on epochs
 LEAST_EPOCHS, MOST_EPOCHS = 3, 20
 TOGETHER = 64  # queries of a step
-LEARNING_RATE, SCALAR_RATE = 3e-4, 3e-2  # of the layers, and of the worth of the search
-DROPOUT = 0.1  # of the states that the judge reads
+LEARNING_RATE, SCALAR_RATE = 3e-4, 3e-2  # rates of the layers, and of the worth of the search
+DROPOUT = 0.1  # share of the states that the judge reads
 NEARLY = 0.5  # F1 with an answer, from which a phrase is nearly right
 
 Label = Literal[
@@ -69,15 +69,15 @@ class CalibrationOutcome:
     """The fitted calibration, with its scores on relations that were left out, or None if a score does not exist."""
 
     out: Path
-    queries: int  # with those asked again
+    queries: int  # queries, those that are asked again among them
     hidden: int  # asked again without their evidence
     right: int
     auroc: float | None
     brier: float | None
     ece: float | None
-    ece_of_chance: float | None  # of a perfect calibration with so few queries
+    ece_of_chance: float | None  # error of a perfect calibration with this many queries
     coverage_90: float | None  # share of the queries whose answers can be accepted while nine in ten are right
-    thresholds: dict[str, float | None]  # by precision: the probability above which it can be promised
+    thresholds: dict[str, float | None]  # probability above which each precision can be promised
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def calibrate(
     facts = {"command": command, "data": {triples.name: file_digest(triples)}, "hidden": hidden}
     if out.is_dir():
         raise TrainingError(f"{out} is a folder: give --out the name of a file")
-    with writing_to(out.parent, TrainingError):  # before queries are asked, which takes minutes
+    with writing_to(out.parent, TrainingError):  # checked first: asking queries takes minutes
         make_folders(out.parent)
         tempfile.TemporaryFile(dir=out.parent).close()
     rows = judge(kb, golds, options, hidden, report)
@@ -286,7 +286,7 @@ class SeenQuery:
 
     edges: Tensor  # Shape: (phrases, 2 dim)
     tokens: Tensor  # Shape: (phrases,)
-    distances: Tensor  # from the best score of the search. Shape: (phrases,)
+    distances: Tensor  # distances from the best score of the search. Shape: (phrases,)
     labels: tuple[Label, ...]
 
 

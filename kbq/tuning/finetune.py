@@ -44,17 +44,19 @@ class FinetuningOutcome:
     reach: Reach
     dev_queries: int
     measure: str
-    scores: Sequence[float]  # of dev queries, in percent: before tuning, and after each epoch
+    scores: Sequence[float]  # percent of dev queries: before tuning, and after each epoch
     agreements: Sequence[float]  # percent of other queries answered as before tuning: before it, and after each epoch
     found: Sequence[float]  # percent of the queries for which the search found a positive, in each epoch
-    passes: int  # over the triples in each epoch
+    passes: int  # passes over the triples in each epoch
     steps: int
-    lexical_factor: float = 1.0  # by which the weights of words beside the vectors are multiplied
-    hybrid_score: float | None = None  # of dev queries with words, in percent; None without words
+    # Factor of the weights of words that are added to the vectors' scores.
+    lexical_factor: float = 1.0
+    hybrid_score: float | None = None  # percent of dev queries with words; None: there are no words
     hybrid_before: float | None = None  # the same, before tuning
     reranker: Sequence[float] = ()  # percent of dev queries answered rightly before and after it learned; or none
     calibrated_on: int = 0  # answers to dev queries, from which the probabilities of its answers were learned; 0: none
-    tasks: Mapping[str, Sequence[float]] = field(default_factory=dict)  # of several: percent before and after tuning
+    # Percent of each of several tasks, before and after tuning.
+    tasks: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def is_better(self) -> bool:
@@ -145,7 +147,8 @@ def finetune(
         all_golds = [gold for lesson in lessons for gold in [*lesson.golds, *lesson.dev_golds]]
         labeller = Labeller(kb.shards, {page for gold in all_golds for page in pages_of(gold)})
         parts, reach = _prepared(lessons, kb, labeller, note)
-        most = max(map(len, parts))  # so many of each file: those of smaller ones come several times
+        # This many of each file: those of smaller ones come several times.
+        most = max(map(len, parts))
         queries = [query for part in parts for query in islice(cycle(part), most)]
         scorer = _dev_scorer(lessons, kb, labeller, note)
         tasks_before = scorer.by_task() if lessons[1:] else {}
@@ -232,7 +235,7 @@ def _dev_scorer(lessons: Sequence[Lesson], kb: Searcher, labeller: Labeller, not
 
 
 class _Scored(NamedTuple):
-    percent: float | None  # of dev queries with words; None without words
+    percent: float | None  # percent of dev queries with words; None: there are no words
     seconds: float
 
 
@@ -339,7 +342,7 @@ def _tuned_relations(kb: Searcher, golds: Sequence[Gold], outcome: FinetuningOut
     """Return the relations that the query encoder has been tuned on, now or before."""
     earlier = kb.model.config.training.get("finetuning")
     relations = set(earlier["relations"]) if isinstance(earlier, dict) else set()
-    if outcome.is_better:  # if not, the query encoder has not changed
+    if outcome.is_better:  # otherwise the query encoder has not changed
         relations |= {relation_of(gold) for gold in golds} - {NO_GROUP}
     return sorted(relations)
 

@@ -115,7 +115,7 @@ def vectors(kb: Searcher, phrases: Phrases, coded: CodedRows | None = None) -> t
 
 def penalties(kb: Searcher, phrases: Phrases) -> Floats:
     """Return the penalty that the search takes from the score of each phrase. Shape: (phrases,)."""
-    tokens = np.zeros(len(phrases), np.float32)  # after the first one
+    tokens = np.zeros(len(phrases), np.float32)  # tokens after the first one
     for number in np.unique(phrases.shards):
         places = np.flatnonzero(phrases.shards == number)
         positions = kb.shards[number].positions
@@ -152,9 +152,9 @@ class Labels:
 Kind = Literal[
     "on_page",  # an answer is a phrase of a gold page
     "dropped",  # an answer is on a gold page, but not a phrase: the filter dropped its words
-    "elsewhere",  # no answer is on the gold pages that the knowledge base has
+    "elsewhere",  # gold pages are in the knowledge base, but none has an answer
     "no_page",  # the knowledge base has none of the gold pages
-    "unnamed",  # no page is named: an answer counts anywhere
+    "unnamed",  # gold names no page: an answer counts anywhere
 ]
 
 
@@ -244,7 +244,7 @@ class PreparedQuery:
     gold: Gold
     golds: Phrases
     lost_pages: tuple[str, ...] = ()  # the pages that it names, if the knowledge base has none of them
-    objective: Objective | None = None  # of its task; None: that of the settings
+    objective: Objective | None = None  # objective of its task; None: that of the settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,9 @@ class Reach:
     elsewhere: int = 0
     no_page: int = 0
     unnamed: int = 0
-    nowhere: int = 0  # of the last two: every answer has a word that does not occur, so it is never found (by BM25)
+    # Part of the last two: every answer has a word that does not occur, so it is never found
+    # (by BM25).
+    nowhere: int = 0
 
     def __add__(self, other: "Reach") -> "Reach":
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)

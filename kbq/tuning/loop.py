@@ -48,8 +48,9 @@ from kbq.tuning.labels import (
 )
 from kbq.tuning.triples import pages_of
 
-LAST = 1 / 3  # of the layers: they are tuned, unless nothing is to be kept
-STATE = ("scores", "agreements", "found", "best")  # of a `Finetuner`, in a checkpoint
+LAST = 1 / 3  # share of the layers that are tuned, unless nothing is to be kept
+# Attributes of a `Finetuner` that a checkpoint holds.
+STATE = ("scores", "agreements", "found", "best")
 FACTORS = (0.5, 1.0, 2.0, 4.0)  # tried for the weights of words beside the vectors
 DENSE = SearchOptions(5, "page", "dense")
 
@@ -188,13 +189,12 @@ class Finetuner(Run):
         self.score, self.distillation, self.dev = score, distillation, dev
         self.weights = {"loss": 1.0 - settings.keep, "moved": settings.keep}
         self.per_epoch = math.ceil(len(queries) / (settings.batch * settings.accumulate))
-        self.scores: list[float] = []  # before tuning, and after each epoch
-        self.agreements: list[float] = []  # with the answers to other queries before tuning; as often
-        self.found: list[int] = []  # in each epoch, queries for which the search found a positive
+        self.scores: list[float] = []  # scores before tuning, and after each epoch
+        # Share answered as before tuning, as often; the queries are others.
+        self.agreements: list[float] = []
+        self.found: list[int] = []  # queries of each epoch for which the search found a positive
         self.best: list[Tensor] = []
-        has_rows = (
-            settings.vectors == "rows" or kb.manifest.has_codes
-        )  # of imported codes, rows are what they stand for
+        has_rows = settings.vectors == "rows" or kb.manifest.has_codes  # imported codes have rows that they stand for
         self._coded = None if has_rows else CodedRows(kb)
         super().__init__(_tuned(kb.model.queries, settings.keep), settings, settings.epochs * self.per_epoch)
 
@@ -256,7 +256,8 @@ class Finetuner(Run):
         shares = torch.tensor(found, dtype=torch.float32, device=model.device)
         losses = {"loss": torch.stack(terms).mean(dim=0), "found": shares}
         if self.settings.keep:
-            others = len(self.found) * len(self.queries)  # so that each epoch has other ones, as far as there are more
+            # Each epoch has other ones, as far as there are more.
+            others = len(self.found) * len(self.queries)
             losses["moved"] = self.distillation.divergences([others + index for index in members])
         return losses, tensors[0].numel()
 

@@ -34,8 +34,8 @@ from kbq.text.letters import clean_text, mention_in, slot_of
 COLUMNS = ("subject", "relation", "object")
 MORE_COLUMNS = ("aliases", "page")
 DECISIONS = ".decisions.jsonl"  # the end of a file to which `kbq serve` may be writing
-MARKERS = empty_markers()  # of no object
-LIKENESS = 0.7  # of a column to one of these: "page_id" and "alias" are alike enough, "image" is not
+MARKERS = empty_markers()  # marks of an empty object
+LIKENESS = 0.7  # likeness to one of these: "page_id" and "alias" are alike enough, "image" is not
 DEV_SHARE, MOST_DEV = 0.1, 500  # examples set aside to score on
 
 Kind = Literal["slot", "question", "mention"]
@@ -73,10 +73,10 @@ QUESTIONS = (
     "{subject} {relation}",
 )
 EVERY = 5  # one relation in so many is watched; the others are learned not to be forgotten
-NAMED_BY_TITLE = 0.5  # of the subjects; the others are phrases of the text
+NAMED_BY_TITLE = 0.5  # share of the subjects; the others are phrases of the text
 LONGEST_SUBJECT = 4  # rows of a phrase
 AROUND = 60  # characters on either side of a mention
-TRIES = 20  # for each query: the encoder reads some texts only
+TRIES = 20  # tries for each query: the encoder reads some texts only
 
 
 def read_triples(path: Path, unanswered: bool = False, note: Note = unheard) -> list[Gold]:
@@ -265,7 +265,8 @@ def other_queries(
     wanted = [kind for kind in TURNS if kind not in kinds]
     known = {slot[1].casefold() for slot in map(slot_of, tuned) if slot}
     names = [relation for place, relation in enumerate(RELATIONS) if (place % EVERY == 0) == watched]
-    relations = [name for name in names if name.casefold() not in known] or names  # if all are tuned on
+    # All of them, where all are tuned on.
+    relations = [name for name in names if name.casefold() not in known] or names
     pages_of = [(shard, np.flatnonzero(shard.live_pages())) for shard in shards if len(shard)]
     pages_of = [(shard, pages) for shard, pages in pages_of if len(pages)]
     source = np.random.default_rng([seed, watched])
