@@ -144,6 +144,13 @@ class SearchKwargs(RankKwargs, total=False):
     calibration: str | Path | None
 
 
+class QueryKwargs(SearchKwargs, total=False):
+    """The options of `KnowledgeBase.aquery`."""
+
+    unit: Unit | None
+    backend: Backend
+
+
 class PredictKwargs(SearchKwargs, total=False):
     """The options of `KnowledgeBase.predict`."""
 

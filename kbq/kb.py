@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
     from os import PathLike
 
-    from kbq.answers import Backend, PredictKwargs, RankKwargs, SearchKwargs, Unit, WantedKind, WordBackend
+    from kbq.answers import Backend, PredictKwargs, QueryKwargs, RankKwargs, SearchKwargs, Unit, WantedKind, WordBackend
     from kbq.corpus.pages import Page
     from kbq.dump.manifest import Manifest
     from kbq.dump.shards import Counts
@@ -354,25 +354,15 @@ class KnowledgeBase:
 
     @overload
     async def aquery(  # type: ignore[overload-overlap]
-        self, texts: str, k: int = ..., unit: Unit | None = ..., backend: Backend = ..., **options: Unpack[SearchKwargs]
+        self, texts: str, k: int = ..., **options: Unpack[QueryKwargs]
     ) -> list[Answer]: ...
     @overload
     async def aquery(
-        self,
-        texts: Iterable[str],
-        k: int = ...,
-        unit: Unit | None = ...,
-        backend: Backend = ...,
-        **options: Unpack[SearchKwargs],
+        self, texts: Iterable[str], k: int = ..., **options: Unpack[QueryKwargs]
     ) -> list[list[Answer]]: ...
 
     async def aquery(
-        self,
-        texts: str | Iterable[str],
-        k: int = K,
-        unit: Unit | None = None,
-        backend: Backend = "auto",
-        **options: Unpack[SearchKwargs],
+        self, texts: str | Iterable[str], k: int = K, **options: Unpack[QueryKwargs]
     ) -> list[Answer] | list[list[Answer]]:
         """Await what `query` returns, while the event loop goes on.
 
@@ -381,7 +371,7 @@ class KnowledgeBase:
         """
         import asyncio  # imported on demand: commands do not need it
 
-        ask = partial(self.query, texts, k, unit, backend, **options)
+        ask = partial(self.query, texts, k, **options)
         return await asyncio.get_running_loop().run_in_executor(self._thread, ask)
 
     @cached_property

@@ -123,7 +123,7 @@ def _named(name: SubjectName, answer: Answer, naming: Naming) -> tuple[float, ..
     page = naming.pages.get(answer.page_id)
     begin = max(0, answer.start - NEAR)
     window = answer.context[begin : answer.end + NEAR]
-    whole = [mention.start for mention in name.mentions(window)]
+    whole = name.places(window)
     short_names = {name.family_name, page.acronym if page else ""} - {""}
     short = [start for short_name in short_names for start in whole_words(window, short_name)] if page else []
     places = [begin + start for start in whole or short]

@@ -44,6 +44,7 @@ SHORT_ANSWER = 100  # characters: of such texts, the last that were normalised a
 LONG_PART = (
     2**20
 )  # characters of a long text that are split into words at a time: a word takes ten times its characters
+GUESSES = 8  # of where a character of a folded text was
 SHORT_RUN = 16  # letters of a run that is remembered: most come again
 _POWER = re.compile("(?<=[0-9])(?=[⁰¹²³⁴-⁹₀-₉])")  # 10² is not 102, though m² is m2
 _PART = re.compile("[\x00-\x7f]?[^\x00-\x7f]+")
@@ -167,6 +168,25 @@ def joined(text: str) -> str:
     if "." not in text:
         return text
     return _ACRONYM.sub(lambda found: re.sub("[. ]", "", found[0]), normal_form("NFC", text))  # a letter has its marks
+
+
+def place_before(change: Callable[[str], str], text: str, place: int) -> int:
+    """Return the character of a text from which on `change` makes what it makes from character `place` on.
+
+    The guess is mended by as many characters as are left too many. Where one character becomes many, that may not
+    end; then a place nearby is returned.
+
+    >>> folded("Œuvre: Ann"), place_before(folded, "Œuvre: Ann", folded("Œuvre: Ann").index("ann"))
+    ('oeuvre: ann', 7)
+    """
+    wanted = len(change(text)) - place
+    start = min(place, len(text))
+    for _ in range(GUESSES):
+        surplus = len(change(text[start:])) - wanted
+        if not surplus:
+            break
+        start = max(0, min(start + surplus, len(text)))
+    return start
 
 
 def _in_parts(change: Callable[[str], str], text: str) -> str:

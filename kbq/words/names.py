@@ -17,7 +17,7 @@ import numpy as np
 
 from kbq.array_types import Floats, Rows
 from kbq.dump.shards import Shard
-from kbq.text.letters import UNSPACED, folded, joined
+from kbq.text.letters import UNSPACED, folded, joined, place_before
 from kbq.words.bm25 import STOP_WORDS, BM25Index, words_of
 
 MOST_READ = 2000  # paragraphs that may have a name; of more, those with the highest BM25
@@ -111,7 +111,19 @@ class SubjectName:
         [Mention(start=4, acronym='BI')]
         """
         found = self._found(self._pattern, folded(text))
-        return self._found(self._joined, folded(joined(text))) if not found and self._has_initials else found
+        return self._found(self._joined, _folded_and_joined(text)) if not found and self._has_initials else found
+
+    def places(self, text: str) -> list[int]:
+        """Return the characters of a text itself, which is short, at which mentions begin.
+
+        >>> SubjectName("Ann Lee").places("Œuvre of Ann Lee"), SubjectName("AC Milan").places("A.S. of A.C. Milan")
+        ([9], [8])
+        """
+        mentions = self.mentions(text)
+        if not mentions:
+            return []
+        change = folded if self._found(self._pattern, folded(text)) else _folded_and_joined
+        return [place_before(change, text, mention.start) for mention in mentions]
 
     def is_title(self, title: str) -> bool:
         """Whether a page's title is the name, with or without what stands in brackets behind either."""
@@ -207,6 +219,10 @@ def _with_all(index: BM25Index, words: Sequence[str]) -> Rows:
         places[places == len(paragraphs)] = 0
         kept = kept[paragraphs[places] == kept] if len(paragraphs) else kept[:0]
     return kept
+
+
+def _folded_and_joined(text: str) -> str:
+    return folded(joined(text))
 
 
 def _pattern(letters: str) -> re.Pattern[str]:

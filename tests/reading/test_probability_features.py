@@ -60,6 +60,14 @@ def test_a_page_that_names_the_subject_is_told_from_one_that_does_not() -> None:
     assert elsewhere["named close by"] == pytest.approx(1 / (1 + TEXT.index("Poland") / 50))
 
 
+def test_letters_that_folding_makes_longer_move_no_name() -> None:
+    text = "Œuvres, Œuvres and ﬃ: by Ann Lee, who was born in Leeds."
+    place = text.index("Leeds"), text.index(".")
+    answer = Answer("Leeds", 2.0, "1", "Works", 0, *place, text, place)
+    found = of("Ann Lee [SEP] place of birth", [Candidate(answer, 20.0, 0.5, False, 2.0)])
+    assert found["named close by"] == pytest.approx(1 / (1 + len("Ann Lee, who was born in ") / 50))
+
+
 @pytest.mark.parametrize(
     ("subject", "acronym", "named", "short"),
     [

@@ -117,6 +117,24 @@ def test_signs_of_regular_expressions_are_letters_of_a_name() -> None:
     assert [mention.start for mention in SubjectName("C++ (.*) Lee").mentions("c++ (.*) lee, C+++ (.*) Lee")] == [0]
 
 
+LONGER_OR_SHORTER = ["Œ", "ß", "ﬃ", "&amp;", "e\u0301", "Łódź", "J. R. ", "A.C. ", "½", "\u00ad", " ", "a", ". ", "\n"]
+
+
+@pytest.mark.parametrize("subject", ["Zoe", "J. Q. Zoe"])
+def test_a_name_is_where_it_stands_in_the_text_itself(subject: str) -> None:
+    """The places of a name among letters that folding makes longer or shorter, against all that can be seen."""
+    moved = 0
+    for seed in range(300):
+        letters = random.Random(seed)
+        parts = ["".join(letters.choices(LONGER_OR_SHORTER, k=letters.randrange(12))) for _ in range(3)]
+        text = f" {subject} ".join(parts)
+        name = SubjectName(subject)
+        whole = [found.start() for found in re.finditer(re.escape(subject), text)]
+        assert name.places(text) == whole
+        moved += [mention.start for mention in name.mentions(text)] != whole
+    assert moved > 150
+
+
 def test_a_question_and_a_mention_name_nobody(kb: KnowledgeBase) -> None:
     asked = "where was Ann Lee born?", "by [START_ENT] Ann Lee [END_ENT]"
     assert [kb.searcher.words.naming(text) for text in asked] == [NOWHERE, NOWHERE]
