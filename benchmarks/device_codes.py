@@ -26,7 +26,7 @@ from kbq.index.cells import LEAST_HITS, clusters_for, load_faiss
 from kbq.index.factory import CODES, open_index
 from kbq.index.gpu_codes import GpuCells, Packing
 from kbq.kb import KnowledgeBase
-from kbq.search.building_indexes import own_queries
+from kbq.maintain.indexes import own_queries
 from kbq.search.search import SearchContext, search
 
 if TYPE_CHECKING:

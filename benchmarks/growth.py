@@ -20,7 +20,7 @@ from measuring import arguments, cpu_seconds, searched
 from kbq.answers import BuiltKind
 from kbq.dump.manifest import IndexEntry, write_manifest
 from kbq.kb import KnowledgeBase
-from kbq.search.building_indexes import own_queries
+from kbq.maintain.indexes import own_queries
 from kbq.storage.files import folder_bytes
 
 TOGETHER, ALONE = 64, 8  # queries

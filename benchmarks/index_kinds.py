@@ -24,7 +24,7 @@ from kbq.answers import Answer, BuiltKind
 from kbq.description import describe_indexes
 from kbq.dump.manifest import IndexEntry, read_manifest, write_manifest
 from kbq.kb import KnowledgeBase
-from kbq.search.building_indexes import K, recall
+from kbq.maintain.indexes import K, recall
 
 KINDS: tuple[BuiltKind, ...] = ("exact", "compact", "tiny", "disk")
 ALONE = 64  # queries asked one at a time

@@ -25,8 +25,8 @@ from kbq.corpus.readers import read_corpus
 from kbq.dump import building
 from kbq.dump.manifest import is_knowledge_base
 from kbq.kb import KnowledgeBase
+from kbq.maintain import indexes
 from kbq.model.model import Model
-from kbq.search import building_indexes as indexes
 
 building.BLOCK_CHARACTERS, building.SHARD_ROWS = 2**12, 1500
 indexes.OWN_QUERIES = 40  # to measure the index with

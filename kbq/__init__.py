@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kbq.kb import KnowledgeBase
     from kbq.kilt.evaluation import evaluate
     from kbq.kilt.task import Task
-    from kbq.search.building_indexes import verify
+    from kbq.maintain.verify import verify
     from kbq.tables.outputs import export
     from kbq.tables.tables import Table
 
@@ -60,7 +60,7 @@ _MODULES = {
     "evaluate": "kbq.kilt.evaluation",
     "export": "kbq.tables.outputs",
     "read_corpus": "kbq.corpus.readers",
-    "verify": "kbq.search.building_indexes",
+    "verify": "kbq.maintain.verify",
 }
 
 

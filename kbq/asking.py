@@ -26,9 +26,8 @@ from kbq.answers import (
     SearchFacts,
     SearchOptions,
 )
-from kbq.dump.changes import refuse_unknown
 from kbq.dump.manifest import read_manifest, refuse_other_model
-from kbq.dump.page_directory import Pages, Titles
+from kbq.dump.page_directory import Pages, Titles, refuse_unknown
 from kbq.dump.page_encoder import WorkerPool, device_of
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.index.factory import Place, choose_place, open_index

@@ -30,20 +30,23 @@ from kbq.answers import (
     StrongTerms,
 )
 from kbq.asking import Searcher, SearchTarget, SearchTargetKwargs, search_options
-from kbq.dump.changes import Changes, delete, page_ids
 from kbq.dump.manifest import read_manifest
 from kbq.dump.options import TERMS, BuildKwargs, SyncKwargs, UpdateKwargs, build_options
 from kbq.dump.page_encoder import processes
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.index.factory import build_missing
+from kbq.maintain.build import build
+from kbq.maintain.changes import Changes
+from kbq.maintain.compact import compact
+from kbq.maintain.delete import delete, page_ids
+from kbq.maintain.indexes import IndexSpec, add_index
+from kbq.maintain.update import update
 from kbq.model.model import Model, model_of
 from kbq.model.queries import refuse_unreadable
 from kbq.options import refuse_unknown_options
 from kbq.progress import LateBar, warn
 from kbq.reading.probability import HIDDEN
 from kbq.sample_kb import sample_folder
-from kbq.search.building_indexes import IndexSpec, add_index
-from kbq.search.changing import build, compact, update
 from kbq.storage.files import as_iterable, as_path, unheard
 from kbq.text.letters import clean_text
 from kbq.words.bm25 import index_bm25

@@ -64,8 +64,8 @@ SLOW = (
     "tests/test_retrievers.py",
     "tests/test_sample_kb.py::test_what_a_killed_first_use_left",
     "tests/dump/test_building.py::test_an_index_may_be_replaced_while_it_is_opened",
-    "tests/dump/test_changes.py::test_indexes_leave_deleted_pages_out",
-    "tests/dump/test_merging.py::test_indexes_of_shards_come_along",
+    "tests/maintain/test_changes.py::test_indexes_leave_deleted_pages_out",
+    "tests/maintain/test_merge.py::test_indexes_of_shards_come_along",
     "tests/dump/test_workers.py",
     "tests/importing/test_bombs.py::test_checkpoints_are_tried_before_they_are_loaded",
     "tests/reading/test_same_bits.py",
@@ -128,6 +128,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test cuts the power."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """About two pages a block, about three blocks a shard."""
+    from kb_files import make_small  # which imports torch
+
+    make_small(monkeypatch)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -293,7 +301,7 @@ def new_model(checkpoint: Path) -> Iterator[Callable[..., "Model"]]:
         return model
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kbq.search.building_indexes.OWN_QUERIES", 30)
+        patch.setattr("kbq.maintain.indexes.OWN_QUERIES", 30)
         yield make
 
 

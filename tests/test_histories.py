@@ -21,11 +21,12 @@ from killed import Killed
 from kbq.answers import Answer
 from kbq.corpus.pages import Page
 from kbq.dump import shard_writer
-from kbq.dump.changes import merge, write_compacted
 from kbq.dump.manifest import write_manifest
 from kbq.kb import KnowledgeBase
+from kbq.maintain.compact import write_compacted
+from kbq.maintain.merge import merge
+from kbq.maintain.verify import verify
 from kbq.model.model import Model
-from kbq.search.building_indexes import verify
 from kbq.storage.records import write_record
 
 IDS = [f"P{number}" for number in range(7)]
@@ -82,10 +83,11 @@ def killed(call: int | None) -> Iterator[list[bool]]:
         return wrapped
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kbq.search.changing.write_manifest", failing(write_manifest))
+        for module in ("update", "compact"):
+            patch.setattr(f"kbq.maintain.{module}.write_manifest", failing(write_manifest))
         patch.setattr("kbq.dump.manifest.write_record", failing(write_record))
         patch.setattr("kbq.dump.building.write_record", failing(write_record))
-        patch.setattr("kbq.search.changing.write_compacted", failing(write_compacted))
+        patch.setattr("kbq.maintain.compact.write_compacted", failing(write_compacted))
         patch.setattr(shard_writer.ShardWriter, "close", failing(shard_writer.ShardWriter.close))
         with suppress(Killed):
             yield happened

@@ -20,10 +20,10 @@ from kbq.corpus.pages import Page
 from kbq.dump.manifest import read_manifest, write_manifest
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
+from kbq.maintain.verify import verify
 from kbq.model.model import Model
 from kbq.model.model_folder import DEFAULT_MODEL
 from kbq.reading.probability import CALIBRATION, FEATURES, Calibration, chances_of
-from kbq.search.building_indexes import verify
 from kbq.storage import records
 from kbq.tables.outputs import export
 

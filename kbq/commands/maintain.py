@@ -111,7 +111,7 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete pages, so that no answer comes from them. Their bytes stay until `kbq compact`."""
-    from kbq.dump.changes import page_ids
+    from kbq.maintain.delete import page_ids
 
     ids = [*(page_ids(Path(file)) if file is not None else ()), *(page_ids(pages) if pages else ())]
     if not ids:
@@ -158,7 +158,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Compare each file with its digest, and name damaged files."""
-    from kbq.search.building_indexes import verify
+    from kbq.maintain.verify import verify
 
     with Bar(f"verifying {folder}") as bar:
         found = verify(folder, repair, model=model, device=device, report=bar.stage)
@@ -263,8 +263,8 @@ def merge_kb(
     as_json: Json = False,
 ) -> None:
     """Join knowledge bases built with the same model, by linking their files."""
-    from kbq.dump.changes import merge
     from kbq.dump.manifest import read_manifest
+    from kbq.maintain.merge import merge
 
     with Bar(f"merging {out}") as bar:
         manifest = merge(out, kbs, bar.stage)

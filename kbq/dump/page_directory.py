@@ -13,6 +13,7 @@ from kbq.array_types import Bools
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import read_manifest
 from kbq.dump.shards import Shard
+from kbq.errors import KnowledgeBaseError
 from kbq.text.letters import normalised
 
 
@@ -139,3 +140,11 @@ class _Table:
 
 def _key(name: str) -> np.uint64:
     return np.uint64(xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogatepass")))
+
+
+def refuse_unknown(folder: Path, ids: Sequence[str]) -> None:
+    """Raise KnowledgeBaseError if there are any ids, which are those of unknown pages."""
+    if len(ids) == 1:
+        raise KnowledgeBaseError(f"{folder} has no page {ids[0]!r}: check its id")
+    if ids:
+        raise KnowledgeBaseError(f"{folder} has no pages with {len(ids):,} of these ids: check them", list(ids))

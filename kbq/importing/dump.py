@@ -28,8 +28,8 @@ from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.dump.shards import CLOSES, OPENS, Counts, PhraseLimit, Shard
 from kbq.errors import CorpusError, KbqError, ModelError
 from kbq.importing.checkpoint import AGAIN, OFFSET, STEP
+from kbq.maintain.build import publish_encoded
 from kbq.model.model import Model
-from kbq.search.changing import publish_encoded
 from kbq.storage.files import (
     Note,
     Report,

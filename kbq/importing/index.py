@@ -45,8 +45,8 @@ from kbq.importing.dump import (
 from kbq.importing.dump import group as part_of
 from kbq.importing.metadata import METADATA, metadata_documents
 from kbq.index.cells import load_faiss
+from kbq.maintain.build import publish_encoded
 from kbq.model.model import Model
-from kbq.search.changing import publish_encoded
 from kbq.storage import files
 from kbq.storage.records import seal_folder, write_record
 

@@ -34,8 +34,8 @@ from kbq.dump.page_directory import PagePlace, Pages
 from kbq.dump.shards import Shard
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
+from kbq.maintain.verify import verify
 from kbq.model.bert import keep_packed
-from kbq.search.building_indexes import verify
 from kbq.serve.problems import Metrics, RefusedError, without_paths
 from kbq.storage.machine import give_memory_back
 from kbq.tables.relations import USUAL, preset

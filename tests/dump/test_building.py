@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from kb_files import make_small, snapshot
 from killed import Killed
 
-import kbq.search.changing
+import kbq.maintain.build
 from kbq.corpus.pages import Page, Paragraph
 from kbq.dump import building, page_encoder, shard_writer
 from kbq.dump.manifest import STATE, publish, read_manifest
@@ -28,8 +29,6 @@ from kbq.model.model import Model, encode_windows
 from kbq.model.tokenizer import WindowShape, tokenize, windows
 from kbq.storage import records
 from kbq.storage.files import remove_file
-
-from .conftest import make_small, snapshot
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 
@@ -139,7 +138,7 @@ def test_killed_before_it_is_published(
     name: str, whole: dict[str, bytes], pages: list[Page], model: Model, tmp_path: Path
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kbq.search.changing, name, failing(getattr(kbq.search.changing, name), 0, Killed()))
+        patch.setattr(kbq.maintain.build, name, failing(getattr(kbq.maintain.build, name), 0, Killed()))
         with pytest.raises(Killed):
             KnowledgeBase.build(pages, tmp_path / "kb", model)
     KnowledgeBase.build(pages, tmp_path / "kb", model)
@@ -301,7 +300,7 @@ def test_an_append_that_is_given_up_leaves_nothing(
     for name in ("whole", "kb"):
         KnowledgeBase.build(pages[:6], tmp_path / name, model, index="disk")
     with monkeypatch.context() as patch:
-        patch.setattr("kbq.search.changing.publish", failing(publish, 0, Killed()))
+        patch.setattr("kbq.maintain.build.publish", failing(publish, 0, Killed()))
         with pytest.raises(Killed):  # its shard and its index are written
             KnowledgeBase.build(pages[6:8], tmp_path / "kb", model, append=True, index="disk")
     state = tmp_path / "kb" / "building.json"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kb_files import reseal, rewrite
 
 from kbq.corpus.pages import Page
 from kbq.dump.manifest import read_manifest
@@ -15,8 +16,6 @@ from kbq.errors import KbqError, KnowledgeBaseError, ModelError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.words.bm25 import index_bm25
-
-from .conftest import reseal, rewrite
 
 Damage = Callable[[Path], object]
 SHARD = Path("shard-00000")

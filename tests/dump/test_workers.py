@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from kb_files import snapshot
 
 from kbq.corpus.pages import Page
 from kbq.dump import page_encoder
@@ -18,8 +19,6 @@ from kbq.dump.shard_writer import EncodedParagraphs
 from kbq.errors import CorpusError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-
-from .conftest import snapshot
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 

@@ -16,7 +16,7 @@ from kbq.dump import building
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, ModelError
 from kbq.importing.dump import import_dump
 from kbq.kb import KnowledgeBase
-from kbq.search.building_indexes import verify
+from kbq.maintain.verify import verify
 
 h5py = pytest.importorskip("h5py")
 FIRST = "phrase/0-1.hdf5"
@@ -262,7 +262,7 @@ def test_another_checkpoint_of_the_same_size_is_noted(copied: Any, tmp_path: Pat
 
 def test_it_is_not_merged_with_longer_phrases(kb: KnowledgeBase, official: Any, tmp_path: Path) -> None:
     from kbq.corpus.pages import Page
-    from kbq.dump.changes import merge
+    from kbq.maintain.merge import merge
 
     KnowledgeBase.build(
         [Page("new", "Paris", "the city of Paris")], tmp_path / "own", official.checkpoint, device="cpu"

@@ -13,12 +13,12 @@ from killed import Killed
 
 from kbq.corpus.pages import Page
 from kbq.dump import building
-from kbq.dump.changes import merge
 from kbq.errors import CorpusError, KbqError, KnowledgeBaseError, ModelError
 from kbq.importing.codes import CodedShard, codes_for_gpu, open_official
 from kbq.importing.index import import_index
 from kbq.kb import KnowledgeBase
-from kbq.search.building_indexes import verify
+from kbq.maintain.merge import merge
+from kbq.maintain.verify import verify
 from kbq.search.search import SearchContext, search
 
 h5py, faiss = pytest.importorskip("h5py"), pytest.importorskip("faiss")

@@ -15,8 +15,8 @@ from kbq.index import base, cells, factory
 from kbq.index.base import CPU, KnowledgeBaseSize
 from kbq.index.factory import open_index
 from kbq.kb import KnowledgeBase
+from kbq.maintain import indexes
 from kbq.model.model import Model
-from kbq.search import building_indexes as indexes
 from kbq.search.search import LexicalScores, SearchContext, Wanted, merged, search
 
 K = 3

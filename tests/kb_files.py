@@ -1,4 +1,4 @@
-"""Fixtures: a build of several blocks and shards, and its files."""
+"""Files of knowledge bases: small blocks and shards, snapshots, and records that are changed on purpose."""
 
 import json
 from collections.abc import Callable
@@ -12,13 +12,8 @@ from kbq.dump.manifest import MANIFEST
 from kbq.storage.records import DIGEST, FORMAT, _digest, seal_folder
 
 
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """About two pages a block, about three blocks a shard."""
-    make_small(monkeypatch)
-
-
 def make_small(patch: pytest.MonkeyPatch) -> None:
+    """About two pages a block, about three blocks a shard."""
     patch.setattr(building, "BLOCK_CHARACTERS", 300)
     patch.setattr(building, "SHARD_ROWS", 60)
 

@@ -9,11 +9,11 @@ import pytest
 
 from kbq.answers import BuiltKind
 from kbq.corpus.pages import Page
-from kbq.dump.changes import merge
 from kbq.dump.manifest import IndexEntry, read_manifest
 from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
+from kbq.maintain.merge import merge
 from kbq.model.model import Model
 from kbq.model.tokenizer import WindowShape
 from kbq.storage.files import writing_alone

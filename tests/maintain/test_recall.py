@@ -14,9 +14,9 @@ from kbq.dump.manifest import IndexEntry
 from kbq.dump.shards import Shard
 from kbq.index.factory import build_missing
 from kbq.kb import KnowledgeBase
+from kbq.maintain import indexes
+from kbq.maintain.indexes import SLOTS, own_queries, recall, tune_probes
 from kbq.model.model import Model
-from kbq.search import building_indexes
-from kbq.search.building_indexes import SLOTS, own_queries, recall, tune_probes
 
 CPU = torch.device("cpu")
 
@@ -95,9 +95,9 @@ def test_which_numbers_of_probes_are_tried(
         tried.extend([entry.probes] * (entry.kind != "exact"))
         return entry.probes
 
-    monkeypatch.setattr(building_indexes, "open_index", open_index)
-    monkeypatch.setattr(building_indexes, "search", lambda context, queries, *_: [[context.index] for _ in queries])
-    monkeypatch.setattr(building_indexes, "recall", lambda exact, found: min(1.0, found[0][0] / needed))
+    monkeypatch.setattr(indexes, "open_index", open_index)
+    monkeypatch.setattr(indexes, "search", lambda context, queries, *_: [[context.index] for _ in queries])
+    monkeypatch.setattr(indexes, "recall", lambda exact, found: min(1.0, found[0][0] / needed))
     queries = np.zeros((3, 2, 16), np.float32)
     entry = IndexEntry("compact", target=target)
     found = tune_probes([random_shard(*[20] * 60)], entry, queries, CPU)

@@ -7,16 +7,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from kb_files import snapshot
 
 import kbq
 from kbq.corpus.pages import Page
-from kbq.dump.changes import delete, merge
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
+from kbq.maintain.delete import delete
+from kbq.maintain.merge import merge
 from kbq.model.model import Model
 from kbq.words.bm25 import index_bm25
-
-from .conftest import snapshot
 
 NEW = [Page("new", "New", ["The river is long."])]
 PLACES = [  # that this version of kbq, or an earlier one, would write to, or make

@@ -20,9 +20,9 @@ from kbq.index import cells, factory
 from kbq.index.cells import Clusters
 from kbq.index.factory import ROTATION
 from kbq.kb import KnowledgeBase
+from kbq.maintain import indexes
+from kbq.maintain.indexes import IndexSpec, add_index
 from kbq.model.model import Model
-from kbq.search import building_indexes as indexes
-from kbq.search.building_indexes import IndexSpec, add_index
 from kbq.words.bm25 import index_bm25
 
 pytest.importorskip("faiss")

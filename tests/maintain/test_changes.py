@@ -7,21 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kb_files import snapshot
 
 import kbq
 from kbq.answers import Backend, SearchOptions
 from kbq.corpus.pages import Page
-from kbq.dump import changes as compacting
 from kbq.dump.manifest import STATE, read_manifest
 from kbq.dump.page_encoder import StartEncoders, encode_blocks
 from kbq.dump.shard_writer import ShardWriter
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
+from kbq.maintain import compact
 from kbq.model.model import Model
 from kbq.storage.records import read_seal, seal_folder
 from kbq.words.sparta import SpartaModel
-
-from .conftest import snapshot
 
 SECRET = "Warsaw xyzzy was born."
 CHANGED = [
@@ -190,7 +189,7 @@ def test_after_compacting_no_file_has_a_deleted_sentence(changing: KnowledgeBase
 def test_only_shards_with_deleted_pages_are_written_again(
     pages: list[Page], model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compacting, "SHARD_ROWS", 60)
+    monkeypatch.setattr(compact, "SHARD_ROWS", 60)
     kb = KnowledgeBase.build(pages, tmp_path / "kb", model)
     names = [shard.name for shard in kb.manifest.shards]
     assert len(names) > 2
@@ -226,9 +225,9 @@ def test_compacting_that_fails_leaves_no_file_open(changing: KnowledgeBase, monk
         raise KeyboardInterrupt
 
     kb = changing.delete("b")
-    monkeypatch.setattr(compacting, "ShardWriter", remembered)
+    monkeypatch.setattr(compact, "ShardWriter", remembered)
     with pytest.raises(KeyboardInterrupt):
-        compacting.write_compacted(kb.folder, kb.manifest.shards, kb.searcher.shards, 1, stop)
+        compact.write_compacted(kb.folder, kb.manifest.shards, kb.searcher.shards, 1, stop)
     (writer,) = writers
     assert all(array._file.closed for array in writer._arrays())
     assert said(kb.compact()) == said(kb)
@@ -289,7 +288,7 @@ def test_a_stopped_update_leaves_what_was_there_and_resumes(
 ) -> None:
     new = [Page("b", "Curie", ["born"]), Page("e", "new", ["the city"])]
     with monkeypatch.context() as patch:
-        patch.setattr("kbq.search.changing.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
+        patch.setattr("kbq.maintain.build.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
         with pytest.raises(KbqError, match="stop"):
             changing.update(new)
     assert said(KnowledgeBase.open(changing.folder)) == said(changing)
@@ -299,7 +298,7 @@ def test_a_stopped_update_leaves_what_was_there_and_resumes(
 
 
 def test_merging_leaves_deleted_pages_out(changing: KnowledgeBase, tmp_path: Path) -> None:
-    from kbq.dump.changes import merge
+    from kbq.maintain.merge import merge
 
     KnowledgeBase.build([CHANGED[1]], tmp_path / "other", changing.model)
     with pytest.raises(KnowledgeBaseError, match=r"page id 'b' is in .* and in .*: delete it in one of them"):
@@ -348,7 +347,7 @@ def test_a_stopped_update_of_a_file_starts_over_when_the_file_has_changed(
 ) -> None:
     corpus = write_json_lines("corpus.jsonl", {"id": "e", "title": "new", "text": "the city"})
     with monkeypatch.context() as patch:
-        patch.setattr("kbq.search.changing.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
+        patch.setattr("kbq.maintain.build.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
         with pytest.raises(KbqError, match="stop"):
             changing.update(corpus)
     assert (changing.folder / STATE).exists()
@@ -364,7 +363,7 @@ def test_the_state_of_an_update_that_is_not_wanted_any_more_is_removed(
     changing: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("kbq.search.changing.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
+        patch.setattr("kbq.maintain.build.publish", lambda *_: (_ for _ in ()).throw(KbqError("stop")))
         with pytest.raises(KbqError, match="stop"):
             changing.update([Page("e", "new", ["the city"])])
     assert not changing.update(CHANGED).changes
