@@ -61,9 +61,8 @@ from kbq.reading.reader import (
     Reader,
     open_reader,
 )
-from kbq.reading.reranker import IN_BRACKETS
 from kbq.storage.files import make_folders, new_folder
-from kbq.text.letters import normalise_answer, slot_of, subject_of, whole_words
+from kbq.text.letters import IN_BRACKETS, normalise_answer, slot_of, subject_of, whole_words
 from kbq.training.batches import Files, passages_digest, weights_digest
 from kbq.training.encoders import distillation_loss, marginal_losses
 from kbq.training.engine import SEEDS, Optimizer, Run, StepReport

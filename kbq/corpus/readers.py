@@ -50,6 +50,7 @@ from kbq.corpus.pages import (
     refuse_long_names,
 )
 from kbq.corpus.reading import LIBRARIES, PLAIN
+from kbq.english.language import looks_english
 from kbq.errors import MOST_PROBLEMS, CorpusError, KbqError
 from kbq.storage.files import Note, as_path, unheard
 from kbq.storage.lines import BadLine, Line, parse_json_lines, read_lines, refuse, source_name, whole_text
@@ -79,13 +80,7 @@ _NOT_IN_AN_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _WRITE: dict[type, str] = {str: "text in quotes", list: "a list", dict: "an object {…}"}
 
 READ_ON = 100_000  # pages that are read after the first bad line, in search of more
-# The default model, the grammars of dates and the stems of words are made for English. Every third or fourth word of
-# English prose is one of these; in other languages, fewer than one in fifteen is spelt alike.
-COMMON = frozenset({
-    "the", "of", "and", "to", "in", "is", "was", "for", "that", "with", "as", "by", "on", "at", "from", "it", "are",
-    "were", "which", "his", "her", "has", "had", "be",
-})  # fmt: skip
-LEAST = 0.08  # share of words that are common ones
+
 WORDS = 2000  # that are looked at
 NOT_ENGLISH = (
     "most of this text does not look like English, for which the default model is made: expect few answers, or choose "
@@ -497,18 +492,6 @@ def noting_language(pages: Iterable[Page], note: Note) -> Iterator[Page]:
         yield page
     if len(words) < WORDS:
         _say(words, note)
-
-
-def looks_english(words: Iterable[str]) -> bool:
-    """Whether enough of some words are common in English; too few words always do.
-
-    >>> looks_english("Die Brücke wurde im Jahr 1851 gebaut und steht noch".split() * 10)
-    False
-    >>> looks_english("The bridge was built in the year 1851 and is still there".split() * 10)
-    True
-    """
-    several = [word.casefold() for word in words]
-    return len(several) < 50 or sum(word in COMMON for word in several) >= LEAST * len(several)
 
 
 def _say(words: list[str], note: Note) -> None:

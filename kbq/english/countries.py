@@ -18,6 +18,11 @@ TABLE = Path(__file__).with_name("countries.tsv")
 _OTHER_ADJECTIVES = re.compile(
     r"language|tongue|dialect|script|alphabet|ethnic|demonym|people|cuisine|breed|name|title|religion|genre"
 )
+ASKS_FOR_A_COUNTRY = re.compile(r"(?:\w+ )?country\b(?!'s| music)", re.IGNORECASE)  # beginning of a relation
+PARTS_OF_OTHERS = frozenset(  # names of countries that are also parts of others
+    {"georgia", "england", "scotland", "wales", "northern ireland", "puerto rico", "hong kong", "greenland"}
+    | {"macau", "macao", "guam", "aruba", "bermuda", "curacao", "gibraltar", "isle of man", "faroe islands"}
+)
 
 
 @dataclass(frozen=True, slots=True)

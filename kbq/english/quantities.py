@@ -18,6 +18,9 @@ TABLE = Path(__file__).with_name("units.tsv")
 LONGEST = 96  # characters of a quantity
 _EXACT, _ROUNDED = Context(prec=200), Context(prec=15)  # of numbers, and of what they make in another unit
 AROUND = 60  # characters beside a number that may belong to it
+ASKS_FOR_A_CHANGE = re.compile(
+    r"\b(?:loss(?:es)?|deficit|shortfall|decline|decrease|reduction|growth|increase)\b", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)

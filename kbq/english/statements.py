@@ -70,6 +70,15 @@ _NO_NAMES = frozenset(
      "dr", "prof", "sir", "dame", "lord", "lady", "king", "queen")
 )  # fmt: skip
 _REDIRECT = re.compile(r"\A\s*#?\s?redirect(?:s|ion)?:?\s*(?:to\b|\[\[|→)", re.IGNORECASE)
+PRONOUNS = re.compile(  # neither "US", nor the novel "It"
+    r"[Hh]e|[Ss]he|it|[Tt]hey|[Hh]im(?:self)?|[Hh]ers?|herself|[Hh]is|its|itself|them|themselves|[Tt]heirs?"
+    r"|th(?:is|at|ese|ose)|who|whom|whose"
+)
+DIRECTIONS = r"(?:north|south|east|west)(?:-?(?:east|west))?(?:ern)?"
+NEAR = re.compile(  # "Döbling near": the place is Döbling; "born near Vienna" names no other one
+    rf"[A-Z][\w'’.-]+,? (?:near|close to|not far from|just outside|outside of|{DIRECTIONS} of) (?:the )?$"
+)
+IS_SAID_OF_IT = re.compile(r"\b(?:is|was|are|were)\s+(?:an?|the|one of the)\s+(?:[\w'’-]+,?\s+){0,3}$")
 
 
 def is_no_thing(title: str, text: str) -> bool:

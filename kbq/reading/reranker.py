@@ -7,7 +7,6 @@ Source: arXiv 2207.06300 (a reranker), arXiv 1710.10723 (paragraphs compete), ar
 from the mistakes of the first), arXiv 1711.05116 (an answer that several passages give counts for more).
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,45 +17,20 @@ import numpy as np
 import torch
 
 from kbq.answers import N_RERANKED, WORDS_ALONE, Answer, SearchOptions, Unit
-from kbq.english.countries import ADJECTIVES, NAMES
-from kbq.english.statements import is_denied, is_other_direction, is_said_of_another
+from kbq.english.countries import ADJECTIVES, ASKS_FOR_A_COUNTRY, NAMES
+from kbq.english.kinship import KIN, RELATIVES, is_other_kin, is_own_name
+from kbq.english.statements import IS_SAID_OF_IT, NEAR, PRONOUNS, is_denied, is_other_direction, is_said_of_another
 from kbq.errors import QueryError
 from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
 from kbq.reading.phrase_windows import Excerpt, judge_around
 from kbq.reading.reader import PhraseJudge, Reader, RelationJudge, best_of_each, judge_digest
-from kbq.text.letters import mention_in, normalise_answer, normalised, relation_key, slot_of, subject_of
+from kbq.text.letters import IN_BRACKETS, mention_in, normalise_answer, normalised, relation_key, slot_of, subject_of
 
-ASKED_FOR = re.compile(r"(?:\w+ )?country\b(?!'s| music)", re.IGNORECASE)  # beginning of a relation
-RELATIVES = frozenset({"spouse", "partner", "father", "mother", "parent", "child", "sibling", "relative"})
-KIN = RELATIVES | {"son", "daughter", "wife", "husband", "brother", "sister", "twin"}
 ABOUT_NAMES = ("name", "surname", "title", "label", "pseudonym", "called", "nickname")
-PRONOUNS = re.compile(  # neither "US", nor the novel "It"
-    r"[Hh]e|[Ss]he|it|[Tt]hey|[Hh]im(?:self)?|[Hh]ers?|herself|[Hh]is|its|itself|them|themselves|[Tt]heirs?"
-    r"|th(?:is|at|ese|ose)|who|whom|whose"
-)
-TITLES = frozenset({"mr", "mrs", "ms", "miss", "dr", "prof", "professor", "sir", "dame", "lord", "lady"})
-DIRECTIONS = r"(?:north|south|east|west)(?:-?(?:east|west))?(?:ern)?"
-NEAR = re.compile(  # "Döbling near": the place is Döbling; "born near Vienna" names no other one
-    rf"[A-Z][\w'’.-]+,? (?:near|close to|not far from|just outside|outside of|{DIRECTIONS} of) (?:the )?$"
-)
-KINSHIP = (  # nouns, and the relations of a person who is named behind "NOUN of"
-    (r"\w+\s?-\s?in\s?-\s?laws?|nephews?|nieces?|uncles?|aunts?|cousins?", ()),
-    (r"(?:grand|god)\s?-?\s?(?:sons?|daughters?|child|children|fathers?|mothers?|parents?|nephews?|nieces?)", ()),
-    (r"(?:step)?(?:sons?|daughters?|child|children)|heir(?:ess)?", ("father", "mother", "parent")),
-    (r"father|mother|parents?", ("child",)),
-    (r"brothers?|sisters?|siblings?|twin", ("sibling",)),
-    (r"husband|wife|wives|spouse|widow|widower|consort", ("spouse", "partner")),
-)
-KIN_OF = re.compile(  # perhaps with words and titles before the name: "son of the late King"
-    rf"\b(?:{'|'.join(f'({noun})' for noun, _ in KINSHIP)})\s+of\s+(?:[a-z-]+\s+){{0,4}}(?:[A-Z][a-z]+\.?\s+){{0,2}}\Z"
-)
-# Text after a parent: "the child of Ann and Bo".
-OTHER_PARENT = re.compile(r"\s*(?:\([^()]*\)\s*)?and\s")
-IS_SAID_OF_IT = re.compile(r"\b(?:is|was|are|were)\s+(?:an?|the|one of the)\s+(?:[\w'’-]+,?\s+){0,3}$")
+
 SENTENCE = 240  # characters before an answer that may be its sentence
 BEFORE = 80  # characters of the text before an answer
-IN_BRACKETS = re.compile(r"\s*\([^()]*\)$")  # end of a title: "Georgia (country)"
 
 MOST = 30.0  # a logit
 ELSEWHERE = 3.0  # the logit that an answer loses if it is not on the subject's own page
@@ -71,7 +45,7 @@ def meanings(query: str, answers: Sequence[Answer]) -> list[str]:
     """
     texts = [normalise_answer(answer.text) for answer in answers]
     slot = slot_of(query)
-    if slot is None or not ASKED_FOR.match(slot[1]):
+    if slot is None or not ASKS_FOR_A_COUNTRY.match(slot[1]):
         return texts
     named: dict[tuple[str, str, int], str] = {}  # key: country and paragraph
     for text, answer in sorted(zip(texts, answers, strict=True), key=lambda one: one[1].start):
@@ -114,14 +88,14 @@ def says_nothing(query: str, answer: Answer) -> bool:
     before = answer.context[max(0, answer.start - BEFORE) : answer.start]
     if NEAR.search(before) or _rules_out(slot[0], relation, answer):
         return True
-    if relation in RELATIVES and _is_other_kin(relation, before, answer.context[answer.end :][:BEFORE]):
+    if relation in RELATIVES and is_other_kin(relation, before, answer.context[answer.end :][:BEFORE]):
         return True
     if relation == "country" and normalise_answer(text) in ADJECTIVES and not IS_SAID_OF_IT.search(before):
         return True
     subject, value = normalised(slot[0]).split(), normalised(text).split()
     if not value or any(word in relation.split() for word in ABOUT_NAMES):
         return False
-    return value == subject or (relation in RELATIVES and _is_own_name(slot[0], value))
+    return value == subject or (relation in RELATIVES and is_own_name(slot[0], value))
 
 
 def _rules_out(subject: str, relation: str, answer: Answer) -> bool:
@@ -131,23 +105,6 @@ def _rules_out(subject: str, relation: str, answer: Answer) -> bool:
         return True
     behind = answer.context[answer.end : answer.end + SENTENCE]
     return is_said_of_another(subject, relation, before, behind, relation in RELATIVES)
-
-
-def _is_own_name(subject: str, value: Sequence[str]) -> bool:
-    """Whether the words of a value, perhaps behind a title, are words of the subject's own name, in its order."""
-    name = normalised(IN_BRACKETS.sub("", subject)).split()
-    words = list(value[1:] if value[0] in TITLES and len(value) > 1 else value)
-    return any(name[first : first + len(words)] == words for first in range(len(name)))
-
-
-def _is_other_kin(relation: str, before: str, behind: str) -> bool:
-    """Whether the text around a name says another kinship than this relation. Two parents may be a couple."""
-    kin = KIN_OF.search(before)
-    if kin is None or relation == "relative":
-        return False
-    allowed = KINSHIP[(kin.lastindex or 1) - 1][1]
-    is_couple = "parent" in allowed and relation in ("spouse", "partner") and OTHER_PARENT.match(behind)
-    return relation not in allowed and not is_couple
 
 
 def elsewhere(query: str, answers: Sequence[Answer]) -> list[bool]:

@@ -27,8 +27,8 @@ import numpy as np
 from kbq.answers import Answer, Unit
 from kbq.array_types import Doubles, Floats, Rows
 from kbq.dump.shards import Shard
+from kbq.english.sentences import sentence_bounds
 from kbq.index.base import MAX_TOKENS, Candidates, ranges, slices
-from kbq.text.letters import sentence_bounds
 
 Products = Callable[[Rows, Rows, Floats | Doubles], Floats]  # same call as `Shard.products`
 RANGES = 4096  # compared together

@@ -26,6 +26,7 @@ from msgspec import Meta
 
 import kbq
 from kbq.dump.page_directory import Pages, PageValue, Titles
+from kbq.english.dates import DateValue
 from kbq.english.statements import is_no_thing
 from kbq.errors import KbqError
 from kbq.serve.filling import Services, SlotFiller, WithServices
@@ -33,7 +34,7 @@ from kbq.serve.guard import RECONCILE, refuse_foreign
 from kbq.serve.knowledge_bases import NamedPage, escaped_id, unescaped_id
 from kbq.serve.pages import rendered
 from kbq.serve.problems import LONGEST, MOST_ANSWERS, MOST_ASKED, RefusedError, refuse_long, refuse_more
-from kbq.tables.claims import Claim, DateValue, written
+from kbq.tables.claims import Claim, written
 from kbq.tables.relations import Slot, relation_named
 from kbq.tables.tables import cell_text, is_empty, subject_of
 from kbq.tables.values import is_same

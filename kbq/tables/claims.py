@@ -11,6 +11,7 @@ import msgspec
 
 from kbq.answers import percentage
 from kbq.dump.page_directory import PageValue
+from kbq.english.dates import DateValue
 from kbq.errors import KbqError
 from kbq.storage.files import replacing, writing_to
 from kbq.storage.records import as_record, digest_of_bytes, json_bytes
@@ -22,17 +23,6 @@ CLAIMS, RUN = ".claims.jsonl", ".run.json"  # endings of a file of claims, and o
 ValueType = Literal["text", "page", "date", "quantity"]
 Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class DateValue(msgspec.Struct, frozen=True, tag_field="type", tag="date", omit_defaults=True):
-    """A date in EDTF (ISO 8601 if possible). Precision, as in Wikibase: 11 day, 10 month, 9 year, 8 decade, 7 century.
-
-    A Julian date has the year, month and day of that calendar, as in the text.
-    """
-
-    edtf: str
-    precision: int
-    julian: bool = False
 
 
 class QuantityValue(msgspec.Struct, frozen=True, tag_field="type", tag="quantity", omit_defaults=True):

@@ -17,18 +17,12 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from kbq.answers import Answer, is_likely
 from kbq.dump.page_directory import Titles
-from kbq.english.countries import NAMES, country_of
-from kbq.english.statements import is_no_thing
-from kbq.errors import KbqError
-from kbq.reading.reranker import meanings
-from kbq.search.spans import Sentences
-from kbq.storage.files import Note, unheard
-from kbq.storage.rows import read_rows
-from kbq.tables.claims import Alternative, Claim, DateValue, NormalForm, QuantityValue
-from kbq.tables.lessons import Judged, RelationLesson
-from kbq.tables.phrases import (
+from kbq.english.countries import NAMES, PARTS_OF_OTHERS, country_of
+from kbq.english.dates import DateValue, dates_agree
+from kbq.english.phrases import (
     Things,
     bare_name,
+    compared_words,
     each_of_several,
     first_of_several,
     whole_date,
@@ -37,9 +31,18 @@ from kbq.tables.phrases import (
     whole_quantity,
     with_nouns,
 )
+from kbq.english.quantities import ASKS_FOR_A_CHANGE
+from kbq.english.statements import is_no_thing
+from kbq.errors import KbqError
+from kbq.reading.reranker import meanings
+from kbq.search.spans import Sentences
+from kbq.storage.files import Note, unheard
+from kbq.storage.rows import read_rows
+from kbq.tables.claims import Alternative, Claim, NormalForm, QuantityValue
+from kbq.tables.lessons import Judged, RelationLesson
 from kbq.tables.relations import Relation, Slot, known_name
 from kbq.tables.tables import subject_of
-from kbq.tables.values import compared_words, dates_agree, normal_form
+from kbq.tables.values import normal_form
 from kbq.text.letters import normalised
 
 Choice = Literal["accept", "reject", "undo"]
@@ -66,10 +69,7 @@ IN_TIME = {  # a beginning, its end, and the most years between them
     ("start time", "end time"): 3000,
 }
 OCCUPATION, SUBCLASS, LOCATED_IN = "P106", "P279", "P131"
-UNITS = frozenset(  # names of countries that are also parts of others
-    {"georgia", "england", "scotland", "wales", "northern ireland", "puerto rico", "hong kong", "greenland"}
-    | {"macau", "macao", "guam", "aruba", "bermuda", "curacao", "gibraltar", "isle of man", "faroe islands"}
-)
+
 OF_SEVERAL = frozenset(  # persons, and occupations: of names of organisations and works, "and" is often a part
     ("P26", "P40", "P50", "P57", "P58", "P86", "P112", "P161", "P162", "P175", "P3373", "P674", OCCUPATION)
 )
@@ -80,7 +80,7 @@ PLACES = frozenset(  # relations of places, countries, languages
 )  # fmt: skip
 OF_PERSONS = OF_SEVERAL - {OCCUPATION} | {"P22", "P25"}  # with father and mother, of whom each is one
 EXACT = 0.25  # share of a year's probability that a day of that year must have to take its place
-LOSS = re.compile(r"\b(?:loss(?:es)?|deficit|shortfall|decline|decrease|reduction|growth|increase)\b", re.IGNORECASE)
+
 SURE = 0.9  # of both: "was born and died in Vienna"
 
 
@@ -384,8 +384,8 @@ class Decider:
     def normal(self, text: str, relation: Relation, before: str = "", behind: str = "") -> NormalForm | None:
         """Return the normal form of a value of a relation, given the text before and after it."""
         if relation.type in ("date", "quantity"):
-            if LOSS.search(" ".join(relation.query)):
-                before = LOSS.sub("amount", before)  # a loss is what is asked for, not a negative amount
+            if ASKS_FOR_A_CHANGE.search(" ".join(relation.query)):
+                before = ASKS_FOR_A_CHANGE.sub("amount", before)  # a loss is what is asked for, not a negative amount
             return normal_form(text, relation.type, before, behind)
         if relation.type == "text":
             return None
@@ -461,7 +461,7 @@ def _ranked(answers: Sequence[Answer]) -> Iterator[tuple[float, Answer]]:
 def _may_be(value: str, normal: NormalForm | None, relation: Relation) -> bool:
     """Whether a value may have a relation's type. No country is an administrative unit, but a part of one is."""
     name = normalised(value)
-    if relation.property == LOCATED_IN and name in NAMES and name not in UNITS:
+    if relation.property == LOCATED_IN and name in NAMES and name not in PARTS_OF_OTHERS:
         return False
     return isinstance(normal, DEMANDED.get(relation.type or "", object))
 

@@ -21,22 +21,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from urllib.parse import quote
 
 from kbq.dump.page_directory import PageValue
+from kbq.english.dates import DateValue, gregorian
 from kbq.errors import KbqError
 from kbq.storage.files import as_path, replacing, writing_to
 from kbq.storage.lines import read_json_lines
 from kbq.storage.records import read_object
 from kbq.storage.rows import NEEDS_PYARROW, SUFFIXES, RowFormat
-from kbq.tables.claims import (
-    CLAIMS,
-    RUN,
-    Alternative,
-    Claim,
-    DateValue,
-    QuantityValue,
-    Source,
-    write_json_lines,
-    write_lines,
-)
+from kbq.tables.claims import CLAIMS, RUN, Alternative, Claim, QuantityValue, Source, write_json_lines, write_lines
 from kbq.tables.relations import (
     WIKIDATA,
     NoNumberError,
@@ -52,7 +43,7 @@ from kbq.tables.relations import (
     value_number,
 )
 from kbq.tables.tables import Table, guarded, refuse_unwritable, write_table
-from kbq.tables.values import gregorian, normal_form
+from kbq.tables.values import normal_form
 from kbq.text.letters import clean_text, without_surrogates
 
 if TYPE_CHECKING:

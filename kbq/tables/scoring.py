@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from kbq.english.dates import DateValue, dates_agree
 from kbq.errors import EvaluationError
 from kbq.kilt.analysis import Cell, Form, ScoreTable
 from kbq.kilt.confidence import coverage_at
 from kbq.storage.rows import empty_markers
-from kbq.tables import values as dates
-from kbq.tables.claims import Claim, DateValue
+from kbq.tables.claims import Claim
 from kbq.tables.tables import Row, Table, read_table, subject_of, texts_of
 from kbq.tables.values import keys_of
 from kbq.text.letters import normalised, slot_of
@@ -233,7 +233,7 @@ def compared(predicted: Iterable[Names], gold: Sequence[Names], relation: str = 
         keys = _keys(names, relation)
         found = {place for key in keys for place in places.get(key, ())}
         own = [key for key in keys if isinstance(key, DateValue)]  # one date may be more exact than another
-        edges.append(sorted(found | {place for place, date in dated for one in own if dates.dates_agree(one, date)}))
+        edges.append(sorted(found | {place for place, date in dated for one in own if dates_agree(one, date)}))
     return SlotCounts(len(guesses), len(wanted), _matched(edges))
 
 

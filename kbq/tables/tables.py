@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import jsonlines
 
 from kbq.answers import percentage
+from kbq.english.dates import date_of_cell
 from kbq.errors import KbqError
 from kbq.storage.files import Note, as_iterable, as_path, replacing, unheard, writing_to
 from kbq.storage.lines import MARK
@@ -41,7 +42,7 @@ from kbq.storage.rows import (
     write_xlsx,
 )
 from kbq.tables.claims import QuantityValue
-from kbq.tables.values import date_of_cell, normal_form
+from kbq.tables.values import normal_form
 from kbq.text import html
 from kbq.text.letters import clean_text
 

@@ -77,11 +77,9 @@ SEPARATOR = re.compile(r"\[SEP\]", re.IGNORECASE)
 KILT_MARKER = re.compile(r"\s*(Section::::[^\n]*|BULLET::::((-|\d+\.)(\s|$))?)\s*")
 EMPTY = ("NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None", "-", "–", "—", "?")  # what cells without a value hold
 
-GOES_ON = re.compile(r"\s*[\"'“‘(\[]*(?:[a-zà-öø-ÿα-ωа-я]|[0-9])")
-BLANK = re.compile(r"[^\S\x00-\x7f]")  # non-ASCII white space: sentencex fails on a full stop after it
-
 # Letters of scripts that do not separate words.
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+IN_BRACKETS = re.compile(r"\s*\([^()]*\)$")  # end of a title: "Georgia (country)"
 
 
 def clean_text(text: str) -> str:
@@ -416,30 +414,3 @@ def parts(text: str) -> Iterator[str]:
         last = blank.end() if blank else len(text)
         yield text[first:last]
         first = last
-
-
-def sentence_bounds(text: str) -> list[tuple[int, int]]:
-    """Characters [start, end) of each sentence, by the rules for English, which also end Chinese sentences.
-
-    No sentence begins with a small letter or a number, so "Vol. 3" and "Panic! at" stay together.
-
-    >>> sentence_bounds("Plan B\\u00a0. Then he left.")
-    [(0, 9), (9, 22)]
-    """
-    import sentencex  # on demand: the help does without
-
-    found = sentencex.get_sentence_boundaries("en", BLANK.sub(" ", text))
-    bounds: list[tuple[int, int]] = []
-    for item in found:
-        start, end = item["start_index"], item["end_index"]
-        if bounds and bounds[-1][1] == start and _goes_on(text, start):
-            bounds[-1] = bounds[-1][0], end
-        else:
-            bounds.append((start, end))
-    return bounds
-
-
-def _goes_on(text: str, start: int) -> bool:
-    """Return whether a sentence goes on at a character: with a small letter or a number, on the same line."""
-    behind = GOES_ON.match(text, start)
-    return behind is not None and "\n" not in text[max(0, start - 4) : behind.end()]

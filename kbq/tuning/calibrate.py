@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from kbq.answers import Answer, SearchOptions
 from kbq.array_types import Bools, Doubles, Rows
 from kbq.asking import Searcher
+from kbq.english.sentences import sentence_bounds
 from kbq.errors import TrainingError
 from kbq.kilt.confidence import auroc, brier, coverage_at, promised_threshold, reliability
 from kbq.kilt.records import Gold
@@ -38,7 +39,7 @@ from kbq.reading.reranker import answers_in, rerank
 from kbq.search.search import BATCH
 from kbq.storage.files import Note, file_digest, make_folders, unheard, writing_to
 from kbq.text.answer_scores import best_f1
-from kbq.text.letters import clean_text, normalise_answer, sentence_bounds, subject_of, whole_words
+from kbq.text.letters import clean_text, normalise_answer, subject_of, whole_words
 from kbq.training.encoders import marginal_losses
 from kbq.training.output_folder import versions
 from kbq.tuning.triples import pages_of, read_triples, sample_by_relation

@@ -29,6 +29,7 @@ from kbq.array_types import Floats
 from kbq.dump.manifest import Manifest, changing, write_manifest
 from kbq.dump.options import TERMS
 from kbq.dump.shards import Shard, ShardEntry
+from kbq.english.sentences import sentence_bounds
 from kbq.errors import KnowledgeBaseError, ModelError
 from kbq.model.backbone import empty_backbone, hidden_states, load_tokenizer, pretrained_backbone, saved_tokenizer
 from kbq.model.devices import batch_tokens, buckets, choose_device, fast_copy, pad, padded, readable_length
@@ -59,7 +60,7 @@ from kbq.storage.files import (
     writing_to,
 )
 from kbq.storage.records import FileSeal, json_line, seal_folder, write_record
-from kbq.text.letters import MARKERS, sentence_bounds
+from kbq.text.letters import MARKERS
 from kbq.words.bm25 import Entries, Postings, damaged, is_complete, query_text, write_postings
 
 SENTENCES, CHUNK = 32, 1024  # sentences and terms multiplied at a time: their products fit in a CPU's cache

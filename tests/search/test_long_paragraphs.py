@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from kbq.answers import Backend, Unit
 from kbq.corpus.pages import Page
 from kbq.dump.shards import Texts
+from kbq.english.sentences import sentence_bounds
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.search.spans import RangesTaken, Sentences
-from kbq.text.letters import sentence_bounds
 
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5)).map(lambda one: (one[0], one[0] + one[1])))
 

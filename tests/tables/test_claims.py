@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.dump.page_directory import PageValue
+from kbq.english.dates import DateValue
 from kbq.errors import KbqError
-from kbq.tables.claims import Alternative, Claim, DateValue, QuantityValue, write_claims
+from kbq.tables.claims import Alternative, Claim, QuantityValue, write_claims
 
 BIRTH = Claim(
     subject="Marie Curie",

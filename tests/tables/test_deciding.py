@@ -8,8 +8,9 @@ import pytest
 
 from kbq.answers import Answer
 from kbq.dump.page_directory import PageValue
+from kbq.english.dates import DateValue
 from kbq.kb import KnowledgeBase
-from kbq.tables.claims import Alternative, Claim, DateValue
+from kbq.tables.claims import Alternative, Claim
 from kbq.tables.deciding import IN_ONE_PLACE, IN_TIME, RIVALS, Decider, Decision
 from kbq.tables.relations import Relation, Slot, known_relations, relation_named
 from kbq.tables.values import normal_form

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kbq.dump.page_directory import PageValue
+from kbq.english.dates import DateValue
 from kbq.errors import KbqError
-from kbq.tables.claims import Claim, DateValue, QuantityValue, write_claims
+from kbq.tables.claims import Claim, QuantityValue, write_claims
 from kbq.tables.outputs import COLUMNS, export, long_table, origin_of, to_arrow, write_long
 
 BIRTH = Claim(

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.dump.page_directory import PageValue
+from kbq.english.dates import DateValue
 from kbq.errors import KbqError
-from kbq.tables.claims import Claim, DateValue, QuantityValue, Source
+from kbq.tables.claims import Claim, QuantityValue, Source
 from kbq.tables.outputs import command, fact, ntriples, time_of, write_quickstatements
 from kbq.tables.relations import Relation, number_of, read_ids
 from kbq.tables.values import normal_form

@@ -10,8 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kbq.dump.page_directory import PageValue
+from kbq.english.dates import DateValue
 from kbq.errors import KbqError
-from kbq.tables.claims import Claim, DateValue, QuantityValue, write_lines
+from kbq.tables.claims import Claim, QuantityValue, write_lines
 from kbq.tables.outputs import fact, ntriples
 from kbq.tables.relations import Relation
 from kbq.text.letters import tidy, without_surrogates

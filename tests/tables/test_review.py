@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq.tables.claims import Alternative, Claim, DateValue, Source
+from kbq.english.dates import DateValue
+from kbq.tables.claims import Alternative, Claim, Source
 from kbq.tables.deciding import read_decisions
 from kbq.tables.outputs import described, write_review
 from kbq.tables.relations import Relation

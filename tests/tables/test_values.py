@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq.tables import values
-from kbq.tables.claims import DateValue, QuantityValue, ValueType
+from kbq.english import dates
+from kbq.english.dates import DateValue, date_of, date_of_cell, gregorian
+from kbq.tables.claims import QuantityValue, ValueType
 from kbq.tables.outputs import time_of
-from kbq.tables.values import agree, date_of, date_of_cell, gregorian, keys_of, normal_form
+from kbq.tables.values import agree, keys_of, normal_form
 from kbq.text.letters import normalised
 
 DATES: dict[str, tuple[Any, ...]] = {
@@ -173,7 +174,7 @@ def a_way_to_write(form: str, day: date, draw: st.DataObject) -> str:
     return form.format(**{part: draw.draw(st.sampled_from(ways)) for part, ways in spellings.items()})
 
 
-@pytest.mark.parametrize("form", values.FORMS)
+@pytest.mark.parametrize("form", dates.FORMS)
 @given(day=ANY_DAY, draw=st.data())
 def test_every_form_gives_the_date_back(form: str, day: date, draw: st.DataObject) -> None:
     text = a_way_to_write(form, day, draw)
@@ -197,14 +198,14 @@ def test_what_kbq_writes_itself_is_read_as_it_was(year: int, precision: int, day
     sign, digits = "-" if year < 0 else "", f"{abs(year):04}"
     ends = {7: f"{digits[:2]}XX", 8: f"{digits[:3]}X", 9: digits, 10: f"{digits}-{day.month:02}"}
     edtf = sign + ends.get(precision, f"{digits}-{day.month:02}-{min(day.day, 28):02}")
-    value = values._value(edtf, precision)
+    value = dates._value(edtf, precision)
     assert date_of_cell(time_of(value)) == value  # of QuickStatements
     assert date_of_cell(time_of(value).partition("/")[0]) or precision < 11 or year < 0  # of Wikidata
     assert date_of_cell(edtf) == value
     if precision > 8:
         assert date_of_cell(f"{edtf}~") == DateValue(f"{edtf}~", precision, value.julian)
     if precision == 11 and not value.julian:
-        (object_,) = [values.gregorian(value)]
+        (object_,) = [dates.gregorian(value)]
         assert date_of_cell(f"{object_}T00:00:00Z") == value
 
 
@@ -371,7 +372,7 @@ def test_of_two_days_none_is_the_day(day: date, days: int, by: str, is_american:
     assert normal_form(parts[1], "date", f"on {parts[0]}{by}") is None
     text = f"It was on {by.join(parts)}, they say."
     start = text.index(parts[1])
-    assert text[slice(*values.date_around(text, start, start + len(parts[1])))] == by.join(parts)
+    assert text[slice(*dates.date_around(text, start, start + len(parts[1])))] == by.join(parts)
 
 
 @pytest.mark.slow

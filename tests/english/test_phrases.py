@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbq.tables.phrases import Things, conjuncts
+from kbq.english.phrases import Things, conjuncts
 
 NAMES = [
     ("It is in Bosnia and Herzegovina.", "Bosnia", "places", "Bosnia and Herzegovina"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq.text.letters import sentence_bounds
+from kbq.english.sentences import sentence_bounds
 
 BLANKS = "\u00a0\u1680\u2009\u202f\u3000\u2028\x85"
 

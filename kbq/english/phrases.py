@@ -4,6 +4,7 @@ A list in the text is like items, the last of them behind "and" or "or"; sentenc
 of one thing ("Bosnia and Herzegovina", "Vane & Lorimer", "Joel and Ethan Coen") is no list.
 """
 
+import html
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -11,17 +12,16 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from kbq import english
 from kbq.answers import Answer, is_likely
 from kbq.english.countries import ADJECTIVES, NAMES, countries_of_the_world
+from kbq.english.dates import date_around
 from kbq.english.quantities import quantity_around
-from kbq.tables.values import date_around
-from kbq.text.letters import normalise_answer
+from kbq.text.letters import normalise_answer, normalised
 
 Things: TypeAlias = Literal["places", "kin", "persons", "others"]  # that a relation may have
 IsName: TypeAlias = Callable[[str], bool]  # whether a text is the title of a page
 
-FIXED_NAMES = Path(english.__path__[0]) / "names_with_and.txt"
+FIXED_NAMES = Path(__file__).with_name("names_with_and.txt")
 # Nouns of organisations: two of them are two organisations, but "Food and Drug Administration" is one.
 HEADS = re.compile(
     r"(?:Academ|Administration|Agenc|Alliance|Association|Bank|Board|Bureau|Cent(?:er|re)|Church|Club|College|Commission"
@@ -74,6 +74,8 @@ WORDS_BEFORE = re.compile(rf"(?:{WORD}[ \u00a0])*{WORD}\Z")
 ITEM_SHARE = 0.95  # of a probability, for the other items of a list, some of which belong to another verb
 ORDINAL = r"(?:\d+(?:st|nd|rd|th)|First|Second|Third)"
 REST_OF_A_NAME = re.compile(rf"\s?,?\s(?:Jr|Sr)\b\.?|\s?,\s{ORDINAL}(?: of(?= [A-Z])| [A-Z][\w'’-]+)+")
+_ARTICLE = re.compile(r"\A(?:the|an?)\s+(?=\S*[^\W\d_]{2})", re.IGNORECASE)  # before a word, not before "1"
+_AND = re.compile(r"\s*&\s*|(?<=\w)\s+(?:['’`´]n['’`´]?|n['’`´])\s+(?=\w)", re.IGNORECASE)
 
 
 def conjuncts(
@@ -303,3 +305,13 @@ def _cut(answer: Answer, start: int, end: int) -> Answer:
     if (start, end) == (answer.start, answer.end):
         return answer
     return replace(answer, text=answer.context[start:end], start=start, end=end, unit=(start, end))
+
+
+def compared_words(text: str) -> str:
+    """Return the words of a value as they are compared: without a leading article, with "and" for "&" and "'n'".
+
+    >>> compared_words("The Beatles"), compared_words("Simon & Garfunkel"), compared_words("Grade A")
+    ('beatles', 'simon and garfunkel', 'grade a')
+    """
+    text = html.unescape(text.strip()) if "&" in text else text.strip()
+    return normalised(_ARTICLE.sub("", _AND.sub(" and ", text), count=1))

@@ -1,0 +1,467 @@
+"""Dates: read a date, in ISO 8601 or EDTF, from words, numbers and the text around them.
+
+The grammars are strict: a text is a date only if all of it is one, which can be read in one way, and no form says more
+than the text. English order is assumed. Dates before 15 October 1582 are of the Julian calendar.
+"""
+
+import calendar
+import re
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace as with_parts
+
+from kbq.text.letters import seen
+
+DAY, MONTH, YEAR, DECADE, CENTURY = 11, 10, 9, 8, 7  # precisions of Wikibase
+GREGORIAN = (1582, 10, 15)  # the first day of its calendar
+_NAMES = "January|February|March|April|May|June|July|August|September|October|November|December"
+_SHORT = [name[:3] for name in _NAMES.split("|")]
+_WEEKDAYS = "Monday|Tuesday|Wednesday|Thursday|Friday|Saturday|Sunday"
+_BEFORE = r"(?P<before>B\.? ?C\.?(?: ?E\.?)?)"
+_ERA = rf"(?:{_BEFORE}|A\.?D\.?|C\.?E\.?)"
+_YEAR = rf"(?:A\.?D\.? (?P<ad>[0-9]{{1,4}})|(?P<of_era>[0-9]{{1,4}}) {_ERA}|(?P<year>[12][0-9]{{3}}|[1-9][0-9]{{2}}))"
+_ORDINALS = (
+    "first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|thirteenth|fourteenth"
+    "|fifteenth|sixteenth|seventeenth|eighteenth|nineteenth|twentieth|twenty-first"
+)
+_ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII")  # months, in 7.XI.1867
+# Forms of dates; parts in square brackets may be missing. Excel has 7-Nov-1867, ctime Thu Nov 7 … 1867.
+FORMS = (
+    "[{weekday}[,] ][the ]{day}[ of] {month}[,] {year}",
+    "[{weekday}[,] ]{month} [the ]{day}[,] {year}",
+    "[{weekday}[,] ]{year}[,] {month} {day}",
+    "{year}, {day} {month}",
+    "{day}-{month}-{year}",
+    "{day}/{month}/{year}",
+    "{day}.{month}.{year}",
+    "{day}.[ ]{roman}.[ ]{year}",
+    "{day}/{roman}/{year}",
+    "{day}-{roman}-{year}",
+    "{day} {roman} {year}",
+    "{year}-{month}-{day}",
+    "{year}/{month}/{day}",
+    "{month}[ of][,] {year}",
+    "{month}-{year}",
+    "{year} {month}",
+    "{year}",
+)
+_PARTS = {
+    "weekday": rf"(?P<weekday>{_WEEKDAYS}|{'|'.join(f'{day[:3]}' for day in _WEEKDAYS.split('|'))}|Tues|Thurs?)\.?",
+    "day": r"(?P<day>0?[1-9]|[123][0-9])(?:st|nd|rd|th)?",
+    "month": rf"(?P<month>{_NAMES}|{'|'.join(_SHORT)}|Sept)\.?",
+    "roman": rf"(?P<roman>(?-i:{'|'.join(_ROMAN)}))",
+    "year": _YEAR,
+}
+_ABOUT = (
+    r"(?:(?-i:c)(?:\. ?a)?(?:\.|\b|(?=[0-9]))|cc?a\b\.?|circ?a?\b\.?|(?:in|on) or (?:about|around|near)\b|about\b"
+    r"|abt\b\.?|around\b|approx(?:\.|imately\b)|roughly\b|nearly\b|almost\b|near\b|close to\b"
+    r"|some(?:where|time) (?:about|around)\b|in the region of\b|(?:at |around )?the turn of\b|towards?\b|[~±≈∼])"
+)
+_MARK = rf"(?P<circa>\(?{_ABOUT}\)? ?(?:the )?(?:year )?)?"
+LONGEST = 96  # characters of a date or a quantity
+
+
+class DateValue(msgspec.Struct, frozen=True, tag_field="type", tag="date", omit_defaults=True):
+    """A date in EDTF (ISO 8601 if possible). Precision, as in Wikibase: 11 day, 10 month, 9 year, 8 decade, 7 century.
+
+    A Julian date has the year, month and day of that calendar, as in the text.
+    """
+
+    edtf: str
+    precision: int
+    julian: bool = False
+
+
+def _form(form: str) -> str:
+    optional = form.replace("[", "(?:").replace("]", ")?").replace(".", r"\.")
+    return _MARK + re.sub(r"\{(\w+)\}", lambda part: _PARTS[part[1]], optional)
+
+
+_CENTURIES, _DECADES, _TWO_YEARS, *_DATES = (
+    re.compile(form, re.IGNORECASE | re.ASCII)
+    for form in (
+        rf"(?:the )?(?:(?P<number>[0-9]{{1,2}})(?:st|nd|rd|th)|(?P<word>{_ORDINALS}))[ -]century(?: {_ERA})?",
+        r"(?:the )?([12][0-9]{2})0['’]?s",
+        r"([1-9][0-9]{2,3}) ?/ ?([0-9]{1,4})",
+        *map(_form, FORMS),
+        r"(?P<year>[12][0-9]{3})(?P<by>[-/.])(?P<month>0?[1-9]|1[0-2])(?P=by)(?P<day>0?[1-9]|[123][0-9])",
+        r"(?P<year>[1-9][0-9]{2,3})年(?:(?P<month>[0-9]{1,2})月(?:(?P<day>[0-9]{1,2})日)?)?",
+    )
+)
+
+_NUMERIC = re.compile(r"([0-9]{1,2})([/.-])([0-9]{1,2})\2([12][0-9]{3})")
+
+_EDTF = re.compile(r"-?[0-9]{4}(?:-[0-9]{2}){0,2}[~?]?|-?(?:[0-9]{3}X|[0-9]{2}XX)")
+
+_BASIC = re.compile(r"([12][0-9]{3})([01][0-9])([0-3][0-9])")  # ISO 8601 without hyphens
+
+_CLOCK = re.compile(  # behind a date, or before the year of ctime
+    r"(?:(?<=[0-9])T|,? )(?:[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?(?: ?[AP]\.?M\.?)?|(?<=T)[0-9]{4,6})"
+    r"(?: ?(?:Z|UTC|GMT|[+-][0-9]{2}:?[0-9]{2}))?(?=$| [0-9]{4}$)",
+    re.IGNORECASE,
+)
+
+_TYPED = re.compile(
+    r"[\"'](.+)[\"']\^\^(?:xsd:|<http://www\.w3\.org/2001/XMLSchema#)(?:date|dateTime|gYear|gYearMonth)>?"
+)
+
+_ZONE = re.compile(r"(?<=[0-9])(?:Z|(?<=-[0-9]{2})[+-][0-9]{2}:?[0-9]{2})$")  # of a day, in XML Schema
+
+_UNKNOWN = re.compile(r"(?:-(?:XX|xx|UU|uu|\?\?)){1,2}$")  # parts of a date
+
+_SUPPLIED = re.compile(r"\[([^\[\]]+)\]")  # by a cataloguer
+
+_WIKIBASE = re.compile(r"([+-])([0-9]{4,})-([0-9]{2})-([0-9]{2})T00:00:00Z/(7|8|9|10|11)(/J)?")  # as QuickStatements
+
+_FLOAT = re.compile(r"([1-9][0-9]{2,3})\.0+")
+
+_TWICE = re.compile(r"(.+?) ?[(\[](.+)[)\]]")  # 7 November 1867 (1867-11-07)
+
+_ABOUT_BEFORE = re.compile(
+    rf"(?:^|[\s(\[,;–—-]){_ABOUT}[\s()\]]*(?:on |in )?(?:the )?(?:year )?(?:of )?(?:A\.?D\.? )?$", re.I
+)
+
+_DOUBT = (
+    "probably|perhaps|possibly|presumably|maybe|likely|allegedly|supposedly|reportedly|conjecturally|reputedly"
+    "|purportedly|traditionally|apparently|ostensibly|tentatively"
+)
+
+_SAID = r"(?:thought|believed|said|assumed|supposed|presumed|reputed|reported|rumou?red|claimed|considered) to"
+
+_DOUBT_BEFORE = re.compile(
+    rf"\b(?:{_DOUBT}|(?:may|might|could) have|(?:seems|appears) to have|{_SAID}|estimated|uncertain"
+    r"|(?:according to|by) (?:tradition|legend),?|(?:tradition|legend) (?:says|holds|has))\b,?[^,.;:()]{0,60}$",
+    re.I,
+)
+
+_BOUND = r"before|after|by|until|till|up to|prior to|later than|earlier than|not before|between|either|or|to or from"
+
+_BOUND_BEFORE = re.compile(
+    rf"\b(?:{_BOUND})(?: or (?:in|on|during))? (?:the )?(?:year )?$"
+    r"|\bat the (?:very )?(?:latest|earliest|soonest),? (?:in |by |on )?(?:the )?(?:year )?$"
+    r"|\bbetween [^,.;()]{0,40}\band (?:the )?(?:year )?$",
+    re.I,
+)
+
+_ABOUT_BEHIND = re.compile(
+    r"[\s,]*[(\[]?(?<![A-Za-z.])(?:or (?:so|thereabouts?)\b|thereabouts\b|(?:\+ ?/ ?[-−–]|±|\+-)"
+    r"|(?:approx(?:\.|imately\b)?|roughly|circa|ca?+\.?+|more or less|give or take[^.;()]{0,20})(?=\s*(?:[)\].,;]|$)))",
+    re.I,
+)
+
+_BOUND_BEHIND = re.compile(
+    r"[\s,]*[(\[]?(?:or (?:possibly |perhaps |even |a (?:little|bit|few years) |some ?what |shortly |soon |slightly )?"
+    r"(?:earlier|later|before|after|sooner)\b|at (?:the )?(?:very )?(?:latest|earliest|soonest)\b)"
+    # Years that part (1744–45), and no life that ends (7 May 1744 – 5 June 1800).
+    rf"|[-–—][0-9]{{1,2}}(?![0-9]|[.:/-][0-9]|(?:st|nd|rd|th)?,? (?:of )?(?:{'|'.join(_SHORT)}))",
+    re.I,
+)
+
+_DOUBT_BEHIND = re.compile(
+    r"\s*\(?\s*(?:\?|probably|possibly|uncertain|disputed|estimated|reputedly|traditionally)", re.I
+)
+
+_OR_BEHIND = re.compile(r"\s*(?:/\s?[0-9]{1,4}\b|,? or (?:early |late |perhaps |possibly |in )?[0-9]{1,4}\b)", re.I)
+
+# "Julian" alone may be a name, and OS that of maps.
+_ENDS_A_STYLE = r"(?=[)\].,;:]|\s[0-9]|\s[A-Z][a-z]+\s[0-9]|\s*$)"
+
+_OLD = rf"(?:(?-i:O\.\s?S\b\.?|OS(?=[:)\]]|$))|old[ -]style{_ENDS_A_STYLE}|Julian\s(?:calendar|date)|Julian(?=[)\]]))"
+
+_NEW = (
+    rf"(?:(?-i:N\.\s?S\b\.?|NS(?=[:)\]]|$))|new[ -]style{_ENDS_A_STYLE}|Gregorian\s(?:calendar|date)"
+    r"|Gregorian(?=[)\]]))"
+)
+
+_STYLE = re.compile(
+    rf"[\s,]*[(\[]?\s*(?:in the )?(?:(?P<old>{_OLD})|(?P<new>{_NEW}))(?P<other>[:,]?\s*(?:[0-9]|[A-Z][a-z]+ [0-9]))?",
+    re.I,
+)
+
+_STYLE_BEFORE = re.compile(rf"(?:(?P<old>{_OLD})|(?P<new>{_NEW}))[\])]?[:,]?\s*(?:on )?$", re.I)
+
+_OWN_STYLE = re.compile(rf"(?P<date>.+?)[,\s]*[(\[]?(?:(?P<old>{_OLD})|(?P<new>{_NEW}))[)\]]?", re.I)
+
+_TWO_STYLES = tuple(
+    re.compile(rf"{form}(?:,?\s(?P<year>[0-9]{{3,4}}))?", re.I)
+    for form in (
+        # 7 November [O.S. 26 October] 1867; 7 November 1867 (26 October O.S.)
+        rf"(?P<first>[^()\[\]]+?)\s?[(\[]\s?(?:(?P<old>{_OLD})|(?P<new>{_NEW})):?\s(?P<second>[^()\[\]]+)[)\]]",
+        rf"(?P<first>[^()\[\]]+?)\s?[(\[](?P<second>[^()\[\]]+?),?\s(?:(?P<old>{_OLD})|(?P<new>{_NEW}))[)\]]",
+    )
+)
+
+_DAY = r"(?:0?[1-9]|[12][0-9]|3[01])(?:st|nd|rd|th)?"
+
+_MONTHS = rf"(?:{_NAMES}|{'|'.join(_SHORT)}|Sept)\.?"
+
+_BY = r"\s?(?:[-–—/]|(?:to|and|or|until|till|through|&)\s)\s?"
+
+_DAYS_BEFORE = re.compile(  # the day of a date is one of two
+    rf"(?:^|[^0-9.,/:–-])(?:(?:{_MONTHS}\s)?{_DAY}|{_DAY}\s{_MONTHS}){_BY}$", re.I
+)
+
+_DAYS = re.compile(  # 7–8 May 1945; 30 April to 2 May 1945; May 7–8, 1945
+    rf"(?<![\w.,/:])(?:{_DAY}(?:\s(?P<month_of_one>{_MONTHS}))?{_BY}{_DAY}\s(?P<month>{_MONTHS}),?"
+    rf"|(?P<month_first>{_MONTHS})\s{_DAY}{_BY}(?:(?P<month_second>{_MONTHS})\s)?{_DAY},?)"
+    r"\s(?P<year>[12][0-9]{3})(?![0-9])",
+    re.I,
+)
+
+_IN_TWO_STYLES = re.compile(  # in a longer text
+    rf"(?:{_DAY}\s{_MONTHS}|{_MONTHS}\s{_DAY})\s?[(\[]\s?(?:{_OLD}|{_NEW}):?\s(?:[^()\[\]]{{3,24}})[)\]],?"
+    r"\s[12][0-9]{3}(?![0-9])",
+    re.I,
+)
+
+_ERA_BEHIND = re.compile(r"\s?(B\.? ?C\.?(?: ?E\.?)?)(?![A-Za-z])")
+
+
+def date_of(text: str, before: str = "", behind: str = "", is_date: bool = False) -> DateValue | None:
+    """Return the date of a text, or None.
+
+    Args:
+        before: the text before it: "c." makes it approximate, "before" makes it no date.
+        behind: the text after it: "BC" belongs to the year, "(?)" is a doubt.
+        is_date: whether it is certainly a date, so that years below 1000 need no era.
+
+    >>> date_of("1265"), date_of("1265", "was born c. "), date_of("1265", "before "), date_of("1903/4")
+    (DateValue(edtf='1265', precision=9, julian=True), DateValue(edtf='1265~', precision=9, julian=True), None, \
+DateValue(edtf='190X', precision=8, julian=False))
+    """
+    text, before = " ".join(seen(text).split()), seen(before[-80:])
+    text = re.sub(r" ([,.]) ?", r"\1 ", text)
+    if two := _OR_BEHIND.match(behind):
+        return _of_two(text + two[0].strip()) if "/" in two[0] else None
+    if two_styles := next(filter(None, (form.fullmatch(text) for form in _TWO_STYLES)), None):
+        return _of_two_styles(two_styles)
+    own = _OWN_STYLE.fullmatch(text)
+    style = own or _STYLE_BEFORE.search(before) or _STYLE.match(behind)
+    if own:
+        text = own["date"]
+    if _DAYS_BEFORE.search(before) and re.match(rf"(?:{_MONTHS}\s)?{_DAY}(?:\s|,)", text, re.I):
+        return None
+    found = _dated(text, before, behind, is_date)
+    return found if found is None or style is None or found.precision < DAY else _of_style(found, style)
+
+
+def _of_two_styles(two: re.Match[str]) -> DateValue | None:
+    """Return the day of two calendars in the Gregorian one, if both are the same day."""
+    year = two["year"] or ""
+    first, second = (f"{part} {year}".strip() for part in (two["first"], two["second"]))
+    new, old = (first, second) if two["old"] else (second, first)
+    found = _read(new, False) or _read(f"{new} {old[-4:]}", False)
+    return found and DateValue(found.edtf, found.precision)
+
+
+def _of_style(found: DateValue, style: re.Match[str]) -> DateValue:
+    """Return a date in the calendar that is named beside it: in brackets with another date, that of the other one."""
+    parts = style.groupdict()
+    is_old = bool(parts["old"]) != bool(parts.get("other"))
+    return DateValue(found.edtf, found.precision, is_old)
+
+
+def _dated(text: str, before: str, behind: str, is_date: bool) -> DateValue | None:
+    """Return the date of a text in the calendar of its time."""
+    about = _ABOUT_BEFORE.search(before)
+    bound = _BOUND_BEFORE.search(before) or _BOUND_BEFORE.search(f"{before[: about.start()]} " if about else "")
+    if bound or _BOUND_BEHIND.match(behind) or re.search("[0-9] ?/ ?$", before):
+        return None
+    if (era := _ERA_BEHIND.match(behind)) and re.search("[0-9]$", text):
+        text = f"{text} {era[1]}"
+    mark = ""
+    if re.fullmatch(r".*[0-9] ?(?:\?|\(\?\))", text) or _DOUBT_BEHIND.match(behind) or _DOUBT_BEFORE.search(before):
+        mark, text = "?", re.sub(r" ?(?:\?|\(\?\))$", "", text)
+    elif own := re.search(rf"(?:{_ABOUT_BEHIND.pattern})(?:[ 0-9)\]]|years?)*$", text, re.IGNORECASE):
+        mark, text = "~", text[: own.start()]
+    found = _read(text, is_date)
+    if about or _ABOUT_BEHIND.match(behind):
+        mark = "~"
+    if not found or not mark or found.edtf[-1] in "~X":
+        return found
+    return DateValue(found.edtf + mark, found.precision, found.julian)
+
+
+def date_around(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return characters [start, end) of the days, or of the day in two calendars, to which a date belongs, or its own.
+
+    >>> text = "He died on the night of 7–8 May 1945."
+    >>> text[slice(*date_around(text, 26, 36))]
+    '7–8 May 1945'
+    """
+    first = max(0, start - LONGEST)
+    for form in (_IN_TWO_STYLES, _DAYS):
+        for found in form.finditer(text, first, end + LONGEST):
+            if found.start() <= start and end <= found.end():
+                return found.span()
+    return start, end
+
+
+@lru_cache(2**14)
+def date_of_cell(text: str) -> DateValue | None:
+    """Return the date in a cell of a table, perhaps in a form of computers: ISO, EDTF, or a number."""
+    text = " ".join(seen(text).split())
+    if number := _FLOAT.fullmatch(text):
+        text = number[1]
+    if typed := _TYPED.fullmatch(text):
+        text = typed[1]
+    if wikibase := _WIKIBASE.fullmatch(text):
+        return _of_wikibase(*wikibase.groups())
+    text = _UNKNOWN.sub("", _ZONE.sub("", text))
+    if supplied := _SUPPLIED.fullmatch(text):
+        text = supplied[1]
+    if twice := _TWICE.fullmatch(text):
+        both = [found for part in twice.groups() if (found := date_of_cell(part))]
+        if len(both) == 2 and dates_agree(*both):
+            return max(both, key=lambda one: one.precision)
+    text = _CLOCK.sub("", text).removeprefix("+")
+    if basic := _BASIC.fullmatch(text):
+        text = "-".join(basic.groups())
+    if _EDTF.fullmatch(text):
+        return _of_edtf(text)
+    return date_of(text, is_date=True)
+
+
+def dates_agree(one: DateValue, other: DateValue) -> bool:
+    """Whether two dates are the same as far as both go; "about" and "perhaps" are ignored."""
+    first, second = sorted((one.edtf.rstrip("~?"), other.edtf.rstrip("~?")), key=lambda edtf: len(edtf.rstrip("X")))
+    if "X" in first:
+        return second.startswith(first.rstrip("X"))
+    return second == first or second.startswith(f"{first}-")
+
+
+def gregorian(date: DateValue) -> str:
+    """Return a date in EDTF's calendar, the Gregorian; only Julian days change."""
+    found = re.fullmatch(r"(-?[0-9]{4})-([0-9]{2})-([0-9]{2})([~?]?)", date.edtf)
+    if not date.julian or not found:
+        return date.edtf
+    day = _gregorian_day(int(found[1]), int(found[2]), int(found[3]), is_julian=True)
+    year = 1970 + int(day.astype("datetime64[Y]").astype(int))  # NumPy writes -43 as -043
+    return f"{_year(year)}{str(day)[-6:]}{found[4]}"
+
+
+def _read(text: str, is_date: bool) -> DateValue | None:
+    if days := _DAYS.fullmatch(text):
+        return _of_days(days)
+    if decade := _DECADES.fullmatch(text):  # the 1900s may be a century
+        return None if decade[1][2] == "0" else _value(f"{decade[1]}X", DECADE)
+    if century := _CENTURIES.fullmatch(text):
+        number = int(century["number"] or _ORDINALS.split("|").index(century["word"].lower()) + 1)
+        sign = "-" if century["before"] else ""
+        return _value(f"{sign}{number - 1:02}XX", CENTURY) if 1 <= number <= 21 else None
+    if _TWO_YEARS.fullmatch(text):
+        return _of_two(text)
+    text = _CLOCK.sub("", text)
+    if re.fullmatch(r"\+?-?[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+        return _of_edtf(text.removeprefix("+"))
+    if numeric := _NUMERIC.fullmatch(text):
+        first, second, year = int(numeric[1]), int(numeric[3]), int(numeric[4])
+        day, month = (first, second) if first > 12 else (second, first)
+        return _day_or_longer(year, month, day) if first == second or day > 12 else None
+    for form in _DATES:
+        if found := form.fullmatch(text):
+            return _named(found.groupdict(), is_date)
+    return None
+
+
+def _of_days(days: re.Match[str]) -> DateValue | None:
+    """Return the month or year of several days: 7–8 May 1945 is in May 1945."""
+    last = days["month"] or days["month_second"] or days["month_first"]
+    first = days["month_of_one"] or (days["month_first"] if days["month_second"] else last)
+    numbers = {_SHORT.index(month[:3].title()) + 1 for month in (first, last)}
+    return _day_or_longer(int(days["year"]), numbers.pop() if len(numbers) == 1 else 0, 0)
+
+
+def _of_two(text: str) -> DateValue | None:
+    """Return the decade or century of two years: 1368/69 is in the 1360s."""
+    found = _TWO_YEARS.fullmatch(text)
+    if not found:
+        return None
+    first = found[1]
+    second = first[: max(0, len(first) - len(found[2]))] + found[2]
+    if len(second) != len(first) or not 0 < int(second) - int(first) < 100:
+        return None
+    first, second = f"{int(first):04}", f"{int(second):04}"
+    if first[:3] == second[:3]:
+        return _value(f"{first[:3]}X", DECADE)
+    return _value(f"{first[:2]}XX", CENTURY) if first[:2] == second[:2] else None
+
+
+def _of_edtf(text: str) -> DateValue | None:
+    """Return a date in ISO or EDTF; 00 stands for unknown parts."""
+    mark = text[-1] if text[-1] in "~?" else ""
+    sign = "-" if text.startswith("-") else ""
+    year, *rest = text.strip("-~?").split("-")
+    if "X" in year:
+        return _value(sign + year, DECADE if year.count("X") == 1 else CENTURY)
+    if rest == ["00"]:  # 1999-00 is a season
+        return None
+    month, day = (*map(int, rest), 0, 0)[:2]
+    return _day_or_longer(-int(year) if sign else int(year), month, day, mark) if month or not day else None
+
+
+def _of_wikibase(sign: str, year: str, month: str, day: str, precision: str, julian: str | None) -> DateValue | None:
+    """Return a date of Wikibase, where 44 BC is the year -44, and one of its years stands for a century or decade."""
+    number, minus = int(year), "-" if sign == "-" else ""
+    if precision in ("7", "8"):
+        digits = f"{(number - 1) // 100:02}XX" if precision == "7" else f"{number // 10:03}X"
+        return _value(minus + digits, int(precision))
+    parts = [int(month), int(day)] if precision == "11" else [int(month), 0] if precision == "10" else [0, 0]
+    found = _day_or_longer(1 - number if minus else number, parts[0], parts[1])
+    return None if found is None else with_parts(found, julian=True) if julian else found
+
+
+def _named(parts: dict[str, str | None], is_date: bool) -> DateValue | None:
+    year = int(parts["year"] or parts.get("ad") or parts.get("of_era") or 0)
+    if not year and not parts["year"]:
+        return None
+    month = parts.get("month")
+    if not (month or parts.get("roman")) and year < 1000 and parts["year"] and not is_date:
+        return None
+    year = 1 - year if parts.get("before") else year  # 1 BC is the year 0
+    number = 0 if not month else int(month) if month.isdigit() else _SHORT.index(month[:3].title()) + 1
+    if roman := parts.get("roman"):
+        number = _ROMAN.index(roman) + 1
+    day = int(parts.get("day") or 0)
+    named = _day_or_longer(year, number, day, "~" if parts.get("circa") else "")
+    weekday = parts.get("weekday")
+    if named and weekday:
+        since_monday = (int(_gregorian_day(year, number, day, named.julian).astype(int)) + 3) % 7
+        if _WEEKDAYS.split("|")[since_monday][:3] != weekday[:3].title():
+            return None
+    return named
+
+
+def _day_or_longer(year: int, month: int, day: int, mark: str = "") -> DateValue | None:
+    """Return a date, with 0 for an unknown month or day, or None if there is no such day."""
+    if not month:
+        return _value(_year(year) + mark, YEAR)
+    if not 1 <= month <= 12:
+        return None
+    if not day:
+        return _value(f"{_year(year)}-{month:02}{mark}", MONTH)
+    leaps = year % 4 == 0 if (year, month, day) < GREGORIAN else calendar.isleap(year)
+    days = 29 if month == 2 and leaps else (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)[month - 1]
+    return _value(f"{_year(year)}-{month:02}-{day:02}{mark}", DAY) if 1 <= day <= days else None
+
+
+def _year(year: int) -> str:
+    return f"{'-' if year < 0 else ''}{abs(year):04}"
+
+
+def _value(edtf: str, precision: int) -> DateValue:
+    """Return a date in the calendar of its time."""
+    sign, digits, rest = re.match(r"(-?)([0-9X]{4})(?:-([0-9]{2}(?:-[0-9]{2})?))?", edtf).groups()  # type: ignore[union-attr]
+    month, day = (*map(int, (rest or "").split("-") if rest else ()), 0, 0)[:2]
+    year = int(digits.replace("X", "0"))
+    first = GREGORIAN if day else GREGORIAN[:2] if month else GREGORIAN[:1]
+    is_julian = bool(sign) or (year, month, day)[: len(first)] < first
+    return DateValue(edtf, precision, is_julian)
+
+
+def _gregorian_day(year: int, month: int, day: int, is_julian: bool) -> np.datetime64:
+    century = (year - (month < 3)) // 100
+    behind = century - century // 4 - 2 if is_julian else 0
+    return np.datetime64(f"{_year(year)}-{month:02}", "D") + (day - 1 + behind)
