@@ -2,15 +2,19 @@
 // File: the claims in a file become cells to review; decisions on them are kept in this browser, and downloaded.
 
 const {claims, views, source, relations} = JSON.parse(byId("data").textContent);
-const titles = [...new Set(claims.flatMap(claim => [claim.title, claim.value, ...claim.alternatives?.map(({value}) => value) ?? []]))]
-  .filter(Boolean).sort(collator.compare);
+let titles = null;  // in order, as soon as somebody types a value
 const review = new Review({
   keep: `kbq review of ${source.knowledge_base}`,
   page: ({metadata}) => /^https?:\/\//i.test(metadata?.url) ? metadata.url : "",
   typed: async values => values.map(known),
-  suggest: async prefix => titles.filter(title => title.toLowerCase().startsWith(prefix.toLowerCase())).slice(0, 8),
+  suggest: async prefix => (titles ??= allTitles()).filter(title => title.toLowerCase().startsWith(prefix.toLowerCase())).slice(0, 8),
 });
 const cells = new Map();
+
+function allTitles() {
+  const texts = claims.flatMap(claim => [claim.title, claim.value, ...claim.alternatives?.map(({value}) => value) ?? []]);
+  return [...new Set(texts)].filter(Boolean).sort(collator.compare);
+}
 
 // The fact of a typed text, day or number; anything else may be a page of the knowledge base, which is not here.
 function known({value, cell}) {

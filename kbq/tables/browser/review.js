@@ -198,17 +198,17 @@ class Review {
   }
 
   #order() {
-    const {by, descending} = this.#sorted, sign = descending ? -1 : 1, {rows} = this.#given(), places = [...rows.keys()];
+    const {by, descending} = this.#sorted, sign = descending ? -1 : 1, isByColumn = typeof by === "number";
+    let places = [...this.#given().rows.keys()];
     if (by === "probability") this.#shown.sort((a, b) => sign * ((a[by] ?? -1) - (b[by] ?? -1)));
-    else if (by && typeof by === "string") this.#shown.sort((a, b) => sign * collator.compare(a[by], b[by]));
-    else if (by !== "") {
-      const texts = places.map(row => this.#textAt(row, by));
-      places.sort((a, b) => sign * collator.compare(texts[a], texts[b]));
-    }
-    const rank = new Map(places.map((row, place) => [row, place])), isByColumn = typeof by === "number";
-    if (isByColumn) this.#shown.sort((a, b) => rank.get(a.cell.rows[0]) - rank.get(b.cell.rows[0]));
-    const found = new Set(this.#shown.flatMap(({cell}) => cell.rows)), isByClaim = by !== "" && !isByColumn;
-    if (isByClaim) this.#rows = [...found];
+    else if (isByColumn) {
+      places = inOrder(places, row => this.#textAt(row, by), sign);
+      const ofRows = grouped(this.#shown, ({cell}) => cell.rows[0]);
+      this.#shown = places.flatMap(row => ofRows.get(row) ?? []);
+    } else if (by) this.#shown = inOrder(this.#shown, claim => claim[by], sign);
+    const found = new Set();
+    for (const {cell} of this.#shown) for (const row of cell.rows) found.add(row);
+    if (by !== "" && !isByColumn) this.#rows = [...found];
     else this.#rows = this.#isWhole ? places : places.filter(row => found.has(row));
   }
 
@@ -436,6 +436,23 @@ class Review {
 // Likely, unsure or left empty; or what was decided.
 const kindOf = ({state, accepted, is_nothing, probability}) => state || (!accepted || is_nothing ? "empty"
   : probability >= .75 ? "likely" : "unsure");
+
+function grouped(things, keyOf) {
+  const groups = new Map();
+  for (const thing of things) {
+    const key = keyOf(thing), group = groups.get(key);
+    if (group) group.push(thing);
+    else groups.set(key, [thing]);
+  }
+  return groups;
+}
+
+// Things by their texts; equal ones are compared once, which takes longest, and their things stay in order.
+function inOrder(things, textOf, sign) {
+  const groups = grouped(things, textOf), {compare} = collator;
+  return [...groups.keys()].sort((a, b) => sign * compare(a, b)).flatMap(text => groups.get(text));
+}
+
 function stored(name) {
   try { return sessionStorage.getItem(name); } catch { return null; }
 }
