@@ -209,11 +209,12 @@ class Answer:
         """
         if type(context) is not int or context < 0:
             raise QueryError(f"context is {context!r}, must be 0 or more")
-        first, last = self.window(context)
-        return {
+        answer: dict[str, object] = {
             "text": self.text,
             "score": round(self.score, 4),
             "probability": None if self.probability is None else round(self.probability, 4),
+        }
+        place: dict[str, object] = {
             "page_id": self.page_id,
             "title": self.title,
             "paragraph": self.paragraph,
@@ -221,10 +222,12 @@ class Answer:
             "end": self.end,
             "unit_start": self.unit[0],
             "unit_end": self.unit[1],
-            "context_start": first,
-            "context": self.context[first:last],
-            **({"metadata": dict(self.metadata)} if self.metadata else {}),
         }
+        first, last = self.window(context)
+        evidence: dict[str, object] = {"context_start": first, "context": self.context[first:last]}
+        if self.metadata:
+            evidence["metadata"] = dict(self.metadata)
+        return answer | place | evidence
 
     def __reduce__(self) -> tuple[type["Answer"], tuple[object, ...]]:
         # Actors of a cluster send many answers; a dataclass with slots takes twice as long.
@@ -274,13 +277,15 @@ def _cells(answer: Answer) -> list[str]:
     chance = answer.probability
     worth = html.text(f"{answer.score:.2f}") if chance is None else html.bar(chance, percentage(chance))
     first, last = answer.window(160)
-    before, behind = answer.context[first : answer.start], answer.context[answer.end : last]
-    evidence = html.marked("… " * (first > 0) + before, answer.text, behind + " …" * (last < len(answer.context)))
+    before = "… " * (first > 0) + answer.context[first : answer.start]
+    after = answer.context[answer.end : last] + " …" * (last < len(answer.context))
+    evidence = html.marked(before, answer.text, after)
+    place = f"page {answer.page_id}, paragraph {answer.paragraph}"
     return [
         html.element("td", html.element("b", html.text(answer.text))),
         html.element("td", worth),
         html.element("td", evidence, style="text-align:left"),
-        html.element("td", html.text(answer.title), title=f"page {answer.page_id}, paragraph {answer.paragraph}"),
+        html.element("td", html.text(answer.title), title=place),
     ]
 
 

@@ -182,15 +182,18 @@ class Searcher:
 
     def facts(self, options: SearchOptions) -> SearchFacts:
         """Return what decides the answers of a search besides its queries, so that runs can be compared."""
-        plan, ids = self.plan(options), "\n".join(sorted(self.where.pages))
+        plan = self.plan(options)
+        ids = "\n".join(sorted(self.where.pages))
+        pages = digest_of_bytes(ids.encode("utf-8", "surrogatepass")) if ids else ""
+        reader = None if options.reader is None else self.reader(options.reader).fingerprint()
         return SearchFacts(
             contents=self.manifest.contents,
-            pages=digest_of_bytes(ids.encode("utf-8", "surrogatepass")) if ids else "",
+            pages=pages,
             index=self.index.facts,
             query_encoder=self.model.config.query_fingerprint,
             backend=plan.backend,
             weights=plan.weights,
-            reader=None if options.reader is None else self.reader(options.reader).fingerprint(),
+            reader=reader,
             reranker=plan.judged_by,
         )
 

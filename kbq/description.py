@@ -80,23 +80,28 @@ def _model(folder: Path) -> dict[str, object]:
 def _knowledge_base(folder: Path) -> dict[str, object]:
     manifest = read_manifest(folder)
     shards = manifest.open_shards(folder)  # raises if one is missing or damaged
-    total = folder_bytes(folder)
-    return {
+    contents: dict[str, object] = {
         "kind": "knowledge base",
         **manifest.counts.facts,
         "dimension": manifest.dim,
         "shards": len(manifest.shards),
         "bm25": manifest.bm25,
         "learned_impacts": bool(manifest.sparta),
+    }
+    total = folder_bytes(folder)
+    size: dict[str, object] = {
         "bytes": total,
         "bytes_per_kept_vector": round(total / max(1, manifest.counts.rows), 1),
+    }
+    origin: dict[str, object] = {
         "model": manifest.model,
         "model_fingerprint": manifest.model_fingerprint,
         "filter_threshold": _finite(manifest.filter_threshold),
         "built_by": f"kbq {manifest.kbq}",
-        "searched": choose_place(shards, manifest.available, None, choose_device("auto")).why,
-        "indexes": [dataclasses.asdict(facts) for facts in describe_indexes(folder)],
     }
+    place = choose_place(shards, manifest.available, None, choose_device("auto"))
+    indexes = [dataclasses.asdict(index) for index in describe_indexes(folder)]
+    return contents | size | origin | {"searched": place.why, "indexes": indexes}
 
 
 def describe_indexes(folder: Path) -> list[IndexFacts]:
@@ -119,20 +124,27 @@ def _tuning(config: ModelConfig) -> dict[str, object]:
     if "imported" in facts:  # it was tuned elsewhere
         return prints | facts
     outcome = facts["outcome"]
-    return prints | {
+    lesson = {
         "task": facts["task"],
         "triples": facts["triples"]["name"],
         "queries_tuned_on": outcome["reach"]["queries"],
         "relations_tuned_on": len(facts["relations"]),
+    }
+    scores = {
         "dev_queries": outcome["dev_queries"],
         "dev_measure": outcome["measure"],
         "dev_scores": outcome["scores"],  # scores before tuning, and after each epoch
         "dev_scores_with_words": [outcome.get(name) for name in ("hybrid_before", "hybrid_score")],
-        "dev_right_with_reranking": outcome.get("reranker", []),  # percent, before tuning, and after; or none
-        "probabilities_learned_from": outcome.get("calibrated_on", 0),  # answers; 0: they are the model's own
-        "agreements": outcome.get("agreements", []),  # percent of other queries answered as before; as often
-        "command": facts["command"],
+        # Percent, before tuning, and after; or none.
+        "dev_right_with_reranking": outcome.get("reranker", []),
     }
+    changes = {
+        # Answers; 0: the probabilities are the model's own.
+        "probabilities_learned_from": outcome.get("calibrated_on", 0),
+        # Percent of other queries answered as before; as often as there are scores.
+        "agreements": outcome.get("agreements", []),
+    }
+    return prints | lesson | scores | changes | {"command": facts["command"]}
 
 
 def _network(folder: Path) -> dict[str, object]:

@@ -86,9 +86,9 @@ class KnowledgeBase:
     Long work shows a bar after some seconds, unless `KBQ_PROGRESS` is 0 or a `report` takes the progress.
     """
 
-    bad_lines = 0  # of the corpus, left out by the build or update that made this object
+    bad_lines = 0  # lines skipped by the build or update that returned this object
     changes = Changes()  # made by the update, sync or delete that made this object
-    index_bytes = 0  # of the index of words that was added when this object was made
+    index_bytes = 0  # size of the index of words that was added when this object was made
 
     def __init__(
         self,

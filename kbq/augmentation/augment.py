@@ -10,7 +10,7 @@ import random
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -266,11 +266,11 @@ def _generated(
 ) -> Iterator[Line]:
     """Ask for the mentions of each paragraph, and keep the questions that the reader answers likewise."""
     while part := list(islice(paragraphs, AT_A_TIME)):
-        marked = [  # place in the part, first character, mention
-            (place, start, Marked(text[:start], text[start:end], text[end:], title))
-            for place, (title, text, _) in enumerate(part)
-            for start, end in mentions(text)
-        ]
+        marked = []  # place in the part, first character, mention
+        for place, (title, text, _) in enumerate(part):
+            for start, end in mentions(text):
+                mention = Marked(text[:start], text[start:end], text[end:], title)
+                marked.append((place, start, mention))
         questions = generator.questions([mention for *_, mention in marked])
         texts = [mention.before + mention.answer + mention.after for *_, mention in marked]
         answers = read_answers(reader, list(zip(questions, texts, strict=True)))
@@ -309,13 +309,15 @@ def _stating(
     for gold in golds:
         for name in pages_of(gold) or {subject_of(gold)}:
             by_page[name].append(gold)
-    return (
-        (page.title, paragraph.text[paragraph.begin :], questions)
-        for page in read_corpus(corpus, format)
-        for paragraph, questions in zip(
-            page.paragraphs, _stated(page, [*by_page.get(page.page_id, []), *by_page.get(page.title, [])]), strict=True
-        )
-    )
+    return _stating_of_pages(read_corpus(corpus, format), by_page)
+
+
+def _stating_of_pages(pages: Iterable[Page], golds: Mapping[str, list[Gold]]) -> Iterator[Paragraph]:
+    """Yield the paragraphs of pages with the triples that they state; `golds`: by id or title of their page."""
+    for page in pages:
+        of_page = [*golds.get(page.page_id, []), *golds.get(page.title, [])]
+        for paragraph, questions in zip(page.paragraphs, _stated(page, of_page), strict=True):
+            yield page.title, paragraph.text[paragraph.begin :], questions
 
 
 def _stated(page: Page, golds: Iterable[Gold]) -> list[list[Question]]:

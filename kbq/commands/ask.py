@@ -91,19 +91,24 @@ def build(
         refuse_given(context, "with --ray", ("workers",))
     from kbq.storage.files import folder_bytes
 
+    how = fields_of(options)
     with Bar(f"building {kb}", corpus=corpus) as bar:
         built = kbq.KnowledgeBase.build(
             corpus, kb, model, ray=ray, device=device, lazy=True, report=bar.pages, report_stage=bar.stage, note=note,
-            **fields_of(options),
+            **how,
         )  # fmt: skip
-    counts, size = built.counts, folder_bytes(kb)
+    counts = built.counts
+    size = folder_bytes(kb)
+    facts = {"kb": str(kb), **counts.facts, "index": built.index.kind, "bytes": size}
     kept = counts.rows / max(1, counts.tokens)
-    sizes = (counts.pages, "page"), (counts.paragraphs, "paragraph"), (counts.tokens, "token")
+    pages = counted(counts.pages, "page")
+    paragraphs = counted(counts.paragraphs, "paragraph")
+    rows = f"{counted(counts.rows, 'token vector')} ({percent(kept)})"
     tell(
-        {"kb": str(kb), **counts.facts, "index": built.index.kind, "bytes": size, "bad_lines": built.bad_lines},
+        facts | {"bad_lines": built.bad_lines},
         as_json,
-        f"{kb}: {', '.join(counted(*one) for one in sizes)}",
-        f"kept {counted(counts.rows, 'token vector')} ({percent(kept)}), {terminal.size(size)} on disk",
+        f"{kb}: {pages}, {paragraphs}, {counted(counts.tokens, 'token')}",
+        f"kept {rows}, {terminal.size(size)} on disk",
     )
 
 
@@ -286,13 +291,11 @@ def info(
 
     facts = describe(folder)
     shown = {name: value for name, value in facts.items() if name != "indexes"}
-    indexes, width = describe_indexes(folder) if "indexes" in facts else (), max(map(len, shown))
-    tell(
-        facts,
-        as_json,
-        *(f"{name.replace('_', ' '):{width}}  {_fact(value)}" for name, value in shown.items()),
-        *(f"{'index':{width}}  {index_line(one)}" for one in indexes),
-    )
+    width = max(map(len, shown))
+    lines = [f"{name.replace('_', ' '):{width}}  {_fact(value)}" for name, value in shown.items()]
+    if "indexes" in facts:
+        lines += [f"{'index':{width}}  {index_line(index)}" for index in describe_indexes(folder)]
+    tell(facts, as_json, *lines)
 
 
 def _fact(value: object) -> str:
@@ -310,8 +313,9 @@ def index_line(facts: "IndexFacts") -> str:
     probes = f"{facts.probes:,} probe{'s' * (facts.probes > 1)}"
     if facts.kind == "official":
         return f"official, the codes of an imported index, {facts.bytes_per_vector:,} more bytes per vector, {probes}"
+    rows = "" if facts.filter is None else f", rows above {facts.filter:g}"
+    asked = f"{percent(facts.target, 2)} asked for, {facts.queries:,} queries"
     return (
         f"{facts.kind}, {facts.bytes_per_vector:,} bytes per vector, finds {percent(facts.recall, 2)} of the ten best "
-        f"phrases ({percent(facts.target, 2)} asked for, {facts.queries:,} queries) with {probes}"
-        f"{'' if facts.filter is None else f', rows above {facts.filter:g}'}"
+        f"phrases ({asked}) with {probes}{rows}"
     )

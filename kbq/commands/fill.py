@@ -150,13 +150,11 @@ def _lines(filled: "Table", out: Path | None, check: bool) -> list[str]:
     if counts.seconds is not None:
         return [f"{asked}: {counts.queries:,} queries, about {_duration(counts.seconds)}"]
     if not check:
-        known = f"; {counts.queries - counts.asked:,} of {counts.queries:,} answers were there"
-        return [
-            f"{out}: {counts.filled:,} of {asked} filled ({percent(counts.filled / counts.cells)})"
-            + (known if counts.asked < counts.queries else "")
-            + _taught(counts.taught),
-            *_by_relation(filled),
-        ]
+        known = ""
+        if counts.asked < counts.queries:
+            known = f"; {counts.queries - counts.asked:,} of {counts.queries:,} answers were there"
+        done = f"{counts.filled:,} of {asked} filled ({percent(counts.filled / counts.cells)})"
+        return [f"{out}: {done}{known}{_taught(counts.taught)}", *_by_relation(filled)]
     from kbq.tables.fill import VERDICTS
 
     verdicts = [row["verdict"] for row in filled.rows]

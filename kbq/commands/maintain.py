@@ -89,14 +89,10 @@ def _update(wanted: Update, method: Literal["update", "sync"], words: dict[str, 
         words |= {"dry_run": dry_run, "report": bar.pages, "report_stage": bar.stage, "note": note}
         after = getattr(before, method)(wanted.corpus, **words)
     changes = after.changes
-    would = "would be " if dry_run else ""
-    tell(
-        {"kb": str(kb), "dry_run": dry_run, **asdict(changes), "bad_lines": after.bad_lines, **after.counts.facts},
-        wanted.as_json,
-        f"{kb}: {changes}",
-        f"{counted(changes.added, 'page')} {would}added, {changes.replaced:,} replaced, {changes.deleted:,} deleted, "
-        f"{changes.unchanged:,} unchanged",
-    )
+    facts = {"kb": str(kb), "dry_run": dry_run, **asdict(changes), "bad_lines": after.bad_lines}
+    added = f"{counted(changes.added, 'page')} {'would be ' if dry_run else ''}added"
+    others = f"{changes.replaced:,} replaced, {changes.deleted:,} deleted, {changes.unchanged:,} unchanged"
+    tell(facts | after.counts.facts, wanted.as_json, f"{kb}: {changes}", f"{added}, {others}")
     _suggest_compacting(kb, after.manifest)
 
 
@@ -269,11 +265,12 @@ def merge_kb(
     with Bar(f"merging {out}") as bar:
         manifest = merge(out, kbs, bar.stage)
     counts = manifest.counts
+    shards = len(manifest.shards)
+    contents = f"{counted(counts.pages, 'page')}, {counted(counts.rows, 'token vector')}"
     tell(
-        {"kb": str(out), **counts.facts, "shards": len(manifest.shards)},
+        {"kb": str(out), **counts.facts, "shards": shards},
         as_json,
-        f"{out}: {counted(counts.pages, 'page')}, {counted(counts.rows, 'token vector')}, "
-        f"in {counted(len(manifest.shards), 'shard')}",
+        f"{out}: {contents}, in {counted(shards, 'shard')}",
     )
     if any(read_manifest(kb).bm25 for kb in kbs) and not manifest.bm25:
         note(f"not all of them have an index of words: add one with `kbq index bm25 {out}`")
@@ -392,10 +389,11 @@ def _tell(imported: "Imported", as_json: bool) -> None:
         documents = f"{misfits.tokens:,} tokens of {misfits.documents:,} documents"
         note(f"no phrase opens or closes at {documents}, as their characters are not in one paragraph")
     facts = {"kb": str(imported.folder), **counts.facts, "index": imported.manifest.index.kind, "bytes": size}
+    text = f"{counts.pages:,} pages, {counts.paragraphs:,} paragraphs, {counts.tokens:,} tokens"
     tell(
         facts | {"misfits": misfits.tokens, "documents_with_misfits": misfits.documents},
         as_json,
-        f"{imported.folder}: {counts.pages:,} pages, {counts.paragraphs:,} paragraphs, {counts.tokens:,} tokens",
+        f"{imported.folder}: {text}",
         f"{counts.rows:,} token vectors, {terminal.size(size)} on disk",
     )
 

@@ -173,11 +173,12 @@ def case_lines(case: "ErrorCase") -> "list[Line]":
     """Show a wrong prediction beside the gold record, followed by an empty line."""
     gold = " | ".join(f"{page.title} ({page.page_id})" for page in case.gold_places)
     rank = "not found" if case.found is None else f"complete at rank {case.rank}" if case.rank else "not all found"
+    first_page = f"{case.top.title} ({case.top.page_id})" if case.top else "none"
     lines = {
         "input": case.input,
         "answer": case.answer,
         "gold answers": " | ".join(case.gold_answers),
-        "first page": f"{case.top.title} ({case.top.page_id})" if case.top else "none",
+        "first page": first_page,
         "its text": case.evidence,
         "gold pages": f"{gold}, {rank}" if gold else "none",
         "their text": case.gold_evidence,
@@ -204,16 +205,15 @@ def validate(
 
     known = None if kb is None else _pages(kb).is_known
     validation = validate_file(file, inputs, expect(_task(task), inputs, strict, known))
-    errors, warnings = validation.errors, validation.first_warnings()
-    tell(
-        validation.to_dict(),
-        as_json,
-        *(f"error: {finding}" for finding in errors[:MOST_PROBLEMS]),
-        *([f"… and {len(errors) - MOST_PROBLEMS:,} more"] if len(errors) > MOST_PROBLEMS else []),
-        *(f"warning: {first}{f', and {count - 1:,} more' if count > 1 else ''}" for first, count in warnings),
-        f"{validation.path}: {validation.records:,} records, {len(errors):,} errors, "
-        f"{len(validation.warnings):,} warnings",
-    )
+    errors = validation.errors
+    lines = [f"error: {finding}" for finding in errors[:MOST_PROBLEMS]]
+    if len(errors) > MOST_PROBLEMS:
+        lines.append(f"… and {len(errors) - MOST_PROBLEMS:,} more")
+    for first, count in validation.first_warnings():
+        lines.append(f"warning: {first}{f', and {count - 1:,} more' if count > 1 else ''}")
+    problems = f"{len(errors):,} errors, {len(validation.warnings):,} warnings"
+    lines.append(f"{validation.path}: {validation.records:,} records, {problems}")
+    tell(validation.to_dict(), as_json, *lines)
     if errors:
         raise typer.Exit(1)
 
@@ -277,12 +277,12 @@ def submit(
     for entry in entries:
         for warning, count in entry.warnings.items():
             note(f"{warning}{f', {count:,} times' if count > 1 else ''}")
-    tell(
-        {"out": str(out), "files": [dataclasses.asdict(entry) for entry in entries]},
-        as_json,
-        *(f"{out / e.file}: {e.lines:,} lines, {terminal.size(e.bytes)}, sha256 {e.sha256}" for e in entries),
-        f"how to upload: {out / 'UPLOAD.md'}",
-    )
+    facts = {"out": str(out), "files": [dataclasses.asdict(entry) for entry in entries]}
+    lines = []
+    for entry in entries:
+        size = terminal.size(entry.bytes)
+        lines.append(f"{out / entry.file}: {entry.lines:,} lines, {size}, sha256 {entry.sha256}")
+    tell(facts, as_json, *lines, f"how to upload: {out / 'UPLOAD.md'}")
 
 
 def _numbers(text: str, option: str) -> tuple[int, ...]:

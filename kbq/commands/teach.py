@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kbq.training.sparta import SpartaOutcome
     from kbq.tuning.calibrate import CalibrationOutcome
     from kbq.tuning.finetune import FinetuningOutcome
+    from kbq.tuning.labels import Reach
 
 A_READER = "`default`, or a question-answering checkpoint (folder or hub name)"
 RANKING = ("backend", *RankKwargs.__annotations__)  # options of a search that calibrating has, too
@@ -291,18 +292,24 @@ def augment(
             refuse_given(context, f"with {corpus}, which is not a knowledge base", ("depth", "backend", "device"))
     from kbq.augmentation import augment as augmentation
 
+    asking: dict[str, Any] = {
+        "generator": generator,
+        "reader": reader,
+        "entities": entities,
+        "prompt": prompt or augmentation.PROMPT,
+        "beams": beams,
+        "each": each,
+        "seed": seed,
+    }
     with Bar(f"reading {corpus}", is_counted=False) as bar:
         outcome = augmentation.augment(
-            corpus, out, format=format, generator=generator, reader=reader, triples=triples, questions=questions,
-            negatives=negatives, entities=entities, prompt=prompt or augmentation.PROMPT, beams=beams, each=each,
-            depth=depth, backend=backend, seed=seed, device=device, report=bar.questions,
+            corpus, out, format=format, triples=triples, questions=questions, negatives=negatives,
+            depth=depth, backend=backend, device=device, report=bar.questions, **asking,
         )  # fmt: skip
-    tell(
-        dataclasses.asdict(outcome) | {"out": str(out)},
-        as_json,
-        f"{out}: {outcome.kept:,} of {outcome.asked:,} questions kept, on {outcome.paragraphs_kept:,} of "
-        f"{outcome.paragraphs:,} paragraphs",
-    )
+    questions_kept = f"{outcome.kept:,} of {outcome.asked:,} questions kept"
+    paragraphs = f"{outcome.paragraphs_kept:,} of {outcome.paragraphs:,} paragraphs"
+    facts = dataclasses.asdict(outcome) | {"out": str(out)}
+    tell(facts, as_json, f"{out}: {questions_kept}, on {paragraphs}")
 
 
 # Outcomes
@@ -311,12 +318,15 @@ def augment(
 def encoder_lines(out: Path, outcome: "TrainingOutcome") -> list[str]:
     scores = outcome.scores
     vectors = min(outcome.filter, key=lambda point: abs(point.kept - scores.kept)).vectors
+    gold = f"EM {scores.gold_em:.1f}  F1 {scores.gold_f1:.1f}  ({scores.queries:,} queries)"
+    found = f"first {scores.open_passage:.1f}  in the top 5 {scores.open_passage_5:.1f}"
+    kept = f"{scores.kept:.0f} % of the tokens, {vectors:.0f} vectors per passage"
     return [
         _steps(out, outcome),
-        f"reading, passage given    EM {scores.gold_em:.1f}  F1 {scores.gold_f1:.1f}  ({scores.queries:,} queries)",
+        f"reading, passage given    {gold}",
         f"reading, all passages     EM {scores.open_em:.1f}  F1 {scores.open_f1:.1f}",
-        f"gold passage found        first {scores.open_passage:.1f}  in the top 5 {scores.open_passage_5:.1f}",
-        f"the filter keeps {scores.kept:.0f} % of the tokens, {vectors:.0f} vectors per passage (its curve: --json)",
+        f"gold passage found        {found}",
+        f"the filter keeps {kept} (its curve: --json)",
         *_left_out(outcome),
     ]
 
@@ -333,29 +343,25 @@ def sparta_lines(out: Path, outcome: "SpartaOutcome") -> list[str]:
 
 def finetuning_lines(outcome: "FinetuningOutcome") -> list[str]:
     """Return the lines that `kbq finetune` prints, among them which answers can never be found."""
-    reach, before, after = outcome.reach, outcome.scores[0], max(outcome.scores)
-    unnamed = f", of {reach.unnamed:,} no page is named" if reach.unnamed else ""
-    nowhere = f"; answers of {reach.nowhere:,} of these do not occur in it" if reach.nowhere else ""
+    reach = outcome.reach
     passes = f", {outcome.passes} times an epoch" if outcome.passes > 1 else ""
+    steps = f"{outcome.steps:,} steps on {reach.queries:,} queries{passes}"
+    first, last = outcome.found[0], outcome.found[-1]
     lines = [
-        f"{outcome.out}: {outcome.steps:,} steps on {reach.queries:,} queries{passes}, "
-        f"{reach.unreadable:,} unreadable left out",
-        f"answers of {reach.on_page:,} queries are phrases of a gold page, of {reach.dropped:,} only words the filter "
-        f"dropped, of {reach.elsewhere:,} not there; {reach.no_page:,} have no page in the knowledge base"
-        f"{unnamed}{nowhere}",
-        f"the search found a right phrase for {outcome.found[0]:.1f} %, at last for {outcome.found[-1]:.1f} % of them",
+        f"{outcome.out}: {steps}, {reach.unreadable:,} unreadable left out",
+        _reach(reach),
+        f"the search found a right phrase for {first:.1f} %, at last for {last:.1f} % of them",
         f"{f'{outcome.dev_queries:,} dev queries':40}  before  after",
-        f"{f'vectors alone, {outcome.measure}':40}  {before:6.1f}  {after:5.1f}",
     ]
+    scores = outcome.scores
+    lines.append(_change(f"vectors alone, {outcome.measure}", scores[0], max(scores)))
     if outcome.hybrid_score is not None and outcome.hybrid_before is not None:
-        what = f"with words, {outcome.measure}"
-        lines.append(f"{what:40}  {outcome.hybrid_before:6.1f}  {outcome.hybrid_score:5.1f}")
+        lines.append(_change(f"with words, {outcome.measure}", outcome.hybrid_before, outcome.hybrid_score))
     for name, (before, after) in outcome.tasks.items():
-        lines.append(f"{f'vectors alone, {name}':40}  {before:6.1f}  {after:5.1f}")
+        lines.append(_change(f"vectors alone, {name}", before, after))
     if outcome.reranker:
-        before, after = outcome.reranker
-        lines.append(f"{'with reranking, answers right':40}  {before:6.1f}  {after:5.1f}")
-    lines.append(f"{'other queries answered as before':40}  {100:6.1f}  {outcome.agreements[outcome.best]:5.1f}")
+        lines.append(_change("with reranking, answers right", *outcome.reranker))
+    lines.append(_change("other queries answered as before", 100, outcome.agreements[outcome.best]))
     if not outcome.is_better:
         lines.append("no epoch was better: the query encoder stays as it was")
     if outcome.lexical_factor != 1:
@@ -365,6 +371,20 @@ def finetuning_lines(outcome: "FinetuningOutcome") -> list[str]:
     else:
         lines.append("probabilities stay the model's own: they are learned from 30 or more answers to dev queries")
     return lines
+
+
+def _reach(reach: "Reach") -> str:
+    """Say which answers the search can find."""
+    on_page = f"answers of {reach.on_page:,} queries are phrases of a gold page"
+    dropped = f"of {reach.dropped:,} only words the filter dropped"
+    no_page = f"{reach.no_page:,} have no page in the knowledge base"
+    unnamed = f", of {reach.unnamed:,} no page is named" if reach.unnamed else ""
+    nowhere = f"; answers of {reach.nowhere:,} of these do not occur in it" if reach.nowhere else ""
+    return f"{on_page}, {dropped}, of {reach.elsewhere:,} not there; {no_page}{unnamed}{nowhere}"
+
+
+def _change(score: str, before: float, after: float) -> str:
+    return f"{score:40}  {before:6.1f}  {after:5.1f}"
 
 
 def calibration_lines(outcome: "CalibrationOutcome") -> list[str]:
@@ -378,12 +398,13 @@ def calibration_lines(outcome: "CalibrationOutcome") -> list[str]:
         else f"no threshold can promise that {percent(float(precision))} are right: give more triples"
         for precision, threshold in outcome.thresholds.items()
     ]
+    triples = f"{outcome.queries - outcome.hidden:,} triples"
+    again = f"{outcome.hidden:,} of them asked again without their pages"
+    answered = f"{percent(outcome.coverage_90 or 0)} are answered, 90 % rightly"
     return [
-        f"{outcome.out}: {outcome.queries - outcome.hidden:,} triples, {outcome.hidden:,} of them asked again without "
-        f"their pages; {outcome.right:,} of {outcome.queries:,} answers are right",
+        f"{outcome.out}: {triples}, {again}; {outcome.right:,} of {outcome.queries:,} answers are right",
         f"on held-out relations  {figures}",
-        f"with the best threshold for these very queries, {percent(outcome.coverage_90 or 0)} are answered, "
-        "90 % rightly",
+        f"with the best threshold for these very queries, {answered}",
         *thresholds,
     ]
 

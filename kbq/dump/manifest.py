@@ -201,11 +201,11 @@ class Manifest:
         else:
             shards = [Shard(folder / entry.name, stay, entry.deleted, self.phrases) for entry in self.shards]
         for shard, entry in zip(shards, self.shards, strict=True):
-            if (shard.shape, len(shard.ids)) != ((entry.size.rows, self.dim), entry.size.pages):
+            rows, pages = entry.size.rows, entry.size.pages
+            if (shard.shape, len(shard.ids)) != ((rows, self.dim), pages):
                 raise KnowledgeBaseError(
                     f"shard {shard.folder} holds {len(shard)} rows of {shard.shape[1]} dimensions and "
-                    f"{len(shard.ids)} pages, the manifest says {entry.size.rows} of {self.dim} and "
-                    f"{entry.size.pages}: {REPAIR}"
+                    f"{len(shard.ids)} pages, the manifest says {rows} of {self.dim} and {pages}: {REPAIR}"
                 )
         return shards
 

@@ -16,7 +16,7 @@ Bound: TypeAlias = Literal["", ">", ">=", "<", "<="]
 
 TABLE = Path(__file__).with_name("units.tsv")
 LONGEST = 96  # characters of a quantity
-_EXACT, _ROUNDED = Context(prec=200), Context(prec=15)  # of numbers, and of what they make in another unit
+_EXACT, _ROUNDED = Context(prec=200), Context(prec=15)  # contexts of numbers, and of what they make in another unit
 AROUND = 60  # characters beside a number that may belong to it
 ASKS_FOR_A_CHANGE = re.compile(
     r"\b(?:loss(?:es)?|deficit|shortfall|decline|decrease|reduction|growth|increase)\b", re.IGNORECASE
@@ -58,7 +58,7 @@ _SCALES = {
     "hundred": 2, "thousand": 3, "lakh": 5, "million": 6, "mn": 6, "crore": 7, "billion": 9, "bn": 9, "trillion": 12,
     "tn": 12,
 }  # fmt: skip
-_LETTERS = {"k": 3, "K": 3, "M": 6, "m": 6, "B": 9, "bn": 9, "b": 9, "T": 12}  # behind an amount of money
+_LETTERS = {"k": 3, "K": 3, "M": 6, "m": 6, "B": 9, "bn": 9, "b": 9, "T": 12}  # letters after an amount of money
 _ONES = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
     "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",

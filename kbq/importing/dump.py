@@ -136,11 +136,12 @@ class Misfits:
         self.tokens += count
         self.documents += 1
         if len(self.named) < NAMED:
-            first, document = int(page.misfits.argmax()), page.document
+            document = page.document
+            first = int(page.misfits.argmax())
+            place = f"{document.starts[first]:,}-{document.ends[first]:,} of {len(document.text):,}"
             self.named.append(
                 f"document {page.page_id}: {count:,} of {len(document.starts):,} tokens are not in a paragraph of its "
-                f"text, the first is token {first:,} at characters "
-                f"{document.starts[first]:,}-{document.ends[first]:,} of {len(document.text):,}"
+                f"text, the first is token {first:,} at characters {place}"
             )
 
 

@@ -326,10 +326,11 @@ def import_index(
 
 def _encoded(pages: Sequence[DocumentPage]) -> EncodedParagraphs:
     """Return the paragraphs of pages, with rows but without vectors; their filter's logits are not known."""
-    return EncodedParagraphs.joined(
-        page.encoded(np.empty((count, 0), np.int8), np.zeros(count, np.float32))
-        for page, count in ((page, len(page.document.kept)) for page in pages)
-    )
+    encoded = []
+    for page in pages:
+        rows = len(page.document.kept)
+        encoded.append(page.encoded(np.empty((rows, 0), np.int8), np.zeros(rows, np.float32)))
+    return EncodedParagraphs.joined(encoded)
 
 
 def _with_codes(

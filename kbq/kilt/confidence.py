@@ -190,10 +190,11 @@ def reliability(
     floors = np.abs(drawn - means) @ counts / len(right)
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, [tail, 1 - tail], axis=0)
-    rows = zip(counts.astype(int).tolist(), *(each.tolist() for each in (means, shares, low, high)), strict=True)
+    columns = [column.tolist() for column in (counts.astype(int), means, shares, low, high)]
+    ece = np.abs(shares - means) @ counts / len(right)
     return Reliability(
-        bins=tuple(ReliabilityBin(*row) for row in rows),
-        ece=float(np.abs(shares - means) @ counts / len(right)),
+        bins=tuple(ReliabilityBin(*row) for row in zip(*columns, strict=True)),
+        ece=float(ece),
         floor=float(floors.mean()),
         floor_high=float(np.quantile(floors, CONFIDENCE)),
     )
@@ -303,20 +304,24 @@ class Confidence:
 
     def rows(self) -> list[tuple[Cell, ...]]:
         """Return name, n and value of each score, with the ends of its interval, if any."""
-        n, errors = self.answers, self.reliability
-        floor = (errors.floor, None, errors.floor_high) if errors else (None, None, None)
-        return [
+        n = self.answers
+        rows: list[tuple[Cell, ...]] = [
             ("answered", self.queries, self.answered, None, None),
             ("right", n, self.right, None, None),
             ("AUROC", n, self.auroc, None, None),
-            *(
-                (f"coverage at {round(one.precision * 100)} % precision", self.queries, one.share, one.low, one.high)
-                for one in self.coverages
-            ),
-            ("Brier", n, self.brier, None, None),
-            ("ECE", n, errors.ece if errors else None, None, None),
-            ("ECE noise floor", n, *floor),
         ]
+        for coverage in self.coverages:
+            name = f"coverage at {round(coverage.precision * 100)} % precision"
+            rows.append((name, self.queries, coverage.share, coverage.low, coverage.high))
+        rows.append(("Brier", n, self.brier, None, None))
+        errors = self.reliability
+        if errors is None:
+            ece, floor, floor_high = None, None, None
+        else:
+            ece, floor, floor_high = errors.ece, errors.floor, errors.floor_high
+        rows.append(("ECE", n, ece, None, None))
+        rows.append(("ECE noise floor", n, floor, None, floor_high))
+        return rows
 
 
 def calibrated(
@@ -358,17 +363,21 @@ def confidence_in(probabilities: Doubles, right: Bools, right_by: str) -> Confid
     """Compute all scores; a probability is NaN if no answer was given. Shape of each: (queries,)."""
     is_answered = ~np.isnan(probabilities)
     queries, answers = len(probabilities), int(is_answered.sum())
-    given, right = probabilities[is_answered], right[is_answered]
+    given = probabilities[is_answered]
+    right = right[is_answered]
+    share_right = float(right.mean()) if answers else None
+    errors = reliability(given, right)
+    coverages = [coverage_at(given, right, precision, queries) for precision in PRECISIONS]
     return Confidence(
         right_by=right_by,
         queries=queries,
         answers=answers,
         answered=answers / queries,
-        right=float(right.mean()) if answers else None,
+        right=share_right,
         auroc=auroc(given, right),
-        coverages=tuple(coverage_at(given, right, precision, queries) for precision in PRECISIONS),
+        coverages=tuple(coverages),
         brier=brier(given, right),
-        reliability=reliability(given, right),
+        reliability=errors,
         curve=risk_coverage(given, right, queries),
     )
 

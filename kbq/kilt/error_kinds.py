@@ -136,17 +136,23 @@ def explain(gold: Gold, made: Guess | None, answer_metric: str = "accuracy") -> 
     guess = made or Guess(gold.id, line=0)
     positions = rank_evidence(guess.pages, evidence_sets(gold.outputs)).positions
     has_pages = r_precision(guess.pages, gold.outputs) == 1
-    pages = {page for output in gold.outputs for page in output.pages}
+    kind: ErrorKind = "no-prediction"
+    if made is not None:
+        kind = kind_of(guess.answer, gold.answers, has_pages, answer_metric)
+    gold_pages = {page for output in gold.outputs for page in output.pages}
+    gold_places = dict.fromkeys(place for output in gold.outputs for place in output.places)
+    gold_ranks = (rank for rank, page in enumerate(guess.pages, 1) if page in gold_pages)
+    gold_answers = sorted(gold.answers)
     return ErrorCase(
         id=gold.id,
-        kind="no-prediction" if made is None else kind_of(guess.answer, gold.answers, has_pages, answer_metric),
+        kind=kind,
         input=gold.input or "",
         answer=guess.answer,
-        gold_answers=tuple(sorted(gold.answers)),
+        gold_answers=tuple(gold_answers),
         top=guess.top,
-        gold_places=tuple(dict.fromkeys(place for output in gold.outputs for place in output.places)),
-        rank=positions[0] if positions else None,
-        found=next((rank for rank, page in enumerate(guess.pages, 1) if page in pages), None),
+        gold_places=tuple(gold_places),
+        rank=next(iter(positions), None),
+        found=next(gold_ranks, None),
     )
 
 
@@ -193,17 +199,22 @@ def expect(
 ) -> Expectations:
     """Return the checks for a task and its input file, from whose gold pages it is told whether ids are integers."""
     check_paths([inputs_path])
-    integers = True if is_strict else None if inputs_path is None else _has_integer_pages(inputs_path)
+    integers: bool | None = None
+    if is_strict:
+        integers = True
+    elif inputs_path is not None:
+        integers = _has_integer_pages(inputs_path)
     if task is None:
         return Expectations(is_known_page=is_known_page, has_integer_pages=integers)
+    wants_answers = task.answer != "none"
     return Expectations(
         lines=tuple(task.lines.values()),
         is_known_page=is_known_page,
         has_integer_pages=integers,
-        wants_answers=task.answer != "none",
+        wants_answers=wants_answers,
         max_answer_words=MAX_ANSWER_WORDS if task.answer == "phrase" else None,
         answers_are_titles=task.answer == "title",
-        max_same_answers=None if task.answer == "none" else USUAL.max_same_answers,  # labels are few
+        max_same_answers=USUAL.max_same_answers if wants_answers else None,  # labels are few
     )
 
 

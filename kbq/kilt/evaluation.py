@@ -52,14 +52,13 @@ def write_run(predictions: records.Source, out_path: Path, named: Named = record
     problems = records.Problems()
     rankings = list(records.parse_records(predictions, problems, partial(_ranked, named)))
     problems.raise_if_any(f"exporting {predictions}")
-    return records.write_lines(
-        out_path,
-        (
-            f"{column(query)} Q0 {column(page)} {rank} {score:.9g} kbq"
-            for query, scores in rankings
-            for rank, (page, score) in enumerate(scores.items(), 1)
-        ),
-    )
+    return records.write_lines(out_path, _run_lines(rankings))
+
+
+def _run_lines(rankings: Iterable[tuple[str, Mapping[str, float]]]) -> Iterator[str]:
+    for query, scores in rankings:
+        for rank, (page, value) in enumerate(scores.items(), 1):
+            yield f"{column(query)} Q0 {column(page)} {rank} {value:.9g} kbq"
 
 
 def _ranked(named: Named, record_id: str, line: int, record: records.JsonObject) -> tuple[str, dict[str, float]]:

@@ -155,31 +155,42 @@ class Predictor:
     def _description(self, records: Records, queries: Sequence[AdaptedQuery]) -> dict[str, object]:
         # A task file may change, too.
         listing = "\n".join(f"{query.id}\t{query.input}\t{query.text}" for query in queries)
-        options, facts, reader = self.options, self.kb.facts(self.options), None
-        inputs = Path(records) if isinstance(records, str | Path) else None
-        if options.reader is not None:
-            reader = {"name": options.reader, "fingerprint": facts.reader} | {
-                name: getattr(options, name) for name in ("depth", "retrieval_weight")
-            }
-        return {
+        options = self.options
+        facts = self.kb.facts(options)
+        asked: dict[str, object] = {
             "task": self.task.name,
             "answer": self.task.answer,
             "queries_sha256": hashlib.sha256(listing.encode("utf-8", "surrogatepass")).hexdigest()[:16],
-            "reader": reader,
-            "inputs": {"name": inputs.name, "sha256": file_digest(inputs)} if inputs else {"name": "records"},
+            "reader": None,
+            "inputs": {"name": "records"},
+        }
+        if options.reader is not None:
+            asked["reader"] = {
+                "name": options.reader,
+                "fingerprint": facts.reader,
+                "depth": options.depth,
+                "retrieval_weight": options.retrieval_weight,
+            }
+        if isinstance(records, str | Path):
+            inputs = Path(records)
+            asked["inputs"] = {"name": inputs.name, "sha256": file_digest(inputs)}
+        searched: dict[str, object] = {
             "knowledge_base": {"name": self.kb.folder.name, "contents": facts.contents},
             "pages": facts.pages,
             "index": facts.index,
             "query_encoder": facts.query_encoder,
+        }
+        bm25, sparta = facts.weights
+        search: dict[str, object] = {
             "top_pages": options.k,
             "unit": options.chosen_unit,
             "backend": facts.backend,
-            "weights": dict(zip(("bm25", "sparta"), facts.weights, strict=True)),
+            "weights": {"bm25": bm25, "sparta": sparta},
             "reranker": facts.reranker,
             "min_probability": options.min_probability,
             "with_text": self.with_text,
-            "kbq": kbq.__version__,
         }
+        return asked | searched | search | {"kbq": kbq.__version__}
 
 
 def numbered_records(

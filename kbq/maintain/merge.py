@@ -43,10 +43,12 @@ def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manife
     shards = [shard for of_kb in opened for shard in of_kb]
     _refuse_pages_in_two(shards, Stage(report, "pages compared, shards", len(shards)))
     entries = [entry for manifest in manifests for entry in manifest.shards]
+    renamed = [replace(entry, name=shard_name(number)) for number, entry in enumerate(entries)]
+    corpora = [corpus for manifest in manifests for corpus in manifest.corpora]
     merged = replace(
         manifests[0],
-        shards=tuple(replace(entry, name=shard_name(number)) for number, entry in enumerate(entries)),
-        corpora=tuple(corpus for manifest in manifests for corpus in manifest.corpora),
+        shards=tuple(renamed),
+        corpora=tuple(corpora),
         index=IndexEntry(),
         others=(),
         bm25=all(manifest.bm25 for manifest in manifests),

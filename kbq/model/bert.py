@@ -216,16 +216,16 @@ class SelfAttention(nn.Module):
         projected = [layer(states) for layer in (self.query, self.key, self.value)]
         attended = []
         for group in groups:
-            q, k, v = (
-                rows[group.rows][: group.shape.numel()]
-                .unflatten(0, group.shape)
-                .unflatten(-1, (self.heads, -1))
-                .transpose(1, 2)
-                for rows in projected
-            )
+            q, k, v = (self._of_heads(rows, group) for rows in projected)
             mixed = self.attend(q, k, v, group.seen, q.shape[-1] ** -0.5)
             attended.append(mixed.transpose(1, 2).flatten(2).flatten(0, 1))
         return more_rows(attended[0] if len(attended) == 1 else torch.cat(attended))
+
+    def _of_heads(self, rows: Tensor, group: Group) -> Tensor:
+        """Return a group's rows by text, head and token. Shape: (texts, heads, tokens, dim / heads)."""
+        tokens = rows[group.rows][: group.shape.numel()]
+        by_text = tokens.reshape(*group.shape, self.heads, -1)
+        return by_text.transpose(1, 2)
 
     def fused(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, scale: float) -> Tensor:
         """PyTorch's fused attention. Shapes: q, k, v (texts, heads, tokens, size)."""

@@ -334,16 +334,18 @@ class Model:
 def _refuse_misfits(folder: Path, config: ModelConfig, tokenizer: Any, backbone: Any, scale: Tensor) -> None:
     """Raise ModelError if tokenizer, windows or scale belong to another network: every search would fail."""
     network = backbone.config
-    pieces, tokens = len(backbone.get_input_embeddings().weight), max(config.window.length, config.max_query_tokens)
+    pieces = len(backbone.get_input_embeddings().weight)
+    tokens = max(config.window.length, config.max_query_tokens)
     # Other networks may have tokens that their own tokenizer only knows by name.
     highest = max(tokenizer.get_vocab().values(), default=0) if isinstance(backbone, Bert) else 0
     read = readable_length(backbone, tokens)
     lacks_segments = "token_type_ids" in tokenizer.model_input_names and getattr(network, "type_vocab_size", 2) < 2
+    lacks_scale = tuple(scale.shape) != (int(network.hidden_size),)
     misfits = {
         f"its tokenizer has a piece {highest:,}, its network {pieces:,}": highest >= pieces,
         f"its windows have {tokens:,} tokens, its network reads {read:,}": read < tokens,
         "its texts have two segments, its network one": lacks_segments,
-        "its scale has another size than its vectors": tuple(scale.shape) != (int(network.hidden_size),),
+        "its scale has another size than its vectors": lacks_scale,
     }
     if problem := next((problem for problem, is_so in misfits.items() if is_so), None):
         raise ModelError(f"model folder {folder} does not fit together, {problem}: {remedy(folder)}")

@@ -79,10 +79,13 @@ def excerpts(
     named = tokenize(tokenizer, mentions)
     texts = tokenize(tokenizer, [phrase.context[begin:stop] for phrase, begin, stop in firsts])
     separator = tokenizer.sep_token_id
-    heads = iter(
-        [*title.ids[:MAX_TITLE], separator, *([*mention.ids[:MAX_MENTION], separator] if len(mention.ids) else [])]
-        for title, mention in zip(titles, named, strict=True)
-    )
+    prefixes: list[list[int]] = []
+    for title, named_before in zip(titles, named, strict=True):
+        prefix = [*title.ids[:MAX_TITLE], separator]
+        if len(named_before.ids):
+            prefix += [*named_before.ids[:MAX_MENTION], separator]
+        prefixes.append(prefix)
+    heads = iter(prefixes)
     of_texts = iter(texts)
     return [
         _excerpts(tokenizer, query, phrases, list(zip(own, heads, of_texts, strict=False)), length)

@@ -84,37 +84,41 @@ def features(text: str, candidates: Sequence[Candidate], naming: Naming = NOWHER
     means = meanings(text, [candidate.answer for candidate in candidates])
     titles = [normalise_answer(candidate.answer.title) for candidate in candidates]
     scores = np.array([candidate.score for candidate in candidates])
-    best, _, first_name = max(
-        ((one.searched, not one.is_proposed, meaning) for one, meaning in zip(candidates, means, strict=True)),
-        default=(0.0, True, ""),
-    )
-    means_of, rows = np.array(means), []
+    searched = [
+        (candidate.searched, not candidate.is_proposed, meaning)
+        for candidate, meaning in zip(candidates, means, strict=True)
+    ]
+    best, _, first_name = max(searched, default=(0.0, True, ""))
+    means_of = np.array(means)
+    rows: list[tuple[float, ...]] = []
     title_shares = {candidate.answer.title: _share(words, candidate.answer.title) for candidate in candidates}
-    subject, name_of_subject = normalise_answer(subject), SubjectName(slot[0] if slot else "")
+    subject = normalise_answer(subject)
+    name_of_subject = SubjectName(slot[0] if slot else "")
     for candidate, name, meaning, title in zip(candidates, names, means, titles, strict=True):
         answer = candidate.answer
         same = np.array([name in pair for pair in zip(names, means, strict=True)])
         rivals = ~same if name == meaning else ~same | (means_of == meaning)  # a name is before its adjective
-        own, others = scores[same], np.append(scores[rivals], 0.0)  # none is right
-        rows.append(
-            (
-                float(np.logaddexp.reduce(own)) - float(np.logaddexp.reduce(others)),
-                own.max() - others.max(),
-                candidate.judged,
-                candidate.searched / POINTS,
-                (candidate.searched - best) / POINTS,
-                name == first_name,
-                math.log(len(own)),
-                title_shares[answer.title],
-                _share(words, answer.context[max(0, answer.start - NEAR) : answer.end + NEAR]),
-                subject == title,
-                titles.count(title) / len(titles),
-                math.log(max(1, len(_words(name)))),
-                candidate.is_proposed,
-                slot is not None,
-                *_named(name_of_subject, answer, naming),
-            )
+        own = scores[same]
+        others = np.append(scores[rivals], 0.0)  # none is right
+        support = float(np.logaddexp.reduce(own)) - float(np.logaddexp.reduce(others))
+        of_scores = (
+            support,
+            own.max() - others.max(),
+            candidate.judged,
+            candidate.searched / POINTS,
+            (candidate.searched - best) / POINTS,
+            name == first_name,
+            math.log(len(own)),
         )
+        around = answer.context[max(0, answer.start - NEAR) : answer.end + NEAR]
+        of_page = (
+            title_shares[answer.title],
+            _share(words, around),
+            subject == title,
+            titles.count(title) / len(titles),
+        )
+        of_phrase = (math.log(max(1, len(_words(name)))), candidate.is_proposed, slot is not None)
+        rows.append((*of_scores, *of_page, *of_phrase, *_named(name_of_subject, answer, naming)))
     return np.array(rows, np.float32).reshape(-1, len(FEATURES))
 
 
@@ -127,13 +131,18 @@ def _named(name: SubjectName, answer: Answer, naming: Naming) -> tuple[float, ..
     short_names = {name.family_name, page.acronym if page else ""} - {""}
     short = [start for short_name in short_names for start in whole_words(window, short_name)] if page else []
     places = [begin + start for start in whole or short]
-    distance = min((max(answer.start - place, place - answer.end, 0) for place in places), default=math.inf)
+    distances = [max(answer.start - place, place - answer.end, 0) for place in places]
+    distance = min(distances, default=math.inf)
+    mentions, lead = 0.0, 0.0
+    if page:
+        mentions = math.log1p(page.mentions)
+        lead = 1 / (1 + page.first / LEAD)
     return (
         bool(whole),
         bool(short) and not whole,
         1 / (1 + distance / CLOSE_BY),
-        math.log1p(page.mentions) if page else 0.0,
-        1 / (1 + page.first / LEAD) if page else 0.0,
+        mentions,
+        lead,
         math.log1p(len(naming.pages)),
     )
 
@@ -172,7 +181,7 @@ class Calibration:
     # Weight of each feature; one that an earlier calibration lacks has no effect.
     weights: dict[str, Number]
     intercept: Number
-    queries: int  # it was fitted on
+    queries: int  # queries that it was fitted on
     right: int  # how many of these answers are right
     thresholds: dict[str, float | None]  # chance above which each precision can be promised, if any
     facts: dict[str, object]  # command, data, versions, scores on relations that were left out

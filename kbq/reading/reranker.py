@@ -178,13 +178,15 @@ class Reranking:
 
     def why_not(self, options: SearchOptions) -> str:
         """Say why nothing is reranked; empty if something is."""
-        return (
-            "a reader reads" if options.reader is not None
-            else f"{options.backend} finds no phrases" if options.backend in WORDS_ALONE
-            else f"{options.chosen_unit}s are asked for" if options.chosen_unit == "sentence"
-            else f"the model {self.base} has no reader that judges phrases" if not self.reader_digest
-            else "nothing is reranked (--rerank=0)" if options.rerank == 0 else ""
-        )  # fmt: skip
+        if options.reader is not None:
+            return "a reader reads"
+        if options.backend in WORDS_ALONE:
+            return f"{options.backend} finds no phrases"
+        if options.chosen_unit == "sentence":
+            return "sentences are asked for"
+        if not self.reader_digest:
+            return f"the model {self.base} has no reader that judges phrases"
+        return "nothing is reranked (--rerank=0)" if options.rerank == 0 else ""
 
 
 def rerank(
@@ -270,16 +272,16 @@ def in_order(candidates: Sequence[Candidate], weight: float, query: str = "") ->
         query: decides which answers mean the same, and which say nothing: these come last.
     """
     best = max((candidate.searched for candidate in candidates), default=0.0)
+    answers = [candidate.answer for candidate in candidates]
+    scored: list[Candidate] = []
+    for candidate, is_far in zip(candidates, elsewhere(query, answers), strict=True):
+        if says_nothing(query, candidate.answer):
+            scored.append(candidate._replace(judged=-MOST, score=-MOST))
+        else:
+            score = candidate.judged + weight * (candidate.searched - best) - ELSEWHERE * is_far
+            scored.append(candidate._replace(score=max(-MOST, score)))
     kept: list[Candidate] = []
-    scored = [
-        candidate._replace(judged=-MOST, score=-MOST)
-        if says_nothing(query, candidate.answer)
-        else candidate._replace(
-            score=max(-MOST, candidate.judged + weight * (candidate.searched - best) - ELSEWHERE * is_far)
-        )
-        for candidate, is_far in zip(candidates, elsewhere(query, [one.answer for one in candidates]), strict=True)
-    ]
-    for candidate in sorted(scored, key=lambda one: -one.score):
+    for candidate in sorted(scored, key=lambda scored: -scored.score):
         if not any(_overlap(candidate.answer, other.answer) for other in kept):
             kept.append(candidate)
     return sorted(_supported(kept, query), key=lambda candidate: -candidate.answer.score)

@@ -389,23 +389,24 @@ def batch_spans(
 
     Shape of `queries`: (queries, 2, dim); see `find_spans`.
     """
-    candidates = context.index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
-    penalty, exact = context.length_penalty, rounded_for_exact_sums(queries)
+    index = context.index
+    candidates = index.candidates(queries[:, 0], queries[:, 1], depth, bonus)
+    exact = rounded_for_exact_sums(queries)
     sizes = [sum(len(of_shard.starts) for of_shard in of_query) for of_query in zip(*candidates, strict=True)]
     together = max(1, STARTS // max([1, *sizes]))
     for first in range(0, len(queries), together):
         part = slice(first, first + together)
-        of_shards = [
-            find_spans(
+        of_shards = []
+        for number, (shard, of_shard) in enumerate(zip(context.shards, candidates, strict=True)):
+            spans = find_spans(
                 shard,
                 of_shard[part],
                 exact[part],
-                length_penalty=penalty,
+                length_penalty=context.length_penalty,
                 certain=certain,
-                products_of=partial(context.index.products, number),
+                products_of=partial(index.products, number),
             )
-            for number, (shard, of_shard) in enumerate(zip(context.shards, candidates, strict=True))
-        ]
+            of_shards.append(spans)
         yield from map(list, zip(*of_shards, strict=True))
 
 

@@ -506,14 +506,16 @@ def collate(network: Model | Reader, passages: Sequence[PreparedPassage]) -> Bat
         gold[rows, side] = True
     queries = [list(query) for passage in passages for query in passage.queries]
     answers = [answer for passage in passages for answer in passage.answers]
+    negative_tokens = torch.from_numpy(query_of_token.ravel()).to(device)
+    passage_tokens = torch.from_numpy(flat).to(device)
     return Batch(
         windows=inputs,
         queries=padded(queries, pad_id, device),
-        passage_of_token=torch.from_numpy(flat).to(device),
+        passage_of_token=passage_tokens,
         passage_of_query=torch.tensor(passage_of_query, device=device),
         answer_of_query=torch.tensor(answers, device=device),
         gold_starts=gold_starts,
         gold_ends=gold_ends,
         tokens_of=tuple(tokens_of),
-        query_of_token=torch.from_numpy(query_of_token.ravel()).to(device),
+        query_of_token=negative_tokens,
     )

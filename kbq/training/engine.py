@@ -51,15 +51,13 @@ class RecomputedAttention(torch.autograd.Function):
         q, k, v, mask, result = ctx.saved_tensors
         texts, heads, tokens, _ = q.shape
         step = max(1, PAIRS // (heads * tokens * k.shape[2]))
-        parts = [
-            _backward(
-                *(matrix[first : first + step].flatten(0, 1) for matrix in (q, k, v, result, gradients[0])),
-                mask=None if mask is None else mask[first : first + step].expand(-1, heads, -1, -1).flatten(0, 1),
-                scale=ctx.scale,
-            )
-            for first in range(0, texts, step)
-        ]
-        grads = (torch.cat(part) for part in zip(*parts, strict=True))
+        parts = []
+        for first in range(0, texts, step):
+            some = slice(first, first + step)
+            matrices = [matrix[some].flatten(0, 1) for matrix in (q, k, v, result, gradients[0])]
+            seen = None if mask is None else mask[some].expand(-1, heads, -1, -1).flatten(0, 1)
+            parts.append(_backward(*matrices, mask=seen, scale=ctx.scale))
+        grads = [torch.cat(part) for part in zip(*parts, strict=True)]
         return *(grad.view(matrix.shape) for grad, matrix in zip(grads, (q, k, v), strict=True)), None, None
 
 

@@ -75,6 +75,22 @@ class EncodedTokens:
     starts: NDArray[np.int64]  # characters of the token's word
     ends: NDArray[np.int64]
 
+    @classmethod
+    def unfilled(cls, begins: NDArray[np.int64], dim: int) -> "EncodedTokens":
+        """Make room for passages that begin at these places, the last of which is the end of all."""
+        places = int(begins[-1])
+        logits = np.full((places, 2), -np.inf, np.float32)
+        passages = np.repeat(np.arange(len(begins) - 1), np.diff(begins))
+        starts, ends = np.zeros((2, places), np.int64)
+        return cls(
+            vectors=np.zeros((places, dim), np.float32),
+            logits=logits,
+            always=np.zeros(places, bool),
+            passages=passages,
+            starts=starts,
+            ends=ends,
+        )
+
     @property
     def chances(self) -> Floats:
         """The larger one of a token's two logits."""
@@ -198,10 +214,12 @@ def filter_curve(dev_sample: DevSample, penalty: float) -> tuple[FilterPoint, ..
     thresholds = [float(np.nextafter(np.float32(chance), np.float32(-np.inf))) for chance in weakest]
     masks = [is_token & ((tokens.chances > threshold) | tokens.always) for threshold in thresholds]
     percent = dev_sample.read([((mask, mask), penalty) for mask in masks])
-    return tuple(
-        FilterPoint(threshold, round(100 * kept / len(chances), 2), round(kept / passages, 2), *scores)
-        for threshold, kept, scores in zip(thresholds, (int(mask.sum()) for mask in masks), percent, strict=True)
-    )
+    points = []
+    for threshold, mask, scores in zip(thresholds, masks, percent, strict=True):
+        kept = int(mask.sum())
+        share = round(100 * kept / len(chances), 2)
+        points.append(FilterPoint(threshold, share, round(kept / passages, 2), *scores))
+    return tuple(points)
 
 
 def best_ahead(scores: Floats) -> Floats:
@@ -227,11 +245,7 @@ def encode_tokens(model: Model, passages: Sequence[Passage]) -> EncodedTokens:
         for title, text in zip(titles, texts, strict=True)
     ]
     begins = np.cumsum([0, *(len(text.ids) + MAX_TOKENS - 1 for text in texts)])
-    places = int(begins[-1])
-    tokens = EncodedTokens(
-        np.zeros((places, model.dim), np.float32), np.full((places, 2), -np.inf, np.float32), np.zeros(places, bool),
-        np.repeat(np.arange(len(texts)), np.diff(begins)), np.zeros(places, np.int64), np.zeros(places, np.int64),
-    )  # fmt: skip
+    tokens = EncodedTokens.unfilled(begins, model.dim)
     for text, begin in zip(texts, begins, strict=False):
         tokens.starts[begin : begin + len(text.ids)] = text.starts
         tokens.ends[begin : begin + len(text.ids)] = text.ends

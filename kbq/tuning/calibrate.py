@@ -159,23 +159,31 @@ def write_calibration(
     right = np.array([one.is_right for one in judged], np.bool_)
     before = own_calibration(kb.model, options.purpose)
     chances = _predicted([one.relation for one in judged], rows, right, before)
+    thresholds = {str(each): promised_threshold(chances, right, each) for each in PRECISIONS}
     measured = reliability(chances, right)
+    coverage = coverage_at(chances, right, 0.9)
     scores: dict[str, Any] = {
         "auroc": auroc(chances, right),
         "brier": brier(chances, right),
         "ece": measured and measured.ece,
         "ece_of_chance": measured and measured.floor,
-        "coverage_90": coverage_at(chances, right, 0.9).share,
-        "thresholds": {str(precision): promised_threshold(chances, right, precision) for precision in PRECISIONS},
+        "coverage_90": coverage.share,
+        "thresholds": thresholds,
     }
     weights, intercept = fit(rows, right, before)
+    rights = int(right.sum())
     calibration = Calibration(
-        kb.plan(options).mode, dict(zip(FEATURES, weights, strict=True)), intercept, len(right), int(right.sum()),
-        scores["thresholds"], dict(facts) | versions() | {"scores": scores},
-    )  # fmt: skip
+        kb.plan(options).mode,
+        weights=dict(zip(FEATURES, weights, strict=True)),
+        intercept=intercept,
+        queries=len(right),
+        right=rights,
+        thresholds=thresholds,
+        facts=dict(facts) | versions() | {"scores": scores},
+    )
     calibration.write(out)
-    hidden = sum(one.is_hidden for one in judged)
-    return CalibrationOutcome(out, len(right), hidden, int(right.sum()), **scores)
+    hidden = sum(answer.is_hidden for answer in judged)
+    return CalibrationOutcome(out, len(right), hidden, rights, **scores)
 
 
 def _is_chosen(identity: str, share: float) -> bool:

@@ -132,14 +132,15 @@ def finetune(
         untuned, kb = kb, _with_own_query_encoder(kb)
         lessons = [Lesson(one, *_records(one.path, dev, examples, settings, note)) for one in taught]
         _refuse_contradictions(lessons)
-        digests = [{"name": one.path.name, "sha256": file_digest(one.path)} for one in taught]
+        digests = [_named_digest(item.path) for item in taught]
+        tasks = ", ".join(item.task.name for item in taught)
         facts: dict[str, object] = {
             "command": command,
             "begun_with": kb.model.config.query_fingerprint,
             "triples": digests if digests[1:] else digests[0],
             "examples": examples,
-            "dev": None if dev is None else {"name": dev.name, "sha256": file_digest(dev)},
-            "task": ", ".join(one.task.name for one in taught),
+            "dev": None if dev is None else _named_digest(dev),
+            "task": tasks,
         }
         torch.manual_seed(settings.seed)
         if settings.k > kb.manifest.counts.rows:
@@ -168,22 +169,31 @@ def finetune(
             reranker = _teach_reranker(kb, untuned, learned, phrase_dev, settings.seed)
         answered = _answered(kb, phrase_dev, report_stage) if phrase_dev else []
         tasks_after = scorer.by_task() if lessons[1:] else {}
+        shares_found = [count / len(tuner.queries) for count in tuner.found]
+        by_task = {name: _percent([tasks_before[name], tasks_after[name]]) for name in tasks_before}
+        scores, agreements = _percent(tuner.scores), _percent(tuner.agreements)
         outcome = FinetuningOutcome(
-            out, reach, len(scorer), scorer.measure, _percent(tuner.scores), _percent(tuner.agreements),
-            _percent([count / len(tuner.queries) for count in tuner.found]), passes, tuner.optimizer.done,
-            factor, hybrid_score, scored.percent, reranker, len(answered),
-            {name: _percent([tasks_before[name], tasks_after[name]]) for name in tasks_before},
+            out, reach, len(scorer), scorer.measure, scores, agreements,
+            _percent(shares_found), passes, tuner.optimizer.done,
+            factor, hybrid_score, scored.percent, reranker, len(answered), by_task,
         )  # fmt: skip
+        golds = [gold for lesson in lessons for gold in lesson.golds]
+        outcome_facts = dataclasses.asdict(outcome)
+        del outcome_facts["out"]
         facts |= {
-            "relations": _tuned_relations(kb, [gold for one in lessons for gold in one.golds], outcome),
+            "relations": _tuned_relations(kb, golds, outcome),
             "corpora": kb.manifest.corpora,
             "index": kb.index.kind,
             "settings": dataclasses.asdict(settings),
-            "outcome": {name: value for name, value in dataclasses.asdict(outcome).items() if name != "out"},
+            "outcome": outcome_facts,
             "versions": versions(),
         }
         _save(kb, folder / "model", facts, answered)
     return outcome
+
+
+def _named_digest(path: Path) -> dict[str, str]:
+    return {"name": path.name, "sha256": file_digest(path)}
 
 
 def _with_own_query_encoder(kb: Searcher) -> Searcher:

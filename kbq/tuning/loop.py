@@ -23,7 +23,7 @@ from torch.nn.functional import kl_div
 from torch.nn.utils.rnn import pad_sequence
 
 from kbq.answers import Answer, SearchOptions
-from kbq.array_types import Bools, Doubles
+from kbq.array_types import Bools, Doubles, Rows
 from kbq.asking import Searcher
 from kbq.kilt.records import Gold, Guess
 from kbq.kilt.scores import DOWNSTREAM_NAMES, downstream_row
@@ -80,16 +80,23 @@ class Competing:
 
     def choices(self, positive: Bools) -> dict[Term, tuple[Bools, Bools]]:
         """Return (counted, positive) of each term; all positives are counted. Shapes: (phrases,)."""
-        places = (self.phrases.shards * 2**40 + rows for rows in (self.phrases.starts, self.phrases.ends))
-        starts, ends = (
-            np.unique([self._query_of, of_rows], axis=1, return_inverse=True)[1].ravel() for of_rows in places
-        )
-        first_start, first_end = _first_of_each(starts), _first_of_each(ends)
+        starts = self._numbered(self.phrases.starts)
+        ends = self._numbered(self.phrases.ends)
+        first_start = _first_of_each(starts)
+        first_end = _first_of_each(ends)
+        positive_start = first_start & np.isin(starts, starts[positive])
+        positive_end = first_end & np.isin(ends, ends[positive])
         return {
             "joint": (np.ones(len(positive), bool), positive),
-            "start": (first_start, first_start & np.isin(starts, starts[positive])),
-            "end": (first_end, first_end & np.isin(ends, ends[positive])),
+            "start": (first_start, positive_start),
+            "end": (first_end, positive_end),
         }
+
+    def _numbered(self, rows: Rows) -> Rows:
+        """Number the rows of each query, equal ones alike. Shape: (phrases,)."""
+        places = self.phrases.shards * 2**40 + rows
+        _, numbers = np.unique([self._query_of, places], axis=1, return_inverse=True)
+        return np.asarray(numbers.ravel())
 
 
 def _first_of_each(rows: np.ndarray) -> Bools:

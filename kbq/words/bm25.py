@@ -65,10 +65,10 @@ FOLDED = "folded"  # an empty array: the words are folded, and titles are terms;
 TITLE = "="  # how the term of a title begins: no word does
 RELATION = 0.25  # what a word of the relation counts in a hybrid search: vectors know its synonyms, too, but no names
 COMMON = 0.02  # share of the paragraphs that have a word which tells little of a name
-STEMS = 10_000  # that the stemmer remembers
+STEMS = 10_000  # words that the stemmer remembers
 LONGEST_NAME = 200  # characters of a name that is looked up as a title
 CACHED = 2**14  # words whose inverse frequencies are cached
-WORD = re.compile(r"\b\w\w+\b")  # as scikit-learn and bm25s have it
+WORD = re.compile(r"\b\w\w+\b")  # words as scikit-learn and bm25s have them
 UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")  # has words, but no blanks between them
 ENGLISH = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
@@ -103,14 +103,15 @@ def write_postings(
     rank = np.empty(len(order), np.uint16 if len(order) <= 2**16 else np.uint32)  # 16 bits are sorted in one pass
     rank[order] = np.arange(len(order))
     terms = rank[entries.terms]
-    by_passage = np.argsort(entries.passages, kind="stable")  # so that the bytes do not depend on the given order
+    by_passage = np.argsort(entries.passages, kind="stable")  # makes the bytes independent of the given order
     by_term = by_passage[np.argsort(terms[by_passage], kind="stable")]
     partial = folder.with_name(folder.name + ".tmp")
     new_folder(partial)
+    counts = np.bincount(terms, minlength=len(order))
     columns: dict[str, NDArray[np.generic]] = {
         "passages": entries.passages[by_term],
         numbers: entries.numbers[by_term],
-        "begins": np.append(0, np.bincount(terms, minlength=len(order)).cumsum()),
+        "begins": np.append(0, counts.cumsum()),
     }
     for name, values in (columns | dict(others or {})).items():
         array = GrowingArray(partial / f"{name}.npy", values.dtype)

@@ -27,20 +27,35 @@ NAMED = 8.0  # points of BM25 that a page gains by the name alone
 LEAD = 100  # bytes at the beginning of a page, which says there what it is about
 SELDOM = 100  # pages: a name that so many have counts half
 LETTER = re.compile(rf"[^\W{UNSPACED}]")
-BRACKETS = re.compile(r"\s*\([^()]*\)\s*$")  # at the end of a title: "Georgia (country)"
+BRACKETS = re.compile(r"\s*\([^()]*\)\s*$")  # end of a title: "Georgia (country)"
 INITIALS = re.compile(r"\b\w\.|\b[A-Z]{2,4}\b")  # J. R. R. Tolkien, AC Milan
-PARTICLES = {"al", "bin", "da", "de", "del", "der", "di", "du", "el", "ibn", "la", "le", "van", "von"}  # in a person's
+PARTICLES = {
+    "al",
+    "bin",
+    "da",
+    "de",
+    "del",
+    "der",
+    "di",
+    "du",
+    "el",
+    "ibn",
+    "la",
+    "le",
+    "van",
+    "von",
+}  # words in a person's name
 MOST_NAMES = 4  # words of a person's name, without particles
-ACRONYM = re.compile(r" \((\w[\w.&-]{1,8})\)")  # behind a name
+ACRONYM = re.compile(r" \((\w[\w.&-]{1,8})\)")  # text after a name
 
 
 @dataclass(frozen=True, slots=True)
 class PageNaming:
     """How a page names a subject."""
 
-    mentions: int  # in its text
+    mentions: int  # mentions in its text
     first: int  # bytes of its text before the first one; 0 if the name is its title
-    acronym: str = ""  # that stands in brackets behind the name, in capitals
+    acronym: str = ""  # capitals in brackets after the name
 
     @property
     def points(self) -> float:
@@ -59,8 +74,8 @@ class NamedParagraphs(NamedTuple):
 class Naming:
     """The pages of a knowledge base that name a subject."""
 
-    pages: Mapping[str, PageNaming] = field(default_factory=dict)  # by id
-    of_shards: Mapping[str, NamedParagraphs] = field(default_factory=dict)  # by the name of a shard's folder
+    pages: Mapping[str, PageNaming] = field(default_factory=dict)  # key: id
+    of_shards: Mapping[str, NamedParagraphs] = field(default_factory=dict)  # key: name of a shard's folder
 
 
 NOWHERE = Naming()
@@ -70,7 +85,7 @@ class Mention(NamedTuple):
     """A name in a text; the character is that of the folded text."""
 
     start: int
-    acronym: str  # in brackets behind it, in capitals, or nothing
+    acronym: str  # capitals in brackets after it, or nothing
 
 
 class SubjectName:
