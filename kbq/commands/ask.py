@@ -165,7 +165,7 @@ def _answer(
     note_untuned(kb.model.config.untuned_relations(texts))
     nowhere: dict[str, None] = {}
     for place, result in zip(places, results, strict=True):
-        if len(nowhere) <= terminal.NAMED:  # no more of them are named
+        if len(nowhere) <= terminal.NAMED:  # all of them are named
             nowhere |= {
                 f"{shortened(word)} ({place})" if place else shortened(word): None for word in result.unknown_words
             }

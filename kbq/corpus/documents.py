@@ -81,7 +81,7 @@ class Document:
 class _File:
     """A file of a folder or an archive, or one alone."""
 
-    place: str  # for messages
+    place: str  # name for messages
     id: str
     read: Callable[[], bytes]  # decompressed; raises CorpusError
     start: Callable[[], bytes]  # some of its first bytes, if it is not compressed
@@ -285,7 +285,7 @@ def is_archive(source: str) -> bool:
         with zipfile.ZipFile(source) as archive:
             members = [PurePath(one.filename) for one in archive.infolist() if is_member(one)]
     except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
-        return False  # where it is read, it is said what is wrong
+        return False  # reading it will say what is wrong
     return len(members) > 1 or any(map(is_document, members))
 
 
@@ -370,7 +370,7 @@ def _files(root: Path, on_bad_line: BadLine, left_out: Counter[str]) -> Iterator
                     yield path
                 elif entry.is_file():
                     left_out[_kind(path)] += 1
-            except OSError as reason:  # of a link that leads to where one may not look, or round in a circle
+            except OSError as reason:  # a link that leads to where one may not look, or round in a circle
                 if is_document(path) or reason.errno != errno.ELOOP:
                     on_bad_line(_unreadable(path, reason))
 

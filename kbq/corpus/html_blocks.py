@@ -27,11 +27,11 @@ class Piece:
     """A paragraph, a heading or a row of a table."""
 
     text: str
-    level: int  # of a heading, as of a `Block`
+    level: int  # level of a heading, like a `Block`'s
     source: Any  # the element that it is the text of, or the row
     linked: int = 0  # characters of links
     links: int = 0
-    is_item: bool = False  # of a list
+    is_item: bool = False  # true: an item of a list
     is_row: bool = False
     words: str = ""  # its text without what the walk has added, such as names of columns
 
@@ -68,9 +68,9 @@ class _Text:
         self.pieces: list[Piece] = []
         self._parts: list[str] = []
         self._words: list[str] = []  # the same, without what is added
-        self._number = ""  # of the item of a list that begins
+        self._number = ""  # number of the item of a list that begins
         self._linked = self._links = 0
-        self.term = ""  # of a list of definitions
+        self.term = ""  # term of a list of definitions
 
     def walk(self, element: Any, is_linked: bool = False) -> None:
         self._say(element.text, is_linked)
@@ -96,7 +96,7 @@ class _Text:
             self._shifted(element, is_linked)
         elif tag == "table":
             self._table(element)
-        elif tag == "tr":  # without its table
+        elif tag == "tr":  # a row without its table
             self._row(list(element))
         elif tag not in BLOCKS:
             leads = tag == "a" and bool(element.get("href"))
@@ -257,7 +257,7 @@ def _outside_rows(table: Any) -> Iterator[Any]:
 def _spanned(rows: list[list[_Cell]]) -> list[dict[int, _Cell]]:
     """Return the cells of each row by their columns, with those of rows above that reach into it."""
     grid: list[dict[int, _Cell]] = []
-    above: dict[int, tuple[int, _Cell]] = {}  # by column: how many rows are left
+    above: dict[int, tuple[int, _Cell]] = {}  # key: column; how many rows are left
     for cells in rows:
         row = {column: cell for column, (_, cell) in above.items()}
         left = {column: (count - 1, cell) for column, (count, cell) in above.items() if count > 1}
@@ -332,7 +332,7 @@ def joint(before: str, text: str, after: str, is_raised: bool) -> str:
     if not before[-1:].isdigit() or not re.match(r"[+\-−–]?[\d¼½¾]", text):
         return ""
     if re.search(r"\d\s*[/⁄]\s*\d", text) or (text.isdigit() and re.match(r"\s*[/⁄]", after)):
-        return " "  # of a fraction behind a whole number
+        return " "  # a blank keeps a fraction apart from the whole number before it
     if is_raised and len(text) == 2 and re.search(r"[$€£¥]\s?[\d.,]*\d$", before):
         return "."
     return "^" if is_raised else "_"

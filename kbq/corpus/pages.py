@@ -246,16 +246,17 @@ class Block:
     """A paragraph, a row of a table or a heading."""
 
     text: str
-    level: int = 0  # of a heading: 1 to 6, or BOLD; 0: text
-    size: float = 0.0  # of the letters of a PDF, in points
+    level: int = 0  # level of a heading: 1 to 6, or BOLD; 0: text
+    size: float = 0.0  # size of the letters of a PDF, in points
 
 
 @dataclass(slots=True)
 class Contents:
     """The contents of a document."""
 
-    pages: list[tuple[int, list[Block]]]  # with the number of a page of a PDF; 0 for others
-    title: str = ""  # that its metadata state
+    # Numbers and blocks of a PDF's pages; others have number 0.
+    pages: list[tuple[int, list[Block]]]
+    title: str = ""  # title that its metadata state
     metadata: dict[str, object] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
-    window_title: str = ""  # of a page of HTML
+    window_title: str = ""  # title of an HTML page's window

@@ -18,12 +18,12 @@ from typing import Any
 from kbq.corpus.pages import BOLD, Block, Contents
 from kbq.errors import CorpusError, first_line
 
-GAP = 1.2  # of the size of letters, from which on words of a row may be of two columns
+GAP = 1.2  # sizes of a letter between words of a row that may be of two columns
 CELL = 2.5  # and from which on they are cells of a table, where there are no columns
 MARGIN, EDGE = 0.15, 0.08  # share of a page's height in which running lines are looked for, and where one page has any
-REPEATED = 0.3  # of the pages have a running line
-LARGER = 1.12  # than most letters: a heading
-SHORT = 0.8  # of a column: a line that ends a sentence here ends a paragraph, too
+REPEATED = 0.3  # share of the pages that have a running line
+LARGER = 1.12  # size, compared with most letters, that makes a heading
+SHORT = 0.8  # share of a column: a shorter line that ends a sentence ends a paragraph, too
 VOCABULARY = Path(__file__).parents[1] / "models" / "default" / "tokenizer.json"
 HYPHENS = "\x02\ufffe"  # PDFium's signs for a hyphen at the end of a line
 _NUMBER = re.compile(
@@ -41,7 +41,7 @@ class Line:
     text: str
     left: float
     right: float
-    base: float  # of the letters
+    base: float  # size of most letters
     size: float
     is_bold: bool
     is_row: bool = False  # its words stand in cells
@@ -126,7 +126,8 @@ def _without_line_numbers(sheet: Sheet) -> int:
     """Remove the numbers beside a text that count its lines, as courts want them; return how many there were."""
     numbers = [line for line in sheet.lines if re.fullmatch(r"\d{1,4}", line.text)]
     middle = median(line.left for line in numbers) if numbers else 0
-    numbers = [line for line in numbers if abs(line.left - middle) < 2 * line.size]  # not that of the page
+    # Drops the page's number.
+    numbers = [line for line in numbers if abs(line.left - middle) < 2 * line.size]
     numbers.sort(key=lambda line: -line.base)
     others = [line for line in sheet.lines if line not in numbers]
     texts = [line for line in others if not line.text.isdigit()]
@@ -169,7 +170,7 @@ def _lines(textpage: Any) -> list[Line]:
             (found if _is_upright(textpage, first) else sideways).append(line)
     if sum(len(line.text) for line in sideways) > sum(len(line.text) for line in found):
         found, sideways = sideways, found  # the page lies on its side
-    for line in sideways:  # in larger letters it would be taken for a heading
+    for line in sideways:  # larger letters would be taken for a heading
         line.size, line.is_bold = min(line.size, median(other.size for other in found)), False
     return [line for line in found + sideways if line.text.strip(HYPHENS + " ")]
 

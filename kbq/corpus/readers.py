@@ -81,7 +81,7 @@ _WRITE: dict[type, str] = {str: "text in quotes", list: "a list", dict: "an obje
 
 READ_ON = 100_000  # pages that are read after the first bad line, in search of more
 
-WORDS = 2000  # that are looked at
+WORDS = 2000  # words that are looked at
 NOT_ENGLISH = (
     "most of this text does not look like English, for which the default model is made: expect few answers, or choose "
     "another --model"
@@ -223,7 +223,7 @@ def _recognised(source: str, lines: Iterator[Line], columns: CorpusColumns) -> t
         if line[1].strip():
             head.append(line)
         first = first + line[1].strip() if first.strip() else line[1]
-        if first.strip() not in ("", "[", "[{"):  # of an array, the second line says more
+        if first.strip() not in ("", "[", "[{"):  # the second line of an array says more
             break
     if not first.strip():
         return "jsonl", iter(head)  # only blank lines: no pages, whatever the format
@@ -279,7 +279,8 @@ def _table_page(columns: CorpusColumns, row: Fields) -> Page:
     """Make a page of a row; without a column of ids, the title is the id."""
     title = _cell(row.get(columns.title)).strip()
     page_id = _cell(row[columns.id]) if columns.id in row else title
-    page_id = re.sub(r"^([0-9]+)\.0$", r"\1", page_id)  # as pandas writes whole numbers beside an empty cell
+    # Pandas writes whole numbers so if a cell of the column is empty.
+    page_id = re.sub(r"^([0-9]+)\.0$", r"\1", page_id)
     others = {name: value for name, value in row.items() if value not in (None, "")}
     known = frozenset({columns.id, columns.title, columns.text})
     paragraphs = _paragraphs(blocks(_cell(row.get(columns.text))))

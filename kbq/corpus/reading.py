@@ -69,7 +69,7 @@ class TitleParts:
 
     metadata: str = ""
     heading: str = ""  # the first of the highest level
-    window: str = ""  # of a browser
+    window: str = ""  # title of a browser's window
     opening: str = ""  # a first line in bold letters, or of a plain text
 
 
@@ -81,7 +81,7 @@ class Reading:
     pages: Sequence[tuple[int, Sequence[str]]]  # the number of a page of a PDF, 0 for others, and its paragraphs
     metadata: dict[str, object] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)  # how often for each reason
-    encoding: str = ""  # that was guessed
+    encoding: str = ""  # encoding that was guessed
 
 
 def lacks_library(suffix: str) -> bool:
@@ -204,7 +204,8 @@ def _markdown_contents(text: str) -> Contents:
         part = re.sub(r"(?<!\\)\[\^[^\]\s]{1,100}\]", "", part)
         part = re.sub(r"(?m)^([ \t>]*)\[!\w+\][-+]?[ \t]*(.*)$", r"\1**\2**\n\1", part)
         part = re.sub(r"(?m)[ \t]+\^[\w-]+[ \t]*$", "", part)
-        part = re.sub(r"(?m)^[ \t>]*\{:[^{}\n]*\}[ \t]*$|(?<=\S)\{:[ \t]*[.#\w][^{}\n]*\}", "", part)  # of kramdown
+        # Attributes of kramdown.
+        part = re.sub(r"(?m)^[ \t>]*\{:[^{}\n]*\}[ \t]*$|(?<=\S)\{:[ \t]*[.#\w][^{}\n]*\}", "", part)
         parts[place] = re.sub(r"(?m)^([ \t]*[-*+][ \t]+)\[[ xX]\][ \t]+", r"\1", part)
     del parts[2::3]
     markdown = MarkdownIt("commonmark", {"html": True, "maxNesting": 500}).enable(["table", "strikethrough"])
@@ -310,7 +311,7 @@ def _by_pandoc(content: bytes, suffix: str) -> Contents:
         raise CorpusError(f"it cannot be read ({reason}): check that it is a {suffix} file")
     written = done.stdout.decode("utf-8", "replace")
     block = _TITLE_BLOCK.search(written) if suffix in (".rtf", ".epub") else None
-    if block:  # of metadata that the document does not show
+    if block:  # metadata that the document does not show
         written = written.replace(block[0], "")
         facts.setdefault("title", html.unescape(block[1]))
     document = whole_contents(written)

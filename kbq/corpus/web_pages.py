@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -213,15 +213,16 @@ def _without_site(title: str, facts: dict[str, str]) -> str:
 
 
 def _metadata(root: Any, facts: dict[str, str], text: str) -> dict[str, object]:
-    links = [one.get("href", "") for one in root.iter("link") if "canonical" in one.get("rel", "").lower().split()]
+    language = root.get("lang") or root.get("{http://www.w3.org/XML/1998/namespace}lang") or ""
+    author = _first_of(facts, "author", "dc.creator", "article:author")
+    date = _first_of(facts, "date", "dc.date", "dcterms.date", "article:published_time")
+    links = [link.get("href", "") for link in root.iter("link") if "canonical" in link.get("rel", "").lower().split()]
     saved = _SAVED.search(text, 0, 10_000)
     urls = (*links, facts.get("og:url", ""), facts.get("dc.identifier", ""), saved[1] if saved else "")
-    names = {
-        "author": ("author", "dc.creator", "article:author"),
-        "date": ("date", "dc.date", "dcterms.date", "article:published_time"),
-    }
-    return {
-        "language": root.get("lang") or root.get("{http://www.w3.org/XML/1998/namespace}lang") or "",
-        **{field: next((facts[name] for name in several if facts.get(name)), "") for field, several in names.items()},
-        "url": next((url.strip() for url in urls if re.fullmatch(r"\s*https?://\S+\s*", url)), ""),
-    }
+    addresses = (url.strip() for url in urls if re.fullmatch(r"\s*https?://\S+\s*", url))
+    return {"language": language, "author": author, "date": date, "url": next(addresses, "")}
+
+
+def _first_of(facts: Mapping[str, str], *names: str) -> str:
+    """Return the first of these facts that is stated."""
+    return next((facts[name] for name in names if facts.get(name)), "")

@@ -47,8 +47,9 @@ FORMS = (
     "{year} {month}",
     "{year}",
 )
+_SHORT_DAYS = "|".join(day[:3] for day in _WEEKDAYS.split("|"))
 _PARTS = {
-    "weekday": rf"(?P<weekday>{_WEEKDAYS}|{'|'.join(f'{day[:3]}' for day in _WEEKDAYS.split('|'))}|Tues|Thurs?)\.?",
+    "weekday": rf"(?P<weekday>{_WEEKDAYS}|{_SHORT_DAYS}|Tues|Thurs?)\.?",
     "day": r"(?P<day>0?[1-9]|[123][0-9])(?:st|nd|rd|th)?",
     "month": rf"(?P<month>{_NAMES}|{'|'.join(_SHORT)}|Sept)\.?",
     "roman": rf"(?P<roman>(?-i:{'|'.join(_ROMAN)}))",
@@ -97,7 +98,7 @@ _EDTF = re.compile(r"-?[0-9]{4}(?:-[0-9]{2}){0,2}[~?]?|-?(?:[0-9]{3}X|[0-9]{2}XX
 
 _BASIC = re.compile(r"([12][0-9]{3})([01][0-9])([0-3][0-9])")  # ISO 8601 without hyphens
 
-_CLOCK = re.compile(  # behind a date, or before the year of ctime
+_CLOCK = re.compile(  # time after a date, or before the year of ctime
     r"(?:(?<=[0-9])T|,? )(?:[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?(?: ?[AP]\.?M\.?)?|(?<=T)[0-9]{4,6})"
     r"(?: ?(?:Z|UTC|GMT|[+-][0-9]{2}:?[0-9]{2}))?(?=$| [0-9]{4}$)",
     re.IGNORECASE,
@@ -107,13 +108,15 @@ _TYPED = re.compile(
     r"[\"'](.+)[\"']\^\^(?:xsd:|<http://www\.w3\.org/2001/XMLSchema#)(?:date|dateTime|gYear|gYearMonth)>?"
 )
 
-_ZONE = re.compile(r"(?<=[0-9])(?:Z|(?<=-[0-9]{2})[+-][0-9]{2}:?[0-9]{2})$")  # of a day, in XML Schema
+# Zone of a day, in XML Schema.
+_ZONE = re.compile(r"(?<=[0-9])(?:Z|(?<=-[0-9]{2})[+-][0-9]{2}:?[0-9]{2})$")
 
 _UNKNOWN = re.compile(r"(?:-(?:XX|xx|UU|uu|\?\?)){1,2}$")  # parts of a date
 
-_SUPPLIED = re.compile(r"\[([^\[\]]+)\]")  # by a cataloguer
+_SUPPLIED = re.compile(r"\[([^\[\]]+)\]")  # date that a cataloguer supplied
 
-_WIKIBASE = re.compile(r"([+-])([0-9]{4,})-([0-9]{2})-([0-9]{2})T00:00:00Z/(7|8|9|10|11)(/J)?")  # as QuickStatements
+# Date of QuickStatements.
+_WIKIBASE = re.compile(r"([+-])([0-9]{4,})-([0-9]{2})-([0-9]{2})T00:00:00Z/(7|8|9|10|11)(/J)?")
 
 _FLOAT = re.compile(r"([1-9][0-9]{2,3})\.0+")
 
@@ -210,7 +213,7 @@ _DAYS = re.compile(  # 7–8 May 1945; 30 April to 2 May 1945; May 7–8, 1945
     re.I,
 )
 
-_IN_TWO_STYLES = re.compile(  # in a longer text
+_IN_TWO_STYLES = re.compile(  # dates in a longer text
     rf"(?:{_DAY}\s{_MONTHS}|{_MONTHS}\s{_DAY})\s?[(\[]\s?(?:{_OLD}|{_NEW}):?\s(?:[^()\[\]]{{3,24}})[)\]],?"
     r"\s[12][0-9]{3}(?![0-9])",
     re.I,

@@ -18,7 +18,8 @@ from kbq.english.dates import date_around
 from kbq.english.quantities import quantity_around
 from kbq.text.letters import normalise_answer, normalised
 
-Things: TypeAlias = Literal["places", "kin", "persons", "others"]  # that a relation may have
+# Kinds of things that a relation may have.
+Things: TypeAlias = Literal["places", "kin", "persons", "others"]
 IsName: TypeAlias = Callable[[str], bool]  # whether a text is the title of a page
 
 FIXED_NAMES = Path(__file__).with_name("names_with_and.txt")
@@ -31,11 +32,11 @@ HEADS = re.compile(
 AROUND = 40  # characters beside a sign that may hold the names it joins
 BLANKS = re.compile(r"[ \u00a0]")
 
-MOST_WORDS = 5  # of an item
+MOST_WORDS = 5  # words of an item
 COMMA, LAST = r"\s*,\s+", r"\s*,?\s+(?:and|or|as well as)\s+|\s+&\s+"
 SEPARATOR = re.compile(rf"{LAST}|{COMMA}")
 ENDS_A_LIST = re.compile(LAST)
-WORD = r"[^\s,;:.!?()\[\]\"“”&]+(?:(?<=\b[A-Z])\.)?"  # with the full stop of an initial
+WORD = r"[^\s,;:.!?()\[\]\"“”&]+(?:(?<=\b[A-Z])\.)?"  # includes the full stop of an initial
 ITEM = re.compile(rf"{WORD}(?:[ \u00a0]{WORD}){{0,{MOST_WORDS - 1}}}")
 PARTICLES = "(?:of|the|de|del|van|von|der|la|le|du|al|bin)"
 NAME = re.compile(rf"{WORD}(?:[ \u00a0](?:{PARTICLES} )*(?=[^a-z]){WORD})*")
@@ -60,21 +61,23 @@ NO_NOUN = re.compile(
     r"and|or|of|in|on|at|for|with|by|from|to|as|into|under|over|like|including|both|either|another|other|such|some|"
     r"this|that|would|he|she|it|they|his|her|its|their|who|which|was|were|is|are|been|has|had|one|two|three|several|"
     r"brother|sister|wife|husband|son|daughter|father|mother|met|saw|left|won|wrote|taught|went|made|took|found|then|"
-    r"later|not|also|when|while|before|during|through|rules"  # of Australian rules football
+    r"later|not|also|when|while|before|during|through|rules"  # "rules" of Australian rules football
 )
 OPENS_A_NOUN = re.compile(
     r"an?|the|former|retired|current|young|prominent|famous|noted|notable|renowned|celebrated|leading|influential|"
     r"prolific|successful|important|acclaimed|eminent|distinguished|respected|pioneering|versatile|.*-born",
     re.IGNORECASE,
 )
-MOST_NOUNS = 3  # before the last of an occupation
+MOST_NOUNS = 3  # nouns before the last of an occupation
 WORDS = re.compile(r"\S+\s+")
 BARE = re.compile(r"the\s+(?=[^\W\d_a-z])")
 WORDS_BEFORE = re.compile(rf"(?:{WORD}[ \u00a0])*{WORD}\Z")
-ITEM_SHARE = 0.95  # of a probability, for the other items of a list, some of which belong to another verb
+# Share of a probability for the other items of a list, some of which belong to another verb.
+ITEM_SHARE = 0.95
 ORDINAL = r"(?:\d+(?:st|nd|rd|th)|First|Second|Third)"
 REST_OF_A_NAME = re.compile(rf"\s?,?\s(?:Jr|Sr)\b\.?|\s?,\s{ORDINAL}(?: of(?= [A-Z])| [A-Z][\w'’-]+)+")
-_ARTICLE = re.compile(r"\A(?:the|an?)\s+(?=\S*[^\W\d_]{2})", re.IGNORECASE)  # before a word, not before "1"
+# Article before a word, not before "1".
+_ARTICLE = re.compile(r"\A(?:the|an?)\s+(?=\S*[^\W\d_]{2})", re.IGNORECASE)
 _AND = re.compile(r"\s*&\s*|(?<=\w)\s+(?:['’`´]n['’`´]?|n['’`´])\s+(?=\w)", re.IGNORECASE)
 
 

@@ -14,7 +14,7 @@ def sentence_bounds(text: str) -> list[tuple[int, int]]:
     >>> sentence_bounds("Plan B\\u00a0. Then he left.")
     [(0, 9), (9, 22)]
     """
-    import sentencex  # on demand: the help does without
+    import sentencex  # imported on demand: the help does not need it
 
     found = sentencex.get_sentence_boundaries("en", BLANK.sub(" ", text))
     bounds: list[tuple[int, int]] = []

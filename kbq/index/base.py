@@ -25,7 +25,7 @@ from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError, is_out_of_memory
 from kbq.storage.machine import cpu_has
 
-MAX_TOKENS = 20  # of a phrase; L in arXiv 2012.12624
+MAX_TOKENS = 20  # longest phrase; L in arXiv 2012.12624
 FEW_SHOWN = 2**16  # rows
 MOST_GROUPS = 12  # each selects and scores rows of its own: more would cost more than finding them
 
@@ -37,7 +37,9 @@ LIMB = 128
 TILE = 32  # CUDA multiplies int8 matrices whose sizes are multiples of this
 BLOCK = 2560  # rows that a CPU multiplies at a time: they fit in its cache, and oneDNN prepares for their shape once
 FLOAT_BLOCK = 1280  # the same, for rows that are converted to float32
-FEW = 16  # with up to so many vectors, `vectors × rowsᵀ` is 1.4 times as fast on a CPU without matrix tiles (AMX)
+# Up to this many vectors, `vectors × rowsᵀ` is 1.4 times as fast on a CPU without matrix tiles
+# (AMX).
+FEW = 16
 CACHED = 2**24  # bytes of rows; with more, a product with few vectors waits for memory
 FETCHED = 5120  # rows that are then read into the cache at a time, which makes a search 1.2 times as fast
 STEPS = 30  # bits of a query for final scores: 7 bits of a row and the sum of 2^16 dimensions fit in float64's 53
@@ -217,7 +219,8 @@ def whole_numbers(starts: Floats, ends: Floats) -> tuple[NDArray[np.int8], Float
 def _most(starts: Floats, ends: Floats) -> tuple[Floats, Floats]:
     """The largest number in both vectors of each query, and the highest score of a row. Shapes: (queries,)."""
     largest = np.abs(np.stack([starts, ends])).max(axis=(0, 2)).clip(min=np.float32(1e-30))
-    return largest, largest * np.float32(127.2 * starts.shape[1])  # with a margin for the rounding of sums
+    # Leaves a margin for the rounding of sums.
+    return largest, largest * np.float32(127.2 * starts.shape[1])
 
 
 def rounded_for_exact_sums(vectors: Floats, bits: int = STEPS) -> Doubles:
@@ -314,7 +317,7 @@ def has_fast_int8(device: torch.device) -> bool:
         return integer_products(ones, ones).tolist() == [[(LIMB + 1) * TILE]] * 2
     except torch.OutOfMemoryError:  # the device may still be able to
         raise
-    except RuntimeError:  # not supported by this device or this version of PyTorch
+    except RuntimeError:  # this device or this version of PyTorch has none
         return False
 
 
@@ -386,7 +389,7 @@ def _free(gpu: torch.device) -> int:
     try:
         reserved = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
         return int(torch.cuda.mem_get_info(gpu)[0] + reserved)
-    except RuntimeError:  # for instance, another process uses it exclusively
+    except RuntimeError:  # another process may use it exclusively
         return 0
 
 
@@ -395,7 +398,7 @@ def out_of_memory_refused(device: torch.device) -> Iterator[None]:
     """Turn a GPU's lack of memory, which other programs may take at any time, into an error of kbq."""
     try:
         yield
-    except RuntimeError as error:  # by PyTorch, a library of CUDA or Triton
+    except RuntimeError as error:  # raised by PyTorch, a library of CUDA or Triton
         if device.type != "cuda" or not is_out_of_memory(error):
             raise
         raise KnowledgeBaseError(f"{device} ran out of memory, which other programs may use: {ADVICE}") from error

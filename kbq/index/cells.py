@@ -39,19 +39,20 @@ from kbq.storage.files import RESUMES, Report, Stage, replacing, silent
 from kbq.storage.machine import expect_random_access, prefetch
 
 Values = Floats | NDArray[np.int8]
-ROUNDS = 10  # of k-means
+ROUNDS = 10  # rounds of k-means
 COMPARED = 4096  # rows converted to float32 at a time
-SCORES = 2**18  # of rows with means, computed at a time on a CPU: they fit in a core's cache
+SCORES = 2**18  # scores of rows with means, computed at a time on a CPU: they fit in a core's cache
 SCORES_CUDA = 2**27  # the same on a GPU: half a GB
 SAMPLES_PER_CLUSTER = 40  # rows that k-means is trained on
 CODEC_SAMPLES = 50_000  # rows that the codec is trained on
-ROTATED_BITS = 20  # of a query and its rotation: their products, and sums of 2^13 dimensions, are exact
+# Bits of a query and its rotation: their products, and sums of 2^13 dimensions, are exact.
+ROTATED_BITS = 20
 LEAST_SAMPLES = 16  # values of a four-bit code: faiss requires at least as many rows to train it on
 CHUNK = 65536  # rows added at a time
-NUMBER_BYTES = 8  # of a row's number, beside its code
+NUMBER_BYTES = 8  # bytes of a row's number, which stands with its code
 PREFETCHED = 2**27  # bytes of cells, about, prefetched at a time: more might evict each other from memory
 
-MOST_HITS = 2**22  # of the queries that are searched together, before rescoring: about 130 MB
+MOST_HITS = 2**22  # hits of the queries that are searched together, before rescoring: about 130 MB
 LEAST_HITS = 50  # starts, and ends, to find in all groups: the ten best phrases score above the bound of so many
 
 
@@ -461,7 +462,8 @@ class CellIndex:
         scores: Floats = np.empty((len(queries), 0), np.float32)
         shards: Rows = np.empty((len(queries), 0), np.int64)
         rows = shards
-        for number, cells in enumerate(self._cells):  # at most `wanted` hits are kept, beside those of one shard
+        # Keeps at most `wanted` hits, plus those of one shard.
+        for number, cells in enumerate(self._cells):
             if cells is None:
                 continue
             new_scores, new_rows = cells.search(queries, wanted)
@@ -516,7 +518,7 @@ def _with_best_bonuses(
         close.append([Paragraphs(numbers, own[numbers]) for numbers, own in zip(of_shard, table, strict=True)])
         best = [np.argpartition(-own, k)[: k + 1] if len(own) > k + 1 else np.arange(len(own)) for own in table]
         largest.append([Paragraphs(numbers, own[numbers]) for numbers, own in zip(best, table, strict=True)])
-        del table  # before the next is computed
+        del table  # freed before the next is computed
     limits = [
         float(np.sort(np.concatenate([best.bonus for best in of_query]))[-k - 1])
         for of_query in zip(*largest, strict=True)

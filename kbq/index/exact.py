@@ -48,7 +48,7 @@ class ExactIndex:
         """`devices` are those of the rows of each shard."""
         self._shards = shards
         self._parts: list[GpuRows | _BlockedRows] = []
-        self._part_of: dict[int, GpuRows | _BlockedRows] = {}  # by the number of a shard
+        self._part_of: dict[int, GpuRows | _BlockedRows] = {}  # key: number of a shard
         for device in dict.fromkeys(devices):
             numbers = [number for number, own in enumerate(devices) if own == device]
             with out_of_memory_refused(device):
@@ -102,7 +102,8 @@ def pieces_at_a_time(device_type: str, queries: int, dim: int, in_integers: bool
     """Return how many pieces to multiply at a time, so that the products stay small."""
     if device_type == "cpu":
         return max(LEAST_PIECES, BLOCK_SCORES // queries)
-    columns = max(TILE, 4 * queries) if in_integers else max(dim, 2 * queries)  # of products, or of float32 rows
+    # Columns of products, or of float32 rows.
+    columns = max(TILE, 4 * queries) if in_integers else max(dim, 2 * queries)
     return max(LEAST_PIECES, NUMBERS_CUDA // MAX_TOKENS // columns // TILE * TILE)
 
 
@@ -172,15 +173,17 @@ class _ShardRows:
         edges = pad(edges, (0, count * MAX_TOKENS - len(edges))).view(count, MAX_TOKENS)  # 0 after the last row
         products = factors.inner_products(self._vectors[begin : begin + (count + 1) * MAX_TOKENS])
         missing = (count + 1) * MAX_TOKENS - len(products)
-        if missing:  # at the end of the shard
+        if missing:  # rows are missing at the end of the shard
             products = torch.cat([products, products[-1:].expand(missing, -1)])
         by_piece = products.view(count + 1, MAX_TOKENS, 2, -1)  # start and end vector of each query
         best_start, best_end = by_piece.amax(dim=1).unbind(dim=1)
         end_uppers = torch.maximum(best_end[:-1], best_end[1:]) * factors.units + factors.errors
-        uppers = best_start[:-1] * factors.units + end_uppers  # of all spans that open in a piece: (pieces, queries)
+        # Bounds of all spans that open in a piece: (pieces, queries).
+        uppers = best_start[:-1] * factors.units + end_uppers
         if bonus is not None:
             uppers += self._largest(bonus, begin, count)
-        sees_all = bonus is None and first == 0  # before pieces are chosen, as all of the first block would be open
+        # No pieces are chosen yet, as all of the first block would be open.
+        sees_all = bonus is None and first == 0
         if sees_all:
             best.see(_lowers_of_all(by_piece[:-1], edges, factors))
         pieces, queries = (uppers >= best.enough).nonzero(as_tuple=True)  # the open ones
@@ -235,7 +238,8 @@ class _Best:
     def see(self, lowers: Tensor) -> None:
         """Add pieces by the lower bounds on their scores. Shape: (queries, pieces)."""
         self._waiting.append(lowers)
-        if sum(part.shape[1] for part in self._waiting) >= self._k:  # not more often, as a deep search has a large k
+        # Seldom, as a deep search has a large k.
+        if sum(part.shape[1] for part in self._waiting) >= self._k:
             self.settled()
 
     def settled(self) -> Tensor:

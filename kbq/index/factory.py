@@ -36,7 +36,8 @@ from kbq.storage.records import SEAL, first_damage, head_damage, read_seal, seal
 Build = Callable[[Sequence[Shard], IndexEntry, Floats, torch.device, Report], None]  # `build_missing`
 EXACT_ROWS = 2_000_000  # above, exact search becomes slow
 CELLS, ROTATION = "cells.faiss", "rotation.npy"
-FLOOR = 1e-3  # of the largest eigenvalue of queries: other queries may use directions that these do not
+# Share of the largest eigenvalue of queries: other queries may use directions that these do not.
+FLOOR = 1e-3
 SAMPLE = 100_000  # rows to learn the directions of vectors from
 
 

@@ -28,16 +28,16 @@ VECTORS = 128  # starts and ends that are compared with cells together
 COMPARED = 2**27  # vectors × cells at a time: their float64 products take 1 GB
 SCORED = 2**27  # rows × vectors at a time: their scores take half a GB
 WORKING = 2**31  # bytes that these take at most
-BLOCKS, ROWS = 4, 128  # that a program scores at a time
+BLOCKS, ROWS = 4, 128  # blocks and rows that a program scores at a time
 STEP = 8  # values whose codes it looks up at a time
 
 
 class Packing(NamedTuple):
     """How faiss packs the codes of a cell: in blocks, whose rows lie side by side."""
 
-    rows: int  # of a block
-    values: int  # that have a code, rounded up
-    bits: int  # of a code
+    rows: int  # rows of a block
+    values: int  # values that have a code, rounded up
+    bits: int  # bits of a code
 
     @classmethod
     def of_nibbles(cls, values: int) -> Self:
@@ -57,8 +57,8 @@ class Packing(NamedTuple):
 class CodeFile(NamedTuple):
     """An inverted file that will be copied to a GPU."""
 
-    blocks: int  # at most
-    cells: int  # at most
+    blocks: int  # most blocks
+    cells: int  # most cells
     open: Callable[[], tuple[Any, Floats]]  # the index, and the rotation of queries. Shape: (dim, kept)
     shown: Bools | None = None  # whether each number may be found; by default all may. Shape: (all,)
 
@@ -216,12 +216,13 @@ class GpuCells:
             products[:, :, part] = exact @ self._means[:, part].double().mT
         numbers = torch.arange(cells, device=self.device)
         products.masked_fill_((numbers >= self._as_column(self._cells))[:, None], -torch.inf)
-        wanted = [
-            min(own, max(self._probes, -(-own * min(k, max(1, rows)) // max(1, rows))))
-            for own, rows in zip(self._cells, self._findable, strict=True)
-        ]
-        nearness, nearest = products.topk(max(wanted), dim=2)
-        beyond = torch.arange(max(wanted), device=self.device) >= self._as_column(wanted)
+        probed = []
+        for own, findable in zip(self._cells, self._findable, strict=True):
+            rows = max(1, findable)
+            share = -(-own * min(k, rows) // rows)
+            probed.append(min(own, max(self._probes, share)))
+        nearness, nearest = products.topk(max(probed), dim=2)
+        beyond = torch.arange(max(probed), device=self.device) >= self._as_column(probed)
         return Probes(nearest, nearness.masked_fill(beyond[:, None], -torch.inf))
 
     def _scored(self, queries: Tensor, probes: Probes, counts: Tensor, k: int) -> tuple[Floats, Rows, Rows]:

@@ -23,19 +23,20 @@ PADDING = 256  # rows are filled up to a multiple of this, and one more follows:
 CHUNK = 2**25  # rows that are multiplied at a time: their results take 1.2 GB at most, half of `WORKING`
 PAIRS = 2**16  # pieces × queries that are scored together
 MANY = 512  # rows that a GPU multiplies in the time that a call takes
-NUMBERS = 2**24  # of rows, multiplied in float64 at a time: with those of their queries they take 0.4 GB
+# Numbers of rows, multiplied in float64 at a time: with those of their queries they take 0.4 GB.
+NUMBERS = 2**24
 
 
 class Shape(NamedTuple):
     """How a kernel divides its work; see `benchmarks/accelerator.py`."""
 
-    rows: int  # of a block, of which PADDING is a multiple
+    rows: int  # rows of a block; PADDING is a multiple of it
     step: int  # dimensions that are multiplied at a time
     warps: int
     stages: int  # steps whose numbers are loaded ahead
 
 
-SHAPES = {  # by the number of queries, rounded up; those of 8 and 64 were the fastest of ten on an H100
+SHAPES = {  # key: queries, rounded up; those of 8 and 64 were the fastest of ten on an H100
     8: Shape(128, 128, 4, 3),
     16: Shape(128, 128, 4, 4),
     32: Shape(128, 128, 8, 3),
@@ -48,7 +49,7 @@ class Openings(NamedTuple):
 
     shards: Rows  # their numbers
     queries: Rows
-    rows: Rows  # of the shard
+    rows: Rows  # rows of the shard
     uppers: Floats  # bounds on the scores, bonus included
     added: Floats  # the bonus
 
@@ -61,7 +62,7 @@ class GpuRows:
         self.device = device
         self._numbers = np.array(numbers)
         self._begins = np.cumsum([0, *(-(-len(shard) // PIECE) * PIECE for shard in shards)])
-        self._count = -(-int(self._begins[-1]) // PADDING) * PADDING  # without what follows
+        self._count = -(-int(self._begins[-1]) // PADDING) * PADDING  # less what follows
         self._paragraph_begins = np.cumsum([0, *(len(shard.paragraph_rows) for shard in shards)])
         rows, dim = self._count + PADDING, shards[0].vectors.shape[1]
         self._vectors = torch.zeros((rows, dim), dtype=torch.int8, device=device)
@@ -145,9 +146,11 @@ class GpuRows:
         from kbq.index import gpu_kernels
 
         starts, ends = torch.empty((2, len(pieces), 2 * PIECE), device=self.device)
+        rows_and_limbs = (self._vectors, self._edges, asked.limbs, asked.units)
+        operands = (*rows_and_limbs, self._paragraphs, asked.added, pieces, queries)
         gpu_kernels.score_pieces[(len(pieces),)](
-            *(self._vectors, self._edges, asked.limbs, asked.units, self._paragraphs, asked.added),
-            *(pieces, queries, starts, ends, len(asked.units)),
+            *operands,
+            *(starts, ends, len(asked.units)),
             dim=self._vectors.shape[1],
             PIECE=PIECE,
             QUERIES=asked.columns,
@@ -207,16 +210,16 @@ def best_of_pieces(rows: Tensor, edges: Tensor, paragraphs: Tensor, asked: Query
     blocks = len(rows) // shape.rows
     starts, ends = torch.empty((2, len(rows) // PIECE, queries), device=rows.device)
     alone = torch.empty((queries, blocks), device=rows.device)
+    operands = (rows, edges, asked.limbs, asked.units, paragraphs, asked.added, starts, ends, alone)
+    launch = {"BLOCK": shape.rows, "STEP": shape.step, "num_warps": shape.warps, "num_stages": shape.stages}
     gpu_kernels.best_of_pieces[(blocks,)](
-        *(rows, edges, asked.limbs, asked.units, paragraphs, asked.added, starts, ends, alone, queries, blocks),
+        *operands,
+        *(queries, blocks),
         dim=rows.shape[1],
         PIECE=PIECE,
-        BLOCK=shape.rows,
         QUERIES=asked.columns,
-        STEP=shape.step,
         HAS_BONUS=asked.has_bonus,
-        num_warps=shape.warps,
-        num_stages=shape.stages,
+        **launch,
     )
     return Best(starts, ends, alone)
 

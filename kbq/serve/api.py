@@ -250,7 +250,7 @@ async def query(request: Request, asked: QueryRequest, services: WithServices) -
     """Answer queries, each `subject [SEP] relation` or a question, with documents as `kbq query --json` prints them."""
     served = services.kbs.named(asked.kb)
     problems.refuse_costly(len(asked.queries), asked.options)
-    request.state.queries = asked.queries  # for the log
+    request.state.queries = asked.queries  # kept for the log
     part = await asyncio.to_thread(served.part, asked.pages, asked.where)
     found = await services.batcher.found(served, asked.queries, asked.options, part)
     # In a thread, so that neither the search nor other requests wait for a large answer.
@@ -344,7 +344,7 @@ async def filled(table: FillRequest, services: Services) -> AsyncIterator[dict[s
     first = await anext(lines)
 
     async def all_lines() -> AsyncIterator[dict[str, Any]]:
-        async with aclosing(lines):  # which gives back the place of its table, even if the client is gone
+        async with aclosing(lines):  # gives back the place of its table, even if the client is gone
             yield first
             try:
                 async for line in lines:

@@ -69,11 +69,12 @@ def create_app(served: KnowledgeBases, settings: ServeSettings, started: Callabl
     """Make the application that serves these knowledge bases; it calls `started` when it can answer."""
     metrics = Metrics()
     batcher = Batcher(settings.queue, settings.seconds, metrics)
+    tags = [{"name": name, "description": text} for name, text in TAGS.items()]
     app = _App(
         title="kbq", version=kbq.__version__, openapi_url=None, lifespan=_running,
         description="Answers slot queries from knowledge bases of phrases, with evidence.",
         servers=[{"url": settings.public_url.rstrip("/") or "/"}],
-        openapi_tags=[{"name": name, "description": text} for name, text in TAGS.items()],
+        openapi_tags=tags,
         generate_unique_id_function=lambda route: route.name,
     )  # fmt: skip
     app.state.services, app.state.started = Services(served, batcher, TableFiller(batcher), settings, metrics), started
@@ -89,7 +90,8 @@ def create_app(served: KnowledgeBases, settings: ServeSettings, started: Callabl
         app.include_router(editing.router)
     app.add_route(DESCRIPTION, _description)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
-    app.mount("/shared", StaticFiles(directory=BROWSER), name="shared")  # with the page that `kbq fill` writes
+    # Shared with the page that `kbq fill` writes.
+    app.mount("/shared", StaticFiles(directory=BROWSER), name="shared")
     app.state.drawer = documents.Drawer()
     app.state.mcp = tools.applications(app.state.services)
     app.router.routes.extend(route for one in app.state.mcp for route in one.routes)

@@ -25,8 +25,9 @@ from kbq.serve.problems import LateError, Metrics, OverloadedError, cost, weight
 
 T = TypeVar("T")
 SMALL = 4.0  # highest cost of a small request, in plain queries
-TOGETHER = 16.0  # of those that are searched together, and of small ones before a large one has its turn
-PART = 4.0  # of a part of a large one while small ones come
+# Cost of those that are searched together, and of small ones before a large one has its turn.
+TOGETHER = 16.0
+PART = 4.0  # cost of a part of a large one while small ones come
 RECENT = 1.0  # seconds after a small request or its answer in which more are expected
 log = logging.getLogger("kbq.serve")
 
@@ -35,7 +36,7 @@ log = logging.getLogger("kbq.serve")
 class _Waiting:
     """A request that waits for its turn: a search or other work for the thread."""
 
-    cost: float  # in plain queries
+    cost: float  # cost in plain queries
     outcome: asyncio.Future[Any]
     since: float = field(default_factory=time.monotonic)
     work: Callable[[], object] | None = None
@@ -48,7 +49,7 @@ class _Queries(_Waiting):
     texts: Sequence[str]
     kb: KnowledgeBase
     options: SearchOptions
-    found: list[Result] = field(default_factory=list)  # of the first queries
+    found: list[Result] = field(default_factory=list)  # results of the first queries
     part: Sequence[str] = ()  # the queries that are searched now
 
     @property
@@ -178,7 +179,7 @@ class Batcher:
             self._since = time.monotonic()
             try:
                 outcomes = await loop.run_in_executor(self._thread, _outcomes, batch)
-            except Exception as error:  # whatever happens, the next batch has its turn
+            except Exception as error:  # nothing that happens keeps the next batch from its turn
                 log.exception("a batch failed")
                 outcomes = [error] * len(batch)
             if queries := sum(len(request.part) for request in batch if isinstance(request, _Queries)):

@@ -38,7 +38,7 @@ from kbq.tables.deciding import LONGEST, LONGEST_ID, Choice, decision_of
 
 MOST, MOST_BYTES = 500, 1_000_000  # decisions that are sent at once, and bytes of those that come back
 LONGEST_FILE = 200_000_000  # bytes: a million decisions
-LARGEST = 2**53  # of the numbers of a place
+LARGEST = 2**53  # largest number of a place
 PATIENCE = 10.0  # seconds
 RECOGNISED = 4096  # bytes before a place by which a file is known again
 NAMES = ("subject", "relation", "value", "decision", "time", "reviewer", "id")
@@ -100,7 +100,7 @@ class DecisionsFile:
     def __init__(self, path: Path) -> None:
         self._path, self._turn = path, threading.Lock()
         self._known = 0, 0  # the device and the number of the file that has been looked at
-        self._end, self._before = 0, b""  # where its whole lines end, and the bytes before that
+        self._end, self._before = 0, b""  # end of its whole lines, and the bytes before that
         self._ids = set[str]()
 
     def repair(self) -> None:

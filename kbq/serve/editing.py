@@ -73,7 +73,7 @@ class NewKb:
     """A knowledge base that is being made, its documents, and how far it is."""
 
     name: str
-    folder: Path  # of all
+    folder: Path  # folder of all
     state: State = "open"
     files: dict[str, int] = field(default_factory=dict)  # bytes by path
     skipped: Counter[tuple[str, str]] = field(default_factory=Counter)  # files by kind, and why it is not read
@@ -102,22 +102,29 @@ class NewKb:
 
     def facts(self) -> dict[str, Any]:
         """Say how far it is."""
-        return {
+        left_out = len(self.left_out)
+        facts: dict[str, Any] = {
             "name": self.name,
             "state": self.state,
             "files": len(self.files),
             "bytes": sum(self.files.values()),
-            "read": len(self.ends) + len(self.left_out),
-            "done": bisect_right(self.ends, self.encoded) + len(self.left_out),
+        }
+        progress = {
+            "read": len(self.ends) + left_out,
+            "done": bisect_right(self.ends, self.encoded) + left_out,
             "documents": len(self.ends),
             "pages": self.encoded,
             "stage": self.stage,
+        }
+        skipped = self.skipped.most_common(MOST_TOLD)
+        problems = {
             "problem": self.problem,
-            "skipped": [[kind, why, count] for (kind, why), count in self.skipped.most_common(MOST_TOLD)],
+            "skipped": [[kind, why, count] for (kind, why), count in skipped],
             "left_out": self.left_out[:MOST_TOLD],
-            "left_out_count": len(self.left_out),
+            "left_out_count": left_out,
             "notes": self.notes,
         }
+        return facts | progress | problems
 
     def wanted(self, offered: Mapping[str, int]) -> list[str]:
         """Return the paths of files to send: documents that are not there yet. The others are counted."""
@@ -296,7 +303,7 @@ class Editor:
         self._all[wanted] = one
         with writing_to(self._folder, KbqError):
             move(documents, one.documents)
-            if kb.exists():  # of a build that was stopped
+            if kb.exists():  # left by a build that was stopped
                 move(kb, one.kb)
         return one
 

@@ -25,7 +25,7 @@ from kbq.tables.relations import Relation, Slot, relations_of
 from kbq.tables.run import AnswerCache
 from kbq.tables.tables import Row, Table, subject_of
 
-SEARCH = SearchOptions(N_RERANKED, "phrase", purpose="cell")  # as `kbq fill` searches
+SEARCH = SearchOptions(N_RERANKED, "phrase", purpose="cell")  # the search of `kbq fill`
 TOGETHER = 4  # queries of a table before other requests have their turn
 TABLES = 16  # filled at once
 
@@ -75,7 +75,7 @@ class TableFiller:
     """Fills a few tables at once on the thread that searches."""
 
     def __init__(self, batcher: Batcher) -> None:
-        self._batcher, self._tables = batcher, 0  # that are being filled
+        self._batcher, self._tables = batcher, 0  # tables that are being filled
 
     async def lines(
         self, kb: KnowledgeBase, rows: Sequence[Row], wanted: Sequence[Relation], options: FillOptions,

@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
 HOST, PORT = "127.0.0.1", 8000
 QUEUE = 256  # queries that wait at most
-SECONDS = 30.0  # after which a request is given up, and within which a service that is stopped ends
+SECONDS = 30.0  # time for a request, and for a service that is stopped to end
 SHORTEST_KEY = 16  # characters
 EVERYWHERE = ("0.0.0.0", "::", "")
-OPEN = ("/healthz", "/readyz")  # for those who watch over the process: without key, whatever the Host
+# Routes for those who watch over the process: without key, whatever the Host.
+OPEN = ("/healthz", "/readyz")
 RECONCILE = "/reconcile"  # what OpenRefine asks: it can send no header, and is asked from any origin
 
 TABLES, TIMES = ("/v1/fill",), 20  # have so many times the time, since others have their turn meanwhile
@@ -66,7 +67,7 @@ class ServeSettings:
     host: str = HOST
     port: int = PORT  # 0: any that is free
     public_url: str = ""  # the address that others use, where that is not host and port
-    allow_origin: tuple[str, ...] = ()  # whose scripts may call the API from a browser
+    allow_origin: tuple[str, ...] = ()  # origins whose scripts may call the API from a browser
     keys: tuple[str, ...] = ()  # a request needs one of them; none: every request is answered
     queue: int = QUEUE
     seconds: float = SECONDS
@@ -287,7 +288,8 @@ class Guard:
 
     def _tell(self, exchange: _Exchange) -> None:
         scope, seconds, status = exchange.scope, time.monotonic() - exchange.since, exchange.status or 499
-        route = getattr(scope.get("route"), "path", None) or "other"  # as it is declared: metrics stay few
+        # The declared path: metrics stay few.
+        route = getattr(scope.get("route"), "path", None) or "other"
         self._metrics.requests.labels(route, str(status)).inc()
         self._metrics.seconds.labels(route).observe(seconds)
         facts: dict[str, object] = {"request": exchange.id, "method": scope["method"], "route": route}

@@ -42,7 +42,7 @@ from kbq.tables.relations import USUAL, preset
 from kbq.text.letters import normalised
 
 IDENTICAL, SAME_TITLE, SAME_WORDS, SIMILAR = 1.0, 0.99, 0.95, 0.9  # likeness; with other words, SIMILAR at most
-ABBREVIATED = 0.92  # of the only page whose title the name abbreviates: "L. Meitner"
+ABBREVIATED = 0.92  # likeness of the only page whose title the name abbreviates: "L. Meitner"
 BY_NUMBER = 0.94  # likeness of a page whose id, a plain number, is the name: it may as well be a year, or a film
 MISTYPED = 0.9  # factor of the weight of a word that is one typing error away
 MOST_WORDS, MOST_MISTYPED = 32, 8  # words of a name that are looked up, and of these, also with typing errors
@@ -53,9 +53,10 @@ SIGNS = re.compile(r"[#*%@‰+]+")  # tell C# from C: such names are candidates 
 _NO_PAGES: Rows = np.empty(0, np.int64)
 
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
-UNSAFE = re.compile(r"[^\w /.,:;@!$'()*=-]+|(?<![^/])\.{1,2}(?![^/])")  # in an address, as `encodeURI` leaves it
+# Characters that `encodeURI` does not leave in an address.
+UNSAFE = re.compile(r"[^\w /.,:;@!$'()*=-]+|(?<![^/])\.{1,2}(?![^/])")
 ESCAPED = re.compile("(?:~[0-9A-F]{2})+")
-PARTS = 4  # of a knowledge base that stay open
+PARTS = 4  # parts of a knowledge base that stay open
 EVERY = 1.0  # seconds between two looks at a folder
 TRIMS = 10  # looks after which freed memory is given back
 AGAIN, MOST_AGAIN = 10.0, 600.0  # seconds until a refused folder is read again: ever more, up to ten minutes
@@ -109,7 +110,7 @@ class NamedPage:
 
     page_id: str
     title: str
-    likeness: float  # from 0 to 1
+    likeness: float  # a share, from 0 to 1
 
     @property
     def has_name(self) -> bool:
@@ -173,8 +174,9 @@ class _Table:
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         numbers = [np.flatnonzero(shard.live_pages()) for shard in shards]
-        self._shards = np.repeat(np.arange(len(numbers)), [len(each) for each in numbers])  # of each page
-        self._numbers = np.concatenate([*numbers, _NO_PAGES])  # of each page, in its shard
+        # Shard of each page.
+        self._shards = np.repeat(np.arange(len(numbers)), [len(each) for each in numbers])
+        self._numbers = np.concatenate([*numbers, _NO_PAGES])  # number of each page in its shard
         keys, pages = array("Q"), array("q")
         for page, (shard, number) in enumerate(zip(self._shards.tolist(), self._numbers.tolist(), strict=True)):
             for word in dict.fromkeys(with_bare(words_of(shards[shard].titles[number]))):
@@ -326,7 +328,7 @@ def unescaped_id(escaped: str) -> str:
     >>> unescaped_id("C~23 and F~23.md"), unescaped_id("C~23%20and%20F~23.md"), unescaped_id("S001")
     ('C# and F#.md', 'C# and F#.md', 'S001')
     """
-    plain = unquote(escaped)  # no escaped id has a %
+    plain = unquote(escaped)  # escaped ids have no %
     return ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("~", "")).decode("utf-8", "replace"), plain)
 
 
@@ -339,7 +341,7 @@ class OpenedKb:
         self.titles = PageTitles(shards)
         self._pages = Pages(shards)
         self._pages.is_known("")  # makes the table
-        self.words = TitleWords(shards, self._pages)  # of its titles, for matching names
+        self.words = TitleWords(shards, self._pages)  # words of its titles, for matching names
         self._parts: dict[object, KnowledgeBase] = {}  # some pages of it, by what they were chosen by
 
     def listed(self, text: str, first: int, count: int) -> tuple[list[PageName], int]:

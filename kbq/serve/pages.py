@@ -41,10 +41,11 @@ HERE = Path(__file__).parent
 
 ANSWERS, MORE_ANSWERS = 5, 20
 LISTED = 50  # pages
-HEADINGS = {404: "This is not here", 413: "This is too much", 422: "This cannot be asked"}  # for people
+# Headings for people.
+HEADINGS = {404: "This is not here", 413: "This is too much", 422: "This cannot be asked"}
 MOST_SHOWN = 200_000  # cells of a table in a file
 MOST_IDS = 10_000  # names with Q-numbers, in each of their forms
-OTHER_ROUTES = [  # by other protocols
+OTHER_ROUTES = [  # routes of other protocols
     {"method": "GET, POST", "path": "/reconcile", "summary": "OpenRefine: match names with pages, and fill columns."},
     {"method": "POST", "path": "/mcp", "summary": "Language models: tools to search, read and fill, by MCP."},
 ]
@@ -147,7 +148,7 @@ async def ask(request: Request, services: WithServices, form: Annotated[QueryFor
         problem = "Write a subject." if form.relation.strip() else ""
         view |= {"relation": form.relation, "problem": problem, "answers": None, "examples": served.titles.spread(6)}
         return html_page("ask.html", request, services, served, view)
-    request.state.queries = [text]  # for the log
+    request.state.queries = [text]  # kept for the log
     (found,) = await services.batcher.found(served, [text], SearchOptions(form.k))
     cards: dict[str, list[Answer]] = {}  # places of the same answer, best first
     for answer in found.answers:
@@ -222,15 +223,17 @@ async def table(request: Request, services: WithServices, form: Annotated[TableF
     known = {relation.name for relation in known_relations()}
     suggested = {f"{MARK}{name}" if name in known else name: name for name in served.relations}
     suggested |= {name: name for name in relations if f"{MARK}{name.removeprefix(MARK)}" not in suggested}
+    examples = [page.title for page in served.titles.spread(3)]
+    keeps_decisions = services.settings.decisions is not None
     view: dict[str, Any] = {
         "subjects": form.subjects,
         "relations": relations,
         "most": MOST_CELLS,
         "suggested": suggested,
         "presets": _presets(),
-        "keeps": services.settings.decisions is not None,
+        "keeps": keeps_decisions,
         "drawn": documents_of(served.kb.folder).is_dir(),
-        "examples": [one.title for one in served.titles.spread(3)],
+        "examples": examples,
     }
     return html_page("table.html", request, services, served, view)
 
@@ -271,9 +274,10 @@ def _read(content: bytes, suffix: str, sheet: str, is_title: Callable[[str], boo
         except KbqError as error:
             raise RefusedError(422, str(error).replace(str(path), "the file")) from None
     refuse_more("cells", len(table.rows) * len(table.columns), MOST_SHOWN)
+    rows = [[cell_text(row.get(name)) for name in table.columns] for row in table.rows]
     return {
         "columns": table.columns,
-        "rows": [[cell_text(row.get(name)) for name in table.columns] for row in table.rows],
+        "rows": rows,
         "sheets": sheets,
         "sheet": chosen,
         "subject": subject_column(table, is_title),
@@ -383,19 +387,20 @@ def _exported(asked: ExportRequest, searcher: Searcher) -> dict[str, Any]:
 @router.get("/api")
 async def endpoints(request: Request, services: WithServices) -> Response:
     """List the addresses for programs."""
-    paths = request.app.openapi()["paths"]
-    routes = [
-        {"method": method.upper(), "path": path, "summary": str(facts.get("description", "")).split("\n\n")[0]}
-        for path, methods in paths.items()
-        for method, facts in methods.items()
-    ]
+    routes = []
+    for path, methods in request.app.openapi()["paths"].items():
+        for method, facts in methods.items():
+            summary = str(facts.get("description", "")).split("\n\n")[0]
+            routes.append({"method": method.upper(), "path": path, "summary": summary})
     served = services.kbs.named()
+    has_several = len(list(services.kbs)) > 1
+    examples = [page.title for page in served.titles.spread(2)]
     view = {
         "routes": [*routes, *OTHER_ROUTES],
         "address": services.address(request),
-        "examples": [one.title for one in served.titles.spread(2)],
+        "examples": examples,
         "relations": served.relations[:2],
-        "of_kb": f"/kb/{served.name}" if len(list(services.kbs)) > 1 else "",
+        "of_kb": f"/kb/{served.name}" if has_several else "",
     }
     return html_page("api.html", request, services, served, view)
 

@@ -29,8 +29,10 @@ SCHEMA = {
     "type": "object",
     "properties": {**_TEXTS, "status": {"type": "integer"}, "errors": {"type": "array", "items": _ERROR}},
 }
-DESCRIBED = {"description": "A problem (RFC 9457).", "content": {TYPE: {"schema": SCHEMA}}}  # in OpenAPI
-PHRASES = {413: "Content Too Large", 422: "Unprocessable Content"}  # of RFC 9110; Python has older ones
+# Part of the OpenAPI document.
+DESCRIBED = {"description": "A problem (RFC 9457).", "content": {TYPE: {"schema": SCHEMA}}}
+# Words of RFC 9110; Python has older ones.
+PHRASES = {413: "Content Too Large", 422: "Unprocessable Content"}
 _PATH = re.compile(r"(?<![\w.:/<])/(?:[\w.@+~-]+/)+[\w.@+~-]*")
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -39,15 +41,16 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64)
 STANDARD = {*vars(logging.makeLogRecord({})), "color_message"}  # what every record of a log has, or uvicorn adds
 
 LONGEST = 4096  # characters of a query, a subject, a relation, a name
-MOST_QUERIES, MOST_ANSWERS = BATCH, 100  # of a request to be answered at once, and for each of them
-MOST_CELLS, MOST_RELATIONS = 1000, 60  # of a table that is filled a few cells at a time
-MOST_PAGES = 1000  # that a request may choose
+# Limits of a request that is answered at once: queries, and answers of each.
+MOST_QUERIES, MOST_ANSWERS = BATCH, 100
+MOST_CELLS, MOST_RELATIONS = 1000, 60  # limits of a table that is filled a few cells at a time
+MOST_PAGES = 1000  # pages that a request may choose
 MOST_ASKED_OF_TABLE = 4000  # queries: a relation may have several wordings
 MOST_ASKED = 300  # queries of a request of reconciliation or of a tool, which is answered as a whole
 MOST_TEXT = 1_000_000  # characters of all queries of a request together, and bytes of the request itself
-MOST_FIELDS = 100  # of an object in a request; all that it can have are fewer
+MOST_FIELDS = 100  # fields of an object in a request; all that it can have are fewer
 MOST_ANSWERED = 8_000_000  # characters of an answer
-READING = 8  # as how many plain queries one counts that a reader reads
+READING = 8  # plain queries that a query with a reader counts as
 UNREAD = 1 / 8  # and one without reranking
 
 

@@ -40,14 +40,14 @@ from kbq.tables.tables import cell_text, is_empty, subject_of
 from kbq.tables.values import is_same
 
 LIMIT, MOST = 5, 100  # candidates of a name, by default and at most
-CHECKED = 3  # of them, with pages that are compared with other cells
+CHECKED = 3  # candidates with pages that are compared with other cells
 OF_NAME, OF_PROPERTY = 100, 40  # weights of a name, and of a property on the page
 
 TYPE = {"id": "page", "name": "Page"}
-MOST_NAMES = 25  # of one request
+MOST_NAMES = 25  # names of one request
 SUGGESTIONS = 20
 DESCRIPTION = 160  # characters
-WIDTH, HEIGHT = 430, 300  # of a preview, in pixels
+WIDTH, HEIGHT = 430, 300  # size of a preview, in pixels
 FRAMED = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; sandbox"}
 DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 Content = Literal["value", "probability", "sentence", "place"]
@@ -128,13 +128,11 @@ async def candidates(names: Sequence[Name], filler: SlotFiller) -> list[list[Pag
     pages = await asyncio.to_thread(
         lambda: [words.pages(name.query, limit) for name, limit in zip(names, limits, strict=True)]
     )
-    asked = [
-        (number, page, other, relation_named(other.pid, "many"))
-        for number, name in enumerate(names)
-        for page in pages[number][:CHECKED]
-        for other in name.properties
-        if not is_empty(other.v)
-    ]
+    asked = []
+    for number, name in enumerate(names):
+        others = [other for other in name.properties if not is_empty(other.v)]
+        for page in pages[number][:CHECKED]:
+            asked += [(number, page, other, relation_named(other.pid, "many")) for other in others]
     slots = [Slot(subject_of(page.title), relation) for _, page, _, relation in asked]
     claims = await filler.claims(slots, [page.page_id for _, page, _, _ in asked])
     agrees: dict[tuple[int, str], dict[str, bool]] = {}
@@ -240,30 +238,35 @@ class _Reconciliation:
 
     def _manifest(self) -> Response:
         name, root, path = self._served.name, self._services.address(self._request), self._request.url.path.rstrip("/")
-        key = self._field("api_key") if self._services.settings.keys else ""  # which a preview needs, too
+        # A preview needs it, too.
+        key = self._field("api_key") if self._services.settings.keys else ""
         with_key = f"&api_key={quote(key, safe='')}" if key else ""
         suggest = {
             kind: {"service_url": root, "service_path": f"{path}/suggest/{kind}"}
             for kind in ("entity", "property", "type")
         }
         suggest["entity"] |= {"flyout_service_url": root, "flyout_service_path": f"{path}/flyout?id=${{id}}"}
-        manifest = {
+        service_address = f"{root}{path}"
+        service: dict[str, object] = {
             "versions": ["0.1", "0.2"],
             "name": f"{name} (kbq)",
-            "identifierSpace": f"{root}{path}/pages/",
-            "schemaSpace": f"{root}{path}/relations/",
+            "identifierSpace": f"{service_address}/pages/",
+            "schemaSpace": f"{service_address}/relations/",
             "documentation": f"{root}/",
             "serviceVersion": kbq.__version__,
             "batchSize": MOST_NAMES,
             "defaultTypes": [TYPE],
-            "view": {"url": f"{root}/page/{{{{id}}}}?kb={name}"},
-            "preview": {"url": f"{root}{path}/preview?id={{{{id}}}}{with_key}", "width": WIDTH, "height": HEIGHT},
-            "suggest": suggest,
-            "extend": {
-                "propose_properties": {"service_url": root, "service_path": f"{path}/properties"},
-                "property_settings": _described_settings(self._filler.min_probability),
-            },
         }
+        preview = f"{service_address}/preview?id={{{{id}}}}{with_key}"
+        shown: dict[str, object] = {
+            "view": {"url": f"{root}/page/{{{{id}}}}?kb={name}"},
+            "preview": {"url": preview, "width": WIDTH, "height": HEIGHT},
+        }
+        extend = {
+            "propose_properties": {"service_url": root, "service_path": f"{path}/properties"},
+            "property_settings": _described_settings(self._filler.min_probability),
+        }
+        manifest = service | shown | {"suggest": suggest, "extend": extend}
         if key:
             manifest["authentication"] = {"type": "apiKey", "name": "api_key", "in": "query"}
         return _json(manifest)

@@ -34,7 +34,7 @@ from kbq.tables.relations import Slot, relation_named
 from kbq.tables.tables import subject_of
 
 MCP = "/mcp"  # the address
-MOST_SUBJECTS, MOST_CELLS = 50, 200  # of a table
+MOST_SUBJECTS, MOST_CELLS = 50, 200  # limits of a table
 LONGEST_PAGE = 50_000  # characters that are read of it
 AROUND = 200  # characters on either side of a phrase that was found
 EXAMPLES = 5  # titles that tell a model what the knowledge base is about
@@ -78,7 +78,7 @@ class Fact:
     """A value and its place in the pages."""
 
     value: str
-    probability: float | None  # that it is right, from 0 to 1; null if unknown
+    probability: float | None  # chance that it is right, from 0 to 1; null if unknown
     sentence: str
     page_id: str
     title: str

@@ -37,22 +37,18 @@ Note = Callable[[str], None]  # called with a one-line message for the user
 
 RESUMES = "the same command resumes from there"
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-ADVICE = {  # by error, besides a full disk
+_BAD_NAMES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
+ADVICE = {  # advice by error; a full disk has its own
     errno.EACCES: "choose a folder that you may write to",
     errno.EPERM: "choose a folder that you may write to",
     errno.EROFS: "choose a folder that can be written to",
-    errno.EEXIST: "choose another name",
-    errno.ENOTDIR: "choose another name",
-    errno.EISDIR: "choose another name",
     errno.ENOENT: "choose an existing folder",
-    errno.ENAMETOOLONG: "choose another name",
-    errno.ELOOP: "choose another name",
-    errno.EMFILE: CANNOT_READ[errno.EMFILE],
-    errno.ENFILE: CANNOT_READ[errno.ENFILE],
-    errno.ENOMEM: CANNOT_READ[errno.ENOMEM],
+    **dict.fromkeys(_BAD_NAMES, "choose another name"),
+    **{error: CANNOT_READ[error] for error in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)},
 }
 NOT_FOLLOWED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-NOT_SYNCED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM}  # of folders: CIFS, FUSE, Windows
+# Errors of folders: CIFS, FUSE, Windows.
+NOT_SYNCED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM}
 
 
 def resource_path(name: str) -> Path:
@@ -66,7 +62,7 @@ def cache_folder() -> Path:
 
     Raises KbqError if the user has no home.
     """
-    import platformdirs  # on demand: the help does without
+    import platformdirs  # imported on demand: the help does not need it
 
     try:
         folder = Path(os.environ.get("KBQ_CACHE") or platformdirs.user_cache_dir("kbq"))
@@ -164,7 +160,7 @@ class Stage:
 
 try:
     import fcntl
-except ImportError:  # on Windows, folders cannot be locked
+except ImportError:  # Windows cannot lock folders
     fcntl = None  # type: ignore[assignment]
 
 
@@ -218,13 +214,13 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a new, empty file that atomically replaces `path` at the end; remove what killed runs have left of it."""
     partial = path.with_name(f"{path.name}.{secrets.token_hex(6)}.tmp")
     with partial.open("xb") as file:
-        lock(file.fileno())  # so that no other process takes it for a leftover
+        lock(file.fileno())  # keeps other processes from taking it for a leftover
         try:
             for left in path.parent.iterdir():
                 if left != partial and is_left_of(left.name, path.name):
                     _remove_left(left)
             yield partial
-            sync(partial)  # by its name, as a library may have put another file there
+            sync(partial)  # synced by name, as a library may have put another file there
             move(partial, path)
         except BaseException:
             partial.unlink(missing_ok=True)

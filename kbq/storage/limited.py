@@ -132,7 +132,7 @@ def _started() -> "subprocess.Popen[bytes]":
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=os.environ | ENVIRONMENT,
-            start_new_session=True,  # so that the programs that it starts end with it
+            start_new_session=True,  # makes the programs that it starts end with it
         )
     except OSError as error:
         raise KbqError(f"no process can be started to read files in ({error.strerror}): end other programs") from None

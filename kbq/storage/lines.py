@@ -111,7 +111,7 @@ def _finished(lines: Iterable[tuple[int, bytes]], name: str, note: Note) -> Iter
     is_array: bool | None = None
     for number, line in lines:
         if is_array is None and line.strip():
-            is_array = line.lstrip().startswith(b"[")  # which has one object a line, or not
+            is_array = line.lstrip().startswith(b"[")  # an array may have one object a line
         if line.strip() and not is_array and not line.endswith(b"\n") and not _is_json(line):
             note(f"{name}:{number}: the last line is unfinished, and left out")
             return
@@ -119,7 +119,7 @@ def _finished(lines: Iterable[tuple[int, bytes]], name: str, note: Note) -> Iter
 
 
 def _is_json(line: bytes) -> bool:
-    with suppress(ValueError):  # of UTF-8, or of JSON
+    with suppress(ValueError):  # errors of UTF-8, or of JSON
         parsed_json(line.decode("utf-8").removeprefix(MARK))
         return True
     return False

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 PROC, GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 FAILED = ctypes.c_void_p(-1).value  # what `mmap` returns then
 OFFSET = ctypes.c_int64 if sys.maxsize > 2**32 else ctypes.c_long
-VERSION_1 = "memory.usage_in_bytes", ("memory.limit_in_bytes",)  # of cgroups: the files with usage, and with limits
+# Files of cgroups: the one with usage, and those with limits.
+VERSION_1 = "memory.usage_in_bytes", ("memory.limit_in_bytes",)
 VERSION_2 = "memory.current", ("memory.max", "memory.high")
 PIECE = 2**17  # bytes per madvise call: of a larger range, Linux may read only its usual read-ahead
 

@@ -39,12 +39,13 @@ from kbq.text.letters import EMPTY
 
 NEEDS_OPENPYXL = "needs openpyxl: pip install openpyxl, or use CSV"
 SUFFIX = ".xlsx"
-MOST_CHARACTERS, MOST_ROWS = 32_767, 1_048_576  # of a cell and of a sheet, in Excel
+MOST_CHARACTERS, MOST_ROWS = 32_767, 1_048_576  # limits of a cell and of a sheet, in Excel
 COMPOUND = b"\xd0\xcf\x11\xe0"  # how an encrypted Office file, or one of old versions, begins
 _TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 Cells = Sequence[Any]
-Merged = Mapping[int, Sequence[tuple[int, int, int]]]  # by row: columns and first row of merged cells
+# Key: row; columns and first row of merged cells.
+Merged = Mapping[int, Sequence[tuple[int, int, int]]]
 
 NEEDS_PYARROW = "needs pyarrow: pip install pyarrow, or use CSV"
 
@@ -56,8 +57,9 @@ SUFFIXES: dict[str, RowFormat] = {
     ".parquet": "parquet", ".xlsx": "xlsx",
 }  # fmt: skip
 SPREADSHEETS = (".xls", ".ods")
-NOTHING = "write a header with the names of the columns, and rows below it"  # of a file without rows
-SECONDS = 60.0  # of computing, for a table of a format that a library reads
+# Advice for a file without rows.
+NOTHING = "write a header with the names of the columns, and rows below it"
+SECONDS = 60.0  # time of computing, for a table of a format that a library reads
 LOOKED_AT = 2**16  # characters of a header that tell how a file is written
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
@@ -76,10 +78,11 @@ def read_xlsx(source: str) -> list[tuple[int, Cells]]:
         raise KbqError(f"{source} {NEEDS_OPENPYXL}") from None
     path, wanted = path_and_sheet(source)
     try:
-        with path.open("rb") as file:  # which openpyxl would leave open where it fails
+        with path.open("rb") as file:  # openpyxl would leave it open where it fails
             if file.read(len(COMPOUND)) == COMPOUND:
                 raise KbqError(f"{path} is encrypted, or of an old version: save it as .xlsx without a password")
-            with zipfile.ZipFile(file) as archive, warnings.catch_warnings(action="ignore"):  # of what is not read
+            # It warns of what it does not read.
+            with zipfile.ZipFile(file) as archive, warnings.catch_warnings(action="ignore"):
                 refuse_large(str(path), sum(one.file_size for one in archive.infolist()))
                 books = [openpyxl.load_workbook(file, read_only=True, data_only=is_value) for is_value in (True, False)]
                 title = _title(path, books[0], wanted)
@@ -170,7 +173,8 @@ def _sheets(path: Path) -> list[str]:
     except ImportError:
         raise KbqError(f"{path} {NEEDS_OPENPYXL}") from None
     try:
-        with zipfile.ZipFile(path) as archive, warnings.catch_warnings(action="ignore"):  # of what is not read
+        # It warns of what it does not read.
+        with zipfile.ZipFile(path) as archive, warnings.catch_warnings(action="ignore"):
             refuse_large(str(path), sum(one.file_size for one in archive.infolist()))
             return _filled(openpyxl.load_workbook(path, read_only=True, data_only=True))
     except KbqError:
@@ -290,8 +294,8 @@ class Dialect:
     delimiter: str = ","
     line_end: str = "\n"
     has_mark: bool = False  # a byte order mark
-    quotes_all: bool = False  # not only what must be in quotation marks
-    has_blanks: bool = False  # behind each delimiter
+    quotes_all: bool = False  # false: only what needs them has quotation marks
+    has_blanks: bool = False  # true: a blank follows each delimiter
     unnamed: int = 0  # columns at the end without names and values, as spreadsheets write them
 
 
@@ -300,7 +304,7 @@ class Rows:
     """The rows of a file, which are read once, as they are asked for."""
 
     name: str
-    columns: tuple[str, ...]  # of the header; of JSON none, each row has its own
+    columns: tuple[str, ...]  # names in the header; JSON has none, as each row has its own
     numbered: Iterator[NumberedRow]
     dialect: Dialect = Dialect()
     arrow: Any = None  # the pyarrow.Table of a Parquet file
@@ -340,7 +344,7 @@ def read_rows(
             return Rows(source, tuple(arrow.column_names), enumerate(cells, start=1), Dialect("parquet"), arrow)
     except KbqError as problem:
         raise error(str(problem)) from None
-    is_json = SUFFIXES.get(suffix) == "jsonl"  # which is UTF-8
+    is_json = SUFFIXES.get(suffix) == "jsonl"  # JSON lines are UTF-8
     if is_json:
         lines = read_growing_lines(source, error, note) if grows else read_whole_lines(source, error)
     else:
@@ -406,15 +410,12 @@ def _dialect(header: str, suffix: str, has_mark: bool, delimiter: str = "") -> D
     counts = {delimiter: len(next(csv.reader([body], delimiter=delimiter), ())) for delimiter in ",;\t|"}
     likely = "\t" if is_tsv else "," if counts[","] > 1 else max(counts, key=lambda one: counts[one])
     delimiter = delimiter or likely
+    if is_tsv:
+        return Dialect("tsv", delimiter, line_end, has_mark)
     quoted, mark = r'"(?:[^"]|"")*"', re.escape(delimiter)
-    return Dialect(
-        "tsv" if is_tsv else "csv",
-        delimiter,
-        line_end,
-        has_mark,
-        not is_tsv and re.fullmatch(rf"{quoted}(?:{mark}{quoted})*", body) is not None,
-        has_blanks=not is_tsv and re.fullmatch(rf"[^{mark}]+(?:{mark} [^{mark}]*)+", body) is not None,
-    )
+    quotes_all = re.fullmatch(rf"{quoted}(?:{mark}{quoted})*", body) is not None
+    has_blanks = re.fullmatch(rf"[^{mark}]+(?:{mark} [^{mark}]*)+", body) is not None
+    return Dialect("csv", delimiter, line_end, has_mark, quotes_all, has_blanks)
 
 
 def _values(

@@ -89,7 +89,8 @@ class Claim:
     by_hand: bool = False  # typed by a person, without a page, as the text does not say it
     says_the_same: Count = 1  # distinct places with the same value among the reranked ones, this one included
     alternatives: tuple[Alternative, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)  # of the page, from its corpus
+    # Metadata of the page, from its corpus.
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value", tidy(self.value))

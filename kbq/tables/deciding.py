@@ -78,10 +78,10 @@ PLACES = frozenset(  # relations of places, countries, languages
     ("P17", "P19", "P20", "P27", "P30", "P36", "P37", "P47", "P103", "P131", "P159", "P190", "P205", "P276", "P282",
      "P364", "P407", "P495", "P551", "P706", "P840", "P937", "P1412", "P2936")
 )  # fmt: skip
-OF_PERSONS = OF_SEVERAL - {OCCUPATION} | {"P22", "P25"}  # with father and mother, of whom each is one
+OF_PERSONS = OF_SEVERAL - {OCCUPATION} | {"P22", "P25"}  # father and mother are one each
 EXACT = 0.25  # share of a year's probability that a day of that year must have to take its place
 
-SURE = 0.9  # of both: "was born and died in Vienna"
+SURE = 0.9  # chance of both: "was born and died in Vienna"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Decision:
     value: str
     choice: Choice
     reviewer: str = ""
-    time: str = ""  # of the reviewer's browser; the order of the file counts
+    time: str = ""  # clock of the reviewer's browser; the order of the file counts
     id: str = ""  # identifies a decision that is sent twice
 
     @property
@@ -102,7 +102,8 @@ class Decision:
         return self.subject, self.relation
 
 
-Decided: TypeAlias = Mapping[Cell, Mapping[str, Decision]]  # by value, as values are compared; the latest last
+# Key: a value, as values are compared; the latest is last.
+Decided: TypeAlias = Mapping[Cell, Mapping[str, Decision]]
 
 
 def decision_of(fields: Mapping[str, object]) -> Decision:
@@ -400,12 +401,27 @@ class Decider:
     def _claim(self, slot: Slot, value: _Value, is_accepted: bool) -> Claim:
         answer = value.answer
         first, last = self._sentences(answer.context).around(answer.start, answer.end)
+        place: dict[str, Any] = {
+            "page_id": answer.page_id,
+            "title": answer.title,
+            "paragraph": answer.paragraph,
+            "start": answer.start,
+            "end": answer.end,
+            "metadata": answer.metadata,
+        }
+        sentence = answer.context[first:last]
         return Claim(
-            subject=slot.subject, relation=slot.relation.name, value=answer.text, accepted=is_accepted,
-            probability=_rounded(answer.probability), page_id=answer.page_id, title=answer.title,
-            paragraph=answer.paragraph, start=answer.start, end=answer.end, sentence=answer.context[first:last],
-            sentence_start=first, normal=value.normal, says_the_same=len(value.places), metadata=answer.metadata,
-        )  # fmt: skip
+            subject=slot.subject,
+            relation=slot.relation.name,
+            value=answer.text,
+            accepted=is_accepted,
+            probability=_rounded(answer.probability),
+            sentence=sentence,
+            sentence_start=first,
+            normal=value.normal,
+            says_the_same=len(value.places),
+            **place,
+        )
 
 
 def _exact_dates(values: Sequence[_Value]) -> list[_Value]:

@@ -55,12 +55,15 @@ MOST_KEPT = 16 * BATCH  # slots with kept answers that are decided between two r
 WARM_UP, TIMED = 8, 64  # slots that a dry run asks for before the clock runs, and then
 Verdict = Literal["agrees", "also said", "contradicts", "not found"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-EVIDENCE = ("value", "probability", "page_id", "title", "paragraph", "start", "end", "sentence")  # of a verdict
+# Columns of a verdict.
+EVIDENCE = ("value", "probability", "page_id", "title", "paragraph", "start", "end", "sentence")
 FillReport = Callable[[int, int, int], None]  # called with the numbers of slots done, of all, and of filled ones
 PAGE_ID = "page_id"  # column of a table that names the page of its subject
 NAMED = 10  # decisions without effect in notes
 HINTS, COMPARED = 20, 1000  # relations that are checked for typing errors, and columns that each is compared with
-LIKENESS = 0.9  # of a relation to a column: one letter differs; "date of birth" is not "place of birth"
+# Least likeness of a relation to a column: one letter differs; "date of birth" is not "place of
+# birth".
+LIKENESS = 0.9
 
 
 class Filling:
@@ -75,22 +78,20 @@ class Filling:
         self._decisions, self._pages = decisions, Pages(kb.shards)
         threshold = options.threshold(kb, search)
         self._decider = Decider(kb.titles, threshold, options.top, decisions)
-        self._undecided = Decider(kb.titles, threshold, 0, {})  # as if nobody had decided
+        self._undecided = Decider(kb.titles, threshold, 0, {})  # decides as if nobody had decided
         for relation in relations:
             if relation.min_probability is not None:
                 kb.check(replace(search, min_probability=relation.min_probability))
         self._markers = empty_markers(options.empty)
         self._asked_for: dict[str, tuple[int, ...]] = {}  # numbers of relations, by subject
         self.namesakes: dict[str, tuple[str, ...]] = {}  # ids of the pages of each subject that has several
-        self.apart: dict[str, tuple[str, ...]] = {}  # of these, the pages that rows name, by subject
+        self.apart: dict[str, tuple[str, ...]] = {}  # pages that rows name, by subject, of these
         unasked = self._find_slots(kb.query_tokenizers(search))
-        asked = [row.get(relation.name) for row in table.rows for relation in relations]
-        self.counts = FillCounts(
-            len(table.rows), sum(map(len, self._asked_for.values())),
-            sum(len(slot.relation.query) for slot in self.slots),
-            markers=sum(not is_empty(cell) and is_empty(cell, self._markers) for cell in asked),
-            unasked=tuple(unasked),
-        )  # fmt: skip
+        cells = [row.get(relation.name) for row in table.rows for relation in relations]
+        markers = [cell for cell in cells if not is_empty(cell) and is_empty(cell, self._markers)]
+        queries = sum(len(slot.relation.query) for slot in self.slots)
+        asked = sum(map(len, self._asked_for.values()))
+        self.counts = FillCounts(len(table.rows), asked, queries, markers=len(markers), unasked=tuple(unasked))
         self._asked = 0  # queries
         self.useless = without_cell(decisions, self.slots)  # decisions that change nothing, as far as is known
 
@@ -172,7 +173,7 @@ class Filling:
         self._learn(kept)
         slots: list[Slot] = []
         missing: dict[str, None] = {}
-        waiting: list[tuple[Slot, list[Claim]]] = []  # of a subject that has more slots
+        waiting: list[tuple[Slot, list[Claim]]] = []  # claims of a subject that has more slots
         left = self.counts.cells
         for slot in self.slots:
             slots.append(slot)

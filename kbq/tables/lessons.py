@@ -19,7 +19,8 @@ from kbq.reading.probability import MOST, chances_of
 
 LEAST = 10  # decided cells of a relation: fewer teach nothing
 BELIEF = 30  # decisions that the calibration counts like
-STEPS, CLOSE = 50, 1e-9  # of Newton's method: most, and the change of weights after the last
+# Limits of Newton's method: most steps, and the change of weights after the last.
+STEPS, CLOSE = 50, 1e-9
 
 
 class Judged(NamedTuple):

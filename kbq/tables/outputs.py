@@ -51,13 +51,14 @@ if TYPE_CHECKING:
 
 XSD = "http://www.w3.org/2001/XMLSchema#"
 EDTF = "http://id.loc.gov/datatypes/edtf/EDTF"
-DATE_TYPES = {4: "gYear", 7: "gYearMonth", 10: "date"}  # of XML Schema, by the length of an ISO date
+# Types of XML Schema, by the length of an ISO date.
+DATE_TYPES = {4: "gYear", 7: "gYearMonth", 10: "date"}
 
 _NOT_IN_LITERALS = re.compile('[\x00-\x1f\x7f"\\\\\ufffe\uffff]')
 _SHORT = {"\b": r"\b", "\t": r"\t", "\n": r"\n", "\f": r"\f", "\r": r"\r", '"': r"\"", "\\": r"\\"}
 
 LONGEST = 1500  # characters of a text in Wikidata
-LANGUAGE = "en"  # of the text, as Wikidata calls it
+LANGUAGE = "en"  # language of the text, as Wikidata calls it
 # Sourcing circumstances: circa, presumably.
 CIRCUMSTANCES = {"~": ("P1480", "Q5727902"), "?": ("P1480", "Q18122778")}
 
@@ -70,13 +71,13 @@ _HEADS = re.compile(r"\A(?:[^.!?–]{1,80} – )+(?=\S|\Z)")  # headings that a 
 
 ExportFormat = Literal["rdf", "quickstatements", "long", "review"]
 WITH_IDS = ("rdf", "quickstatements")  # things have Q-numbers there
-COLUMNS = {  # of the long table, with Arrow's types
+COLUMNS = {  # columns of the long table, with Arrow's types
     "subject": "string", "relation": "string", "value": "string", "probability": "double", "accepted": "bool",
     "type": "string", "normal": "string", "unit": "string", "page_id": "string", "title": "string",
     "paragraph": "int64", "start": "int64", "end": "int64", "sentence": "string", "says_the_same": "int64",
 }  # fmt: skip
 BROWSER = Path(__file__).with_name("browser")
-SCRIPTS = (  # with the page of `kbq serve`
+SCRIPTS = (  # scripts that the page of `kbq serve` has, too
     "decisions.js", "evidence.js", "facets.js", "claims_list.js",
     "table_view.js", "past.js", "spreadsheet.js", "review.js",
 )  # fmt: skip
@@ -162,7 +163,7 @@ def quickstatements(
 ) -> QuickStatements:
     """Make a command for each accepted claim, or give the reason why there is none."""
     by_name = {relation.name: relation for relation in relations}
-    commands: dict[str, None] = {}  # in order, each once
+    commands: dict[str, None] = {}  # ordered, each once
     left_out: list[dict[str, Any]] = []
     lacking: Counter[str] = Counter()
     for claim in (claim for claim in claims if claim.accepted):
@@ -199,7 +200,7 @@ def _lacking(claim: Claim, relation: Relation | None, ids: Mapping[str, str]) ->
             _value(claim, relation, ids)
     except NoNumberError as reason:
         names.append(reason.name)
-    except KbqError:  # no Q-number helps
+    except KbqError:  # a Q-number does not help here
         pass
     return list(dict.fromkeys(names))
 
@@ -287,7 +288,7 @@ class ExportCounts:
 
     claims: int
     accepted: int
-    commands: int = 0  # of QuickStatements
+    commands: int = 0  # commands for QuickStatements
     left_out: int = 0  # claims that QuickStatements cannot express
     lacking: int = 0  # names without a Q-number
     formulas: int = 0  # values that got an apostrophe, as a spreadsheet would compute them
@@ -442,13 +443,14 @@ def write_review(path: Path, claims: Iterable[Claim], source: Source, relations:
 
 def described(claims: Iterable[Claim], source: Source, relations: Iterable[Relation] = ()) -> str:
     """Return the data of the page as JSON without any character that could end it in HTML."""
-    by_name, claims = {one.name: one for one in relations}, list(claims)
-    content = {
-        "source": dataclasses.asdict(source),
-        "relations": {one.name: {"values": one.values, "type": one.type} for one in by_name.values()},
-        "claims": [{"id": claim.digest} | claim.to_dict() for claim in claims],
-        "views": [views(claim, by_name.get(claim.relation), {}) for claim in claims],
-    }
+    by_name = {relation.name: relation for relation in relations}
+    types = {name: {"values": relation.values, "type": relation.type} for name, relation in by_name.items()}
+    rows: list[dict[str, object]] = []
+    texts = []
+    for claim in claims:
+        rows.append({"id": claim.digest} | claim.to_dict())
+        texts.append(views(claim, by_name.get(claim.relation), {}))
+    content = {"source": dataclasses.asdict(source), "relations": types, "claims": rows, "views": texts}
     return json.dumps(content, ensure_ascii=False).translate(_ENDS_A_SCRIPT)
 
 

@@ -35,7 +35,7 @@ from kbq.tables.options import Values
 from kbq.text.letters import SEPARATOR, clean_text, normalised, relation_key
 
 WIKIDATA = "http://www.wikidata.org"
-SECONDS = 10.0  # of computing, to parse a file
+SECONDS = 10.0  # time of computing, to parse a file
 _SITE = (
     r"(?:https?://www\.wikidata\.org/(?:wiki/(?:Property:)?|entity/|prop/(?:[a-z]+(?:-normalized)?/)?)"
     r"|(?:wdtn?|wd|ps[nv]?|p|pq[nv]?|pr[nv]?|wdno|Property):)?"  # Source: prefixes of query.wikidata.org
@@ -68,7 +68,7 @@ _CAMEL = re.compile("[a-z]{2,}(?:[A-Z][a-z0-9]*)+", re.ASCII)  # placeOfBirth
 _HUMP = re.compile("(?<=[a-z0-9])(?=[A-Z])")
 
 KNOWN = Path(__file__).with_name("known.toml")
-MARK = "@"  # before the name of a preset, or of a known relation
+MARK = "@"  # sign before the name of a preset, or of a known relation
 USUAL = "usual"  # a preset
 LONGEST, MOST_NAME = 2**20, 1000  # characters of a file, and of a name that may be one's
 WANTED = "write a table for each relation, such as [employer]"
@@ -165,8 +165,8 @@ def read_ids(path: Path) -> dict[str, str]:
     return ids | _compared(ids)
 
 
-_COUNTRY = "\0\0"  # in front of countries
-_COMPARED = "\0"  # in front of names as they are compared: no name of a file begins so
+_COUNTRY = "\0\0"  # prefix of countries
+_COMPARED = "\0"  # prefix of names as they are compared: no name of a file begins so
 
 
 def _compared(ids: Mapping[str, str]) -> dict[str, str]:

@@ -33,7 +33,7 @@ UNDECISIVE = ("begun", "tables", "command", "relations")  # facts that do not de
 UNFINISHED = ""  # instead of the digest of a table
 READ_AGAIN = ("text", "title", "context", "metadata")  # fields of an answer that are on its page
 KEPT = tuple(one.name for one in fields(Answer) if one.name not in READ_AGAIN)
-PAGES = 1024  # in memory: the relations of a subject have answers from the same ones
+PAGES = 1024  # pages in memory: the relations of a subject have answers from the same ones
 
 
 class AnswerCache:
@@ -50,7 +50,7 @@ class AnswerCache:
         self._file: IO[bytes] = BytesIO() if file is None else file
         self._name, self._pages = name, Pages(shards)
         self._page = lru_cache(PAGES)(self._read_page)
-        self._places = self._read()  # of lines, in bytes
+        self._places = self._read()  # places of lines, in bytes
 
     def __contains__(self, query: str) -> bool:
         return query in self._places
@@ -153,7 +153,7 @@ class FillRun:
         others = []
         for facts in self.out.parent.glob(f"*{RUN}"):
             answers = facts.with_name(facts.name.removesuffix(RUN) + ANSWERS)
-            with suppress(OSError, ValueError):  # of whatever else has such a name
+            with suppress(OSError, ValueError):  # anything else may have such a name
                 if facts != self._facts and _decisive(read_object(facts)) == _decisive(self._written):
                     others.append((answers.stat().st_size, answers))
         if others:

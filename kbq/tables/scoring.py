@@ -26,10 +26,10 @@ from kbq.tables.tables import Row, Table, read_table, subject_of, texts_of
 from kbq.tables.values import keys_of
 from kbq.text.letters import normalised, slot_of
 
-Names: TypeAlias = tuple[str, ...]  # of one value, each as good as the others
+Names: TypeAlias = tuple[str, ...]  # names of one value, each as good as the others
 Key: TypeAlias = tuple[str, str]  # subject and relation in their compared form
 ValueSets: TypeAlias = dict[Key, list[Names]]
-Guesses: TypeAlias = dict[Key, tuple[Names, float]]  # with its probability
+Guesses: TypeAlias = dict[Key, tuple[Names, float]]  # names of a guess, with its probability
 Sets: TypeAlias = Iterator[tuple[object, object, list[Names]]]  # subject, relation, values
 MARKERS = empty_markers()
 CLAIM_COLUMNS = {"subject", "relation", "value", "accepted"}
@@ -100,7 +100,8 @@ def _kilt(rows: Sequence[Row]) -> Sets:
             yield *slot, [(answer,) for answer in answers]
 
 
-READERS: tuple[tuple[set[str], Callable[[Sequence[Row]], Sets]], ...] = (
+ReadsSets: TypeAlias = Callable[[Sequence[Row]], Sets]
+READERS: tuple[tuple[set[str], ReadsSets], ...] = (
     (CLAIM_COLUMNS, _claims),
     ({"subject", "relation", "object"}, _triples),
     ({"input", "output"}, _kilt),
@@ -148,17 +149,22 @@ class SetScores:
         """Score slots; `guesses`: the probabilities of best guesses, and whether they are right."""
         chances = np.array([chance for chance, _ in guesses], np.float64)
         right = np.array([is_right for _, is_right in guesses], np.bool_)
-        total = SlotCounts(*(sum(getattr(one, name) for one in slots) for name in SlotCounts.__slots__))
+        coverage = coverage_at(chances, right, 0.9, len(slots)).share if guesses else None
+        f1 = _mean(slot.f1 for slot in slots)
+        precision = _mean(slot.precision for slot in slots)
+        recall = _mean(slot.recall for slot in slots)
+        totals = (sum(getattr(slot, name) for slot in slots) for name in SlotCounts.__slots__)
+        total = SlotCounts(*totals)
         return cls(
             slots=len(slots),
-            coverage=_mean(one.predicted > 0 for one in slots),
-            precision=_mean(one.precision for one in slots),
-            recall=_mean(one.recall for one in slots),
-            f1=_mean(one.f1 for one in slots),
+            coverage=_mean(slot.predicted > 0 for slot in slots),
+            precision=precision,
+            recall=recall,
+            f1=f1,
             micro_precision=total.precision,
             micro_recall=total.recall,
             micro_f1=total.f1,
-            coverage_90=coverage_at(chances, right, 0.9, len(slots)).share if guesses else None,
+            coverage_90=coverage,
         )
 
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from kbq.tables.claims import Claim
 
-SEPARATOR = "|"  # between the values of a cell
+SEPARATOR = "|"  # stands between the values of a cell
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n]")  # begins a cell that a spreadsheet computes. Source: OWASP
 PLAIN = (str, int, float, bool, type(None))
 NUMBER = re.compile(r" *[+-]?\d[\d.,\s]*%?")
@@ -176,8 +176,9 @@ def guarded(text: str) -> str:
 def for_spreadsheet(value: object) -> object:
     """Return a number, a truth value, a date or a time as it is, anything else as text."""
     is_kept = isinstance(value, int | float | date | time | timedelta) and not is_empty(value)
-    has_zone = isinstance(value, datetime | time) and value.tzinfo is not None  # which XLSX has no cells for
-    is_early = isinstance(value, date) and value.year < 1900  # whose numbers Excel does not know
+    # XLSX has no cells for zones.
+    has_zone = isinstance(value, datetime | time) and value.tzinfo is not None
+    is_early = isinstance(value, date) and value.year < 1900  # Excel has no numbers for these years
     return value if is_kept and not has_zone and not is_early else cell_text(value) or None
 
 
@@ -283,13 +284,13 @@ class FillCounts:
 
     rows: int = 0
     cells: int = 0  # asked for; equal subjects count once
-    queries: int = 0  # for these cells
+    queries: int = 0  # queries for these cells
     asked: int = 0  # queries without an answer from an earlier run
-    filled: int = 0  # of the cells asked for; in a check, those that agree
+    filled: int = 0  # cells of those asked for; in a check, those that agree
     markers: int = 0  # cells that count as empty because of a marker
     formulas: int = 0  # values that got an apostrophe, as a spreadsheet would compute them
     unasked: tuple[str, ...] = ()  # why the cells of some rows stay empty
-    seconds: float | None = None  # in a dry run, the estimated time of filling
+    seconds: float | None = None  # estimated time of filling, in a dry run
     taught: Mapping[str, int] = field(default_factory=dict, hash=False)  # decisions that changed the probabilities of
     # other values, by relation
 
@@ -309,7 +310,7 @@ class Table:
     claims: tuple[Claim, ...] = ()
     counts: FillCounts = FillCounts()
     before: Table | None = None  # the table that was filled
-    dialect: Dialect = CSV  # of the file that it was read from
+    dialect: Dialect = CSV  # dialect of the file that it was read from
     arrow: Any = None  # the pyarrow.Table that it was read from
     frame: Any = None  # the pandas.DataFrame that it was read from
 
@@ -515,7 +516,7 @@ def refuse_unwritable(table: Table, format: RowFormat) -> None:
 def _line(texts: Sequence[str], dialect: Dialect) -> str:
     # A quotation mark must not open a cell that swallows the rows after it: other programs read TSV as they do CSV.
     buffer, texts = StringIO(newline=""), [*texts, *[""] * dialect.unnamed]
-    if dialect.has_blanks:  # after each delimiter, which csv writes as one letter
+    if dialect.has_blanks:  # csv writes a delimiter as one letter
         must_be_quoted = re.compile(rf'^ |["\r\n{re.escape(dialect.delimiter)}]')
         cells = (f'"{text.replace(chr(34), chr(34) * 2)}"' if must_be_quoted.search(text) else text for text in texts)
         return f"{dialect.delimiter} ".join(cells) + dialect.line_end

@@ -17,7 +17,8 @@ from kbq.english.quantities import Quantity, meaning, quantity_around, quantity_
 from kbq.tables.claims import Claim, QuantityValue, ValueType
 from kbq.text.letters import seen
 
-_SCIENTIFIC = re.compile(r"[-+]?[0-9](?:\.[0-9]+)?[eE][-+]?[0-9]{1,2}", re.ASCII)  # as computers write numbers
+# Numbers that computers write.
+_SCIENTIFIC = re.compile(r"[-+]?[0-9](?:\.[0-9]+)?[eE][-+]?[0-9]{1,2}", re.ASCII)
 
 
 def normal_form(
@@ -93,7 +94,7 @@ def is_same(text: str, claim: Claim, titles: Titles) -> bool:
     """Whether a claim has this value: the same text, page or quantity, or a date that agrees as far as both go."""
     if agree(text, claim.value, claim.relation):
         return True
-    if isinstance(claim.normal, DateValue):  # which may rest on the words around the value
+    if isinstance(claim.normal, DateValue):  # rests perhaps on the words around the value
         own = date_of_cell(text)
         return own is not None and dates_agree(own, claim.normal)
     return isinstance(claim.normal, PageValue) and titles.page(text) == claim.normal

@@ -17,7 +17,7 @@ def element(name: str, *content: str, style: str = "", title: str = "") -> str:
 
 
 def text(words: object) -> str:
-    from html import escape  # on demand: the help does without
+    from html import escape  # imported on demand: the help does not need it
 
     return escape(str(words).encode("utf-8", "replace").decode())
 

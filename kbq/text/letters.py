@@ -17,13 +17,13 @@ from typing import Literal, TypeAlias
 
 Form: TypeAlias = Literal["NFC", "NFD", "NFKC", "NFKD"]
 SHORT_TEXT = 1000  # characters of a text that any order is quick for
-MARKS = 32  # of a run that is ordered here: no language has so many
+MARKS = 32  # marks of a run that is ordered here: no language has this many
 APOSTROPHES = "'`´‘’‛′‵ʹʺʻʼʽʾʿˈˊˋꞋꞌ＇՚׳"
 STROKES = {
     "ł": "l", "ø": "o", "đ": "d", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "ŀ": "l",
-    "ƚ": "l", "ɨ": "i", "ƀ": "b", "ɖ": "d", "ɗ": "d", "ɓ": "b", "ɠ": "g", "ƙ": "k", "ŋ": "n", "ё": "е", "ѐ": "е",
-    "ѝ": "и", "أ": "ا", "إ": "ا", "آ": "ا", "ٱ": "ا", "ς": "σ", "ẞ": "ss",
+    "ƚ": "l", "ɨ": "i", "ƀ": "b", "ɖ": "d", "ɗ": "d", "ɓ": "b", "ɠ": "g", "ƙ": "k", "ŋ": "n", "ẞ": "ss",
 }  # fmt: skip
+STROKES |= {"ё": "е", "ѐ": "е", "ѝ": "и", "أ": "ا", "إ": "ا", "آ": "ا", "ٱ": "ا", "ς": "σ"}
 SIGNS = {"−": "-", "×": "x", "♯": "#"}  # signs that few keyboards have, and what people type instead
 # Accents, vowel points of Hebrew and Arabic: left out by many writers. All other marks make another letter.
 _ACCENTS = re.compile(
@@ -31,8 +31,9 @@ _ACCENTS = re.compile(
     "\u0610-\u061a\u064b-\u0652\u0656-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed]"
 )
 _CYRILLIC = range(0x0400, 0x0530)
-_FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u3164\uffa0"  # without width
-_SELECTORS = (range(0xFE00, 0xFE10), range(0xE0000, 0xE1000))  # of variants; tags
+# Letters without width.
+_FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u3164\uffa0"
+_SELECTORS = (range(0xFE00, 0xFE10), range(0xE0000, 0xE1000))  # selectors of variants; tags
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _HIDDEN = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
@@ -44,13 +45,14 @@ SHORT_ANSWER = 100  # characters: of such texts, the last that were normalised a
 LONG_PART = (
     2**20
 )  # characters of a long text that are split into words at a time: a word takes ten times its characters
-GUESSES = 8  # of where a character of a folded text was
+GUESSES = 8  # guesses of the place that a character of a folded text had
 SHORT_RUN = 16  # letters of a run that is remembered: most come again
 _POWER = re.compile("(?<=[0-9])(?=[⁰¹²³⁴-⁹₀-₉])")  # 10² is not 102, though m² is m2
 _PART = re.compile("[\x00-\x7f]?[^\x00-\x7f]+")
 _FRACTION = re.compile("(?<=[0-9])(?=[¼-¾⅐-⅞↉])")  # 1½ is not 11/2
 _PUNCTUATION_KEPT = "#*%@‰"  # it tells names and numbers apart: C#, A*, 5 %
-_MINUS, _POINT = "\ue000", "\ue001"  # of numbers, while punctuation is looked for: of private use
+# Marks of numbers while punctuation is looked for: of private use.
+_MINUS, _POINT = "\ue000", "\ue001"
 _NEGATIVE = re.compile(r"(?<![\w.,)])-(?=[0-9])|(?<=^[^\W\d_])-$|(?<=^[^\W\d_]{2})-$")  # -5; the blood groups O-, AB-
 _DECIMAL = re.compile(r"(?<![0-9.,])([0-9]+)(?:\.([0-9]+)|,([0-9]{1,2}))(?![0-9.,]?[0-9])")
 _INITIALS = re.compile(r"(?<!\w)[^\W\d_](?:\. ?[^\W\d_])+\.?(?!\w)")
@@ -61,9 +63,9 @@ _ACRONYM = re.compile(  # A.C., U.S.A; of capitals alone also J. R. R., but no e
 HARMFUL = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f"  # controls, among them the escape that begins a sequence; a tab is harmless
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # marks, overrides and isolates that reorder text
-    "\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"  # without width
+    "\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"  # characters without width
     "\u2028\u2029"  # ends of lines and paragraphs
-    "\ud800-\udfff"  # no characters at all
+    "\ud800-\udfff"  # surrogates are no characters
     "\U000e0000-\U000e00ff"  # tags, which can carry hidden text
     "\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef]"  # joiners and variation selectors
 )
