@@ -15,7 +15,7 @@ from measuring import arguments, run
 
 from kbq.dump.manifest import read_manifest
 from kbq.errors import CorpusError
-from kbq.storage.files import folder_bytes
+from kbq.storage.folders import folder_bytes
 from kbq.storage.lines import read_lines
 
 TIMES = (1, 4, 16)

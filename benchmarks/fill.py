@@ -24,7 +24,8 @@ from kbq.kb import KnowledgeBase
 from kbq.tables.claims import Claim
 from kbq.tables.scoring import ValueSets, compared, read_value_sets, scores_of
 from kbq.tables.tables import read_table
-from kbq.text.letters import normalised, slot_of
+from kbq.text.normal_forms import normalised
+from kbq.text.queries import slot_of
 from kbq.tuning.triples import pages_of, read_triples
 
 THRESHOLDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)

@@ -21,7 +21,7 @@ from kbq.answers import BuiltKind
 from kbq.dump.manifest import IndexEntry, write_manifest
 from kbq.kb import KnowledgeBase
 from kbq.maintain.indexes import own_queries
-from kbq.storage.files import folder_bytes
+from kbq.storage.folders import folder_bytes
 
 TOGETHER, ALONE = 64, 8  # queries
 INDEX: BuiltKind = "compact"

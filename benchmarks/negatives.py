@@ -18,7 +18,7 @@ from measuring import arguments
 from kbq.english.sentences import sentence_bounds
 from kbq.index.base import MAX_TOKENS
 from kbq.model.model import Model
-from kbq.text.letters import whole_words
+from kbq.text.whole_words import whole_words
 from kbq.training.batches import Passage, TrainingQuery, read_examples
 from kbq.training.quantisation import encode_tokens
 

@@ -26,7 +26,8 @@ from service import Service, serving
 from kbq.kb import KnowledgeBase
 from kbq.serve.knowledge_bases import edits, words_of
 from kbq.tables.tables import read_table
-from kbq.text.letters import normalised, slot_of
+from kbq.text.normal_forms import normalised
+from kbq.text.queries import slot_of
 
 SEED, TOGETHER = 7, 10
 CERTAIN = 95  # score of a title that has the words of the name, and no others

@@ -14,8 +14,8 @@ from measuring import DataSet
 
 import kbq
 from kbq.model.model_folder import DEFAULT_MODEL, read_config
-from kbq.storage.files import file_digest
 from kbq.storage.machine import cpu_has
+from kbq.storage.reading import file_digest
 
 RESULTS = Path(__file__).parents[1] / "results"
 PRODUCTS = ("avx512f", "avx_vnni", "avx512_vnni", "amx_int8", "avx512_bf16", "amx_bf16", "bf16")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from kbq.corpus.readers import read_corpus
 from kbq.model.tokenizer import tokenize
-from kbq.storage.files import folder_bytes
+from kbq.storage.folders import folder_bytes
 from kbq.training.batches import read_examples
 from kbq.training.sparta import calibrate_bias
 from kbq.words.bm25 import Entries, Postings, query_text, query_words, words_of, write_postings

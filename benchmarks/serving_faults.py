@@ -25,7 +25,7 @@ from service import Client, Load, Service, asked, connected, serving
 
 from kbq.corpus.pages import Page
 from kbq.kb import KnowledgeBase
-from kbq.storage.files import PACKAGE
+from kbq.storage.paths import PACKAGE
 
 CLIENTS = 64
 QUERIES = PACKAGE / "sample" / "queries.jsonl"

@@ -22,7 +22,8 @@ from kbq.kilt.records import Gold
 from kbq.reading.probability import FEATURES, features
 from kbq.reading.reranker import rerank
 from kbq.search.search import BATCH
-from kbq.text.letters import clean_text, normalise_answer
+from kbq.text.normal_answers import normalise_answer
+from kbq.text.normal_forms import clean_text
 from kbq.tuning.triples import pages_of, read_triples
 
 

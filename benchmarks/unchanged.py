@@ -26,7 +26,7 @@ from typing import Any
 
 from measuring import records_of, write_records
 
-from kbq.storage.files import file_digest
+from kbq.storage.reading import file_digest
 
 STEPS = Path(__file__).with_suffix(".txt")
 DATA = STEPS.parents[2] / "shared" / "data"

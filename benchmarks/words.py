@@ -14,7 +14,7 @@ from measuring import arguments, cpu_seconds, inputs
 
 from kbq.answers import Backend
 from kbq.kb import KnowledgeBase
-from kbq.storage.files import folder_bytes
+from kbq.storage.folders import folder_bytes
 from kbq.words.bm25 import bm25_folder
 from kbq.words.sparta import sparta_folder
 

@@ -17,8 +17,8 @@ import typer
 from kbq.commands.options import explained
 from kbq.commands.terminal import note, print_error
 from kbq.errors import KbqError, first_line, for_commands, is_out_of_memory
-from kbq.storage.files import resource_path
-from kbq.text.letters import visible
+from kbq.storage.paths import resource_path
+from kbq.text.visible import visible
 
 UsageError: Any = typer.BadParameter.__base__
 # Errors of writing that name no file.
@@ -77,7 +77,7 @@ def _status_of(app: Callable[..., int | None]) -> int:
         if error.filename is None and error.errno in OF_OUTPUT:
             _give_up_output(error)
         else:
-            from kbq.storage.files import ADVICE  # imported on demand: the help does not need it
+            from kbq.storage.writing import ADVICE  # imported on demand: the help does not need it
 
             advice = ADVICE.get(error.errno or 0, "repair it and try again")
             print_error(

@@ -15,7 +15,7 @@ from kbq.errors import CorpusError, QueryError
 from kbq.options import Option, check
 from kbq.text import html
 from kbq.text.encodings import check_encoding
-from kbq.text.letters import tidy
+from kbq.text.normal_forms import tidy
 
 CorpusFormat: TypeAlias = Literal["auto", "kilt", "jsonl", "squad", "dpr", "msmarco", "text", "table"]
 TitleFrom: TypeAlias = Literal["auto", "heading", "metadata", "name"]

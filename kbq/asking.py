@@ -39,9 +39,10 @@ from kbq.reading.probability import SearchPlan, best_answers, own_calibration
 from kbq.reading.reader import Reader
 from kbq.reading.reranker import Reranking
 from kbq.search.search import BATCH, SearchContext, Wanted, WordIndexes, raised, search_several
-from kbq.storage.files import as_path
+from kbq.storage.paths import as_path
 from kbq.storage.records import digest_of_bytes
-from kbq.text.letters import clean_text, mention_in
+from kbq.text.normal_forms import clean_text
+from kbq.text.queries import mention_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -13,7 +13,7 @@ from kbq.model.devices import choose_device
 from kbq.model.model_folder import CONFIG, FACTS, SPARTA, ModelConfig, local_folder, read_config, refuse_damage
 from kbq.reading.probability import CALIBRATION
 from kbq.reading.reader import has_reader, judge_digest
-from kbq.storage.files import folder_bytes
+from kbq.storage.folders import folder_bytes
 from kbq.storage.records import read_object
 from kbq.words.sparta import read_record_of
 

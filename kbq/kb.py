@@ -47,8 +47,9 @@ from kbq.options import refuse_unknown_options
 from kbq.progress import LateBar, warn
 from kbq.reading.probability import HIDDEN
 from kbq.sample_kb import sample_folder
-from kbq.storage.files import as_iterable, as_path, unheard
-from kbq.text.letters import clean_text
+from kbq.storage.paths import as_iterable, as_path
+from kbq.storage.reports import unheard
+from kbq.text.normal_forms import clean_text
 from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import impact_lines, index_sparta
 
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from kbq.index.factory import Build
     from kbq.kilt.prediction import PredictionOutcome
     from kbq.kilt.task import Task
-    from kbq.storage.files import Note, Report
+    from kbq.storage.reports import Note, Report
     from kbq.tables.options import FillKwargs
     from kbq.tables.relations import Relation
     from kbq.tables.tables import Table

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kbq.answers import counted
 from kbq.errors import spoken
-from kbq.storage.files import unheard
-from kbq.text.letters import visible
+from kbq.storage.reports import unheard
+from kbq.text.visible import visible
 
 if TYPE_CHECKING:
     import logging

@@ -11,7 +11,10 @@ import kbq
 from kbq.dump.manifest import FORMAT, is_knowledge_base
 from kbq.errors import KnowledgeBaseError
 from kbq.model.model_folder import CONFIG, DEFAULT_MODEL
-from kbq.storage.files import PACKAGE, Note, cache_folder, discard_folder, make_folders, move, unheard, writing_to
+from kbq.storage.folders import discard_folder, make_folders
+from kbq.storage.paths import PACKAGE, cache_folder
+from kbq.storage.reports import Note, unheard
+from kbq.storage.writing import move, writing_to
 from kbq.words.bm25 import FOLDED
 
 ARTICLES = PACKAGE / "sample" / "articles.jsonl"

@@ -27,7 +27,7 @@ from kbq.reading.reader import (
     new_reader,
     refuse_query_encoder,
 )
-from kbq.storage.files import writing_to
+from kbq.storage.writing import writing_to
 
 HALF = 0.501  # of a step between two int8 values, and a little for rounding
 

@@ -32,8 +32,9 @@ from kbq.model.model_folder import read_config, write_config
 from kbq.reading.probability import CALIBRATION, CALIBRATION_OF_CELLS, features
 from kbq.reading.reranker import rerank
 from kbq.search.search import BATCH
-from kbq.storage.files import file_digest
-from kbq.text.letters import clean_text, normalise_answer
+from kbq.storage.reading import file_digest
+from kbq.text.normal_answers import normalise_answer
+from kbq.text.normal_forms import clean_text
 from kbq.tuning.calibrate import JudgedAnswer, judge, write_calibration
 from kbq.tuning.triples import read_triples
 

@@ -27,10 +27,11 @@ from kbq.answers import Answer
 from kbq.errors import KbqError, TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.search.search import BATCH
-from kbq.storage.files import writing_to
 from kbq.storage.lines import read_json_lines
 from kbq.storage.records import as_record
-from kbq.text.letters import subject_of, whole_words
+from kbq.storage.writing import writing_to
+from kbq.text.queries import subject_of
+from kbq.text.whole_words import whole_words
 from kbq.training.batches import Files, as_paths
 from kbq.tuning.calibrate import Label, labels_of, without_evidence
 from kbq.tuning.triples import pages_of, read_triples

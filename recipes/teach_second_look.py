@@ -61,8 +61,11 @@ from kbq.reading.reader import (
     Reader,
     open_reader,
 )
-from kbq.storage.files import make_folders, new_folder
-from kbq.text.letters import IN_BRACKETS, normalise_answer, slot_of, subject_of, whole_words
+from kbq.storage.folders import make_folders, new_folder
+from kbq.text.normal_answers import normalise_answer
+from kbq.text.normal_forms import IN_BRACKETS
+from kbq.text.queries import slot_of, subject_of
+from kbq.text.whole_words import whole_words
 from kbq.training.batches import Files, passages_digest, weights_digest
 from kbq.training.encoders import distillation_loss, marginal_losses
 from kbq.training.engine import SEEDS, Optimizer, Run, StepReport

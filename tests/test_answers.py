@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kbq.answers import CONTEXT, MOST_MARKS, Answer
 from kbq.errors import QueryError
-from kbq.text.letters import tidy
+from kbq.text.normal_forms import tidy
 
 ANSWER = Answer("Warsaw", 2.0, "1", "Poland", 0, 0, 6, "Warsaw is the capital.", (0, 6))
 FLAT = [

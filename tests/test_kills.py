@@ -21,7 +21,7 @@ from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.model_folder import ModelConfig
 from kbq.model.tokenizer import WindowShape
-from kbq.storage.files import link_folder
+from kbq.storage.folders import link_folder
 from kbq.training.encoders import train_encoders
 from kbq.training.settings import TrainingSettings
 

@@ -88,7 +88,7 @@ def test_it_runs_from_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
         assert (found.returncode, found.stderr) == (0, "")
         return found.stdout
 
-    where = run(str(python), "-c", "import kbq.storage.files; print(kbq.storage.files.resource_path('cli.py'))")
+    where = run(str(python), "-c", "import kbq.storage.writing; print(kbq.storage.paths.resource_path('cli.py'))")
     assert where.strip() == str(site / "kbq" / "cli.py")
     kbq = str(tmp_path / "env" / "bin" / "kbq")
     told = run(kbq, "--help")

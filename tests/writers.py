@@ -1,4 +1,4 @@
-"""Writers: while tests run, whatever kbq makes, replaces, moves or removes must go through `storage/files.py`."""
+"""Writers: while tests run, whatever kbq makes, moves or removes goes through storage/writing.py or folders.py."""
 
 import builtins
 import io
@@ -15,7 +15,7 @@ from unittest.mock import patch
 import kbq
 
 PACKAGE, TESTS = str(Path(kbq.__file__).parent) + os.sep, str(Path(__file__).parent) + os.sep
-OWN = f"{PACKAGE}storage{os.sep}files.py"
+OWN = {f"{PACKAGE}storage{os.sep}{name}.py" for name in ("writing", "folders")}
 PARTIAL = re.compile(r"[./][0-9a-f]{12}\.tmp(/[^/]*)?$")  # made by `replacing`, or in a folder made by `files_for`
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 CHANGES = ("mkdir", "rename", "replace", "unlink", "remove", "rmdir", "link", "symlink", "truncate", "chmod")
@@ -48,7 +48,7 @@ def _check(path: object, what: str) -> None:
         if not Path(place).is_dir():  # it makes a folder or a file, neither of which was there
             private.add(place)
         return
-    in_own = frame.f_code.co_filename == OWN
+    in_own = frame.f_code.co_filename in OWN
     while (frame is not None and not frame.f_code.co_filename.startswith((PACKAGE, TESTS))) or _is_storage(frame):
         frame = frame.f_back
     if frame is not None and not frame.f_code.co_filename.startswith(TESTS):
@@ -56,7 +56,7 @@ def _check(path: object, what: str) -> None:
     is_private = any(Path(place).is_relative_to(folder) for folder in private)
     if in_own or is_private or PARTIAL.search(place) or place == os.devnull:
         return
-    raise AssertionError(f"{what} of {place} does not go through kbq/storage/files.py")
+    raise AssertionError(f"{what} of {place} goes through neither kbq/storage/writing.py nor folders.py")
 
 
 def _is_storage(frame: Any) -> bool:

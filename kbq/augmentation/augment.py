@@ -20,7 +20,7 @@ import jsonlines
 import torch
 
 from kbq.answers import Backend, CorpusFormat
-from kbq.corpus.pages import Page
+from kbq.corpus.pages import Page, content_start
 from kbq.corpus.readers import read_corpus
 from kbq.dump.manifest import is_knowledge_base
 from kbq.errors import ModelError, TrainingError
@@ -30,9 +30,11 @@ from kbq.model.devices import autocast, choose_device
 from kbq.model.tokenizer import opens_sentence
 from kbq.reading.reader import Reader
 from kbq.search.search import BATCH
-from kbq.storage.files import make_folders, replacing, writing_to
+from kbq.storage.folders import make_folders
 from kbq.storage.records import Summed, json_line
-from kbq.text.letters import content_start, normalise_answer, whole_words
+from kbq.storage.writing import replacing, writing_to
+from kbq.text.normal_answers import normalise_answer
+from kbq.text.whole_words import whole_words
 from kbq.training.batches import Passage, TrainingQuery, read_examples
 from kbq.training.reader import read_answers
 from kbq.tuning.triples import pages_of, read_triples, subject_of

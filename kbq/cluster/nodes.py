@@ -25,7 +25,8 @@ from kbq.dump.shards import Shard
 from kbq.errors import ClusterError, KbqError, first_line
 from kbq.index.factory import Build, build_missing, is_built
 from kbq.model.model import Model
-from kbq.storage.files import RESUMES, Report, Stage
+from kbq.storage.reports import Report, Stage
+from kbq.storage.writing import RESUMES
 
 DEATHS = 3  # deaths of workers over one task before it is given up
 BLOCK_SECONDS = 1800.0  # time to encode a block, once those before it are done

@@ -89,7 +89,7 @@ def build(
         refuse_given(context, "with --append", ("bm25",))
     if ray is not None:
         refuse_given(context, "with --ray", ("workers",))
-    from kbq.storage.files import folder_bytes
+    from kbq.storage.folders import folder_bytes
 
     how = fields_of(options)
     with Bar(f"building {kb}", corpus=corpus) as bar:

@@ -130,7 +130,7 @@ def compact(
     as_json: Json = False,
 ) -> None:
     """Remove the bytes of deleted pages for good, and join small shards; nothing is encoded again."""
-    from kbq.storage.files import folder_bytes
+    from kbq.storage.folders import folder_bytes
 
     before, size = kbq.KnowledgeBase.open(kb, model, device=device, lazy=True), folder_bytes(kb)
     with Bar(f"compacting {kb}") as bar:
@@ -380,7 +380,7 @@ def index_of_densephrases(
 
 def _tell(imported: "Imported", as_json: bool) -> None:
     """Print what a knowledge base holds, and how many tokens of the dump are missing in its text."""
-    from kbq.storage.files import folder_bytes
+    from kbq.storage.folders import folder_bytes
 
     counts, misfits, size = imported.manifest.counts, imported.misfits, folder_bytes(imported.folder)
     for problem in misfits.named:

@@ -274,7 +274,7 @@ def read_queries(texts: Sequence[str], source: str | None) -> list[tuple[str, st
     from kbq.dump.manifest import MANIFEST
     from kbq.model.queries import refuse_unreadable
     from kbq.storage.lines import read_lines, source_name
-    from kbq.text.letters import clean_text
+    from kbq.text.normal_forms import clean_text
 
     if len(texts) > 2 and not any(" " in text for text in texts):
         note("each word is asked by itself: put quotes around a query of several words")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import typer
 
 from kbq.errors import MOST_PROBLEMS, KbqError
-from kbq.text.letters import visible, visible_json
+from kbq.text.visible import visible, visible_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

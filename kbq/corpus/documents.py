@@ -30,11 +30,12 @@ from kbq.corpus.reading import (
     shared_ends,
 )
 from kbq.errors import CorpusError, KbqError, first_line
-from kbq.storage.files import Note, refuse_large
 from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.lines import COMPRESSED, BadLine, is_member, read_bytes, source_name
+from kbq.storage.reading import refuse_large
+from kbq.storage.reports import Note
 from kbq.storage.rows import SUFFIXES
-from kbq.text.letters import clean_text, normal_form, normalised, without_surrogates
+from kbq.text.normal_forms import clean_text, normal_form, normalised, without_surrogates
 
 SHOWN = 8  # kinds of files, or documents, that a note names
 TOGETHER, SMALL = 32, 2**18  # documents, and bytes, that are read in one call

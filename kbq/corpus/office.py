@@ -13,7 +13,7 @@ from kbq.corpus.html_blocks import joint, row_text, whole_contents
 from kbq.corpus.html_tree import drop
 from kbq.corpus.pages import Block, Contents
 from kbq.errors import CorpusError
-from kbq.storage.files import refuse_large
+from kbq.storage.reading import refuse_large
 
 _ODT = {
     "text": "main", "p": "p", "list": "ul", "list-item": "li", "table": "table", "table-row": "tr", "table-cell": "td",

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from kbq.errors import CorpusError
-from kbq.storage.files import as_iterable
+from kbq.storage.paths import as_iterable
 from kbq.storage.records import parsed_json
 from kbq.storage.rows import text_of
-from kbq.text.letters import clean_text
+from kbq.text.normal_forms import clean_text
 
 LONGEST_NAME = 4096  # characters of an id or a title: as long as a path may be
 
@@ -25,6 +25,7 @@ SAFE = "http", "https", "mailto"
 _WANTED = "write text, a finite number, true, false, null, a list or an object"
 
 BOLD = 7  # the level of a short line in bold letters, which may be a heading
+KILT_MARKER = re.compile(r"\s*(Section::::[^\n]*|BULLET::::((-|\d+\.)(\s|$))?)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,3 +261,9 @@ class Contents:
     metadata: dict[str, object] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
     window_title: str = ""  # title of an HTML page's window
+
+
+def content_start(text: str) -> int:
+    """Return where a paragraph's content begins, after the list marker that a KILT knowledge source may have."""
+    marker = KILT_MARKER.match(text)
+    return marker.end() if marker else 0

@@ -45,6 +45,7 @@ from kbq.corpus.pages import (
     Paragraph,
     check_metadata,
     clean_metadata,
+    content_start,
     encodable,
     jsonable,
     refuse_long_names,
@@ -52,11 +53,12 @@ from kbq.corpus.pages import (
 from kbq.corpus.reading import LIBRARIES, PLAIN
 from kbq.english.language import looks_english
 from kbq.errors import MOST_PROBLEMS, CorpusError, KbqError
-from kbq.storage.files import Note, as_path, unheard
 from kbq.storage.lines import BadLine, Line, parse_json_lines, read_lines, refuse, source_name, whole_text
+from kbq.storage.paths import as_path
 from kbq.storage.records import parsed_json
+from kbq.storage.reports import Note, unheard
 from kbq.storage.rows import SUFFIXES, NumberedRow, read_rows, text_of
-from kbq.text.letters import clean_text, content_start, normal_form
+from kbq.text.normal_forms import clean_text, normal_form
 
 Fields: TypeAlias = dict[str, object]
 Kind = TypeVar("Kind")

@@ -26,7 +26,7 @@ from kbq.corpus.wikitext import plain_wikitext
 from kbq.errors import CorpusError, KbqError, first_line
 from kbq.storage.rows import COMPOUND
 from kbq.text.encodings import decode
-from kbq.text.letters import clean_text, normalised
+from kbq.text.normal_forms import clean_text, normalised
 
 INSTALL = "pip install '.[documents]' in the checkout of kbq"
 DEEPEST_MATTER = 64 * 1024  # characters of front matter

@@ -18,9 +18,11 @@ from kbq.dump.shard_writer import EncodedParagraphs, Progress, ShardWriter, page
 from kbq.dump.shards import Counts, ShardEntry, shard_name
 from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.model.model import Model
-from kbq.storage.files import is_left_of, make_folders, reading_from, remove_empty_folder, remove_file, remove_folder
+from kbq.storage.folders import make_folders, remove_empty_folder, remove_folder
 from kbq.storage.machine import give_memory_back
+from kbq.storage.reading import reading_from
 from kbq.storage.records import read_record, write_record
+from kbq.storage.writing import is_left_of, remove_file
 
 BLOCK_CHARACTERS = 2**18  # encoded at a time; a kill loses one block at most
 SHARD_ROWS = 2**22  # a shard with this many rows is closed before the next block

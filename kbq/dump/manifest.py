@@ -14,17 +14,9 @@ from kbq.answers import IndexKind
 from kbq.dump.shards import REPAIR, Counts, HexDigits, PhraseLimit, Shard, ShardEntry, deleted_file, read_deleted
 from kbq.errors import KbqError, KnowledgeBaseError, ModelError
 from kbq.plugins import plugin
-from kbq.storage.files import (
-    CHECK,
-    discard_folder,
-    reading_from,
-    reading_problem,
-    refuse_strange_files,
-    remove_file,
-    writing_alone,
-    writing_to,
-)
+from kbq.storage.folders import discard_folder, refuse_strange_files
 from kbq.storage.machine import stays_in_memory
+from kbq.storage.reading import CHECK, reading_from, reading_problem
 from kbq.storage.records import (
     SEAL,
     Damage,
@@ -38,6 +30,7 @@ from kbq.storage.records import (
     read_seal,
     write_record,
 )
+from kbq.storage.writing import remove_file, writing_alone, writing_to
 
 if TYPE_CHECKING:
     from kbq.model.model import Model

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from kbq.answers import CorpusColumns, CorpusFormat, DocumentOptions, WantedKind
 from kbq.errors import KnowledgeBaseError
 from kbq.options import Option, check, refuse_unknown_options
-from kbq.storage.files import Note, Report, as_path
+from kbq.storage.paths import as_path
+from kbq.storage.reports import Note, Report
 
 if TYPE_CHECKING:
     from kbq.dump.shards import Counts

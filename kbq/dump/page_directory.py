@@ -14,7 +14,7 @@ from kbq.corpus.pages import Page
 from kbq.dump.manifest import read_manifest
 from kbq.dump.shards import Shard
 from kbq.errors import KnowledgeBaseError
-from kbq.text.letters import normalised
+from kbq.text.normal_forms import normalised
 
 
 class PagePlace(NamedTuple):

@@ -33,7 +33,7 @@ from kbq.errors import KnowledgeBaseError
 from kbq.model.devices import fast_copy
 from kbq.model.model import EncodedBatch, Model, encode_batches
 from kbq.model.tokenizer import Tokens, Window, tokenize, windows
-from kbq.storage.files import RESUMES
+from kbq.storage.writing import RESUMES
 
 KEPT = 4  # further tokens, next to OPENS and CLOSES
 EXTRA = 5  # bytes of a token behind its vector: a logit, and these three flags

@@ -26,8 +26,9 @@ from kbq.dump.shards import (
     GrowingTexts,
     ShardEntry,
 )
-from kbq.storage.files import new_folder, sync_folder
+from kbq.storage.folders import new_folder
 from kbq.storage.records import digest_of_bytes, seal_folder
+from kbq.storage.writing import sync_folder
 
 
 class EncodedParagraphs(NamedTuple):

@@ -25,9 +25,10 @@ from kbq.answers import Answer
 from kbq.array_types import Bools, Doubles, Floats, Rows
 from kbq.corpus.pages import Page, Paragraph, stored_metadata
 from kbq.errors import CorpusError, KnowledgeBaseError, first_line
-from kbq.storage.files import open_to_grow, reading_from, replacing, sync_open
 from kbq.storage.machine import expect_random_access, map_file, prefetch
+from kbq.storage.reading import reading_from
 from kbq.storage.records import Summed, digest_of_bytes, read_seal
+from kbq.storage.writing import open_to_grow, replacing, sync_open
 
 LOOKED_AT, SOME = 2**26, 2**16  # bytes of a list that is checked as a whole; numbers at both ends of others
 HEADER = 128  # bytes; the length of NumPy's header for every array used here

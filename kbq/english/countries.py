@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from kbq.text.letters import normalise_answer, normalised
+from kbq.text.normal_answers import normalise_answer
+from kbq.text.normal_forms import normalised
 
 TABLE = Path(__file__).with_name("countries.tsv")
 # Relations whose adjectives are no countries: German is a language, too.

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace as with_parts
 
-from kbq.text.letters import seen
+from kbq.text.normal_forms import seen
 
 DAY, MONTH, YEAR, DECADE, CENTURY = 11, 10, 9, 8, 7  # precisions of Wikibase
 GREGORIAN = (1582, 10, 15)  # the first day of its calendar

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from kbq.text.letters import IN_BRACKETS, normalised
+from kbq.text.normal_forms import IN_BRACKETS, normalised
 
 RELATIVES = frozenset({"spouse", "partner", "father", "mother", "parent", "child", "sibling", "relative"})
 KIN = RELATIVES | {"son", "daughter", "wife", "husband", "brother", "sister", "twin"}

@@ -6,7 +6,7 @@ value. A value that they rule out is no answer.
 
 import re
 
-from kbq.text.letters import normalised
+from kbq.text.normal_forms import normalised
 
 DENIED = (
     r"\b(?:not|never|no longer|neither|nor|cannot|\w+n['’]t|(?:refus|declin|fail)(?:ed|es|s|ing)? to"

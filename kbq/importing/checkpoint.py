@@ -40,7 +40,8 @@ from kbq.model.model_folder import (
 )
 from kbq.model.tokenizer import BERT, FILE, FastTokenizer, WindowShape
 from kbq.model.tokenizer import CONFIG as TOKENIZER_CONFIG
-from kbq.storage.files import as_path, reading_problem
+from kbq.storage.paths import as_path
+from kbq.storage.reading import reading_problem
 from kbq.storage.records import read_object
 from kbq.training.output_folder import output_folder, versions
 

@@ -30,8 +30,8 @@ from kbq.errors import KnowledgeBaseError
 from kbq.index import gpu_codes
 from kbq.index.base import KnowledgeBaseSize, ShardGroup, ranges, rounded_for_exact_sums
 from kbq.index.cells import CellIndex, Cells, Hits, load_faiss
-from kbq.storage.files import reading_from
 from kbq.storage.machine import available_memory, expect_random_access, map_file, stays_in_memory
+from kbq.storage.reading import reading_from
 from kbq.storage.records import read_record
 
 LAYOUT, LISTS, RUNS, PLACES = "layout.json", "lists.npy", "runs.npy", "places.npy"

@@ -30,17 +30,10 @@ from kbq.errors import CorpusError, KbqError, ModelError
 from kbq.importing.checkpoint import AGAIN, OFFSET, STEP
 from kbq.maintain.build import publish_encoded
 from kbq.model.model import Model
-from kbq.storage.files import (
-    Note,
-    Report,
-    as_path,
-    leads_within,
-    reading_problem,
-    refuse_large,
-    refuse_strange_files,
-    silent,
-    unheard,
-)
+from kbq.storage.folders import leads_within, refuse_strange_files
+from kbq.storage.paths import as_path
+from kbq.storage.reading import reading_problem, refuse_large
+from kbq.storage.reports import Note, Report, silent, unheard
 
 SEPARATOR = " [PAR] "
 # The official search pairs rows at most 9 apart, whose tokens are at most 10 apart.

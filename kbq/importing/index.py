@@ -47,8 +47,12 @@ from kbq.importing.metadata import METADATA, metadata_documents
 from kbq.index.cells import load_faiss
 from kbq.maintain.build import publish_encoded
 from kbq.model.model import Model
-from kbq.storage import files
+from kbq.storage.folders import leads_within, new_folder, refuse_strange_files
+from kbq.storage.paths import as_path
+from kbq.storage.reading import reading_from
 from kbq.storage.records import seal_folder, write_record
+from kbq.storage.reports import Note, Report, Stage, silent, unheard
+from kbq.storage.writing import name_again, sync
 
 INNER_PRODUCT, HASH_TABLE = 0, 2
 ID_BYTES = 8
@@ -284,9 +288,9 @@ def import_index(
     *,
     bm25: bool = True,
     device: str = "auto",
-    report: Callable[[Counts], None] = files.unheard,
-    report_stage: files.Report = files.silent,
-    note: files.Note = files.unheard,
+    report: Callable[[Counts], None] = unheard,
+    report_stage: Report = silent,
+    note: Note = unheard,
 ) -> Imported:
     """Make a knowledge base of an index without its phrase dump, with a link to its codes; a killed run resumes.
 
@@ -297,11 +301,11 @@ def import_index(
     Raises: as `import_dump`, and
         KnowledgeBaseError: faiss is not installed.
     """
-    source, out = files.as_path(dump, "a dump"), files.as_path(folder, "the folder of a knowledge base")
+    source, out = as_path(dump, "a dump"), as_path(folder, "the folder of a knowledge base")
     load("h5py"), load("numcodecs"), load_faiss()
-    files.refuse_strange_files(source, "a dump", CorpusError, files.leads_within(source))
+    refuse_strange_files(source, "a dump", CorpusError, leads_within(source))
     path = source / name / LINK
-    with files.reading_from(path, CorpusError, f"{AGAIN}, or name another index with --name"), path.open("rb") as file:
+    with reading_from(path, CorpusError, f"{AGAIN}, or name another index with --name"), path.open("rb") as file:
         index = _Reader(file, path.stat().st_size).index()
     opened = opened_model(model, device)
     if index.layout.dim != opened.dim:
@@ -333,31 +337,27 @@ def _encoded(pages: Sequence[DocumentPage]) -> EncodedParagraphs:
     return EncodedParagraphs.joined(encoded)
 
 
-def _with_codes(
-    folder: Path, manifest: Manifest, path: Path, index: FaissFile, runs: Rows, report: files.Report
-) -> Manifest:
+def _with_codes(folder: Path, manifest: Manifest, path: Path, index: FaissFile, runs: Rows, report: Report) -> Manifest:
     """Link the codes, write where they are, and return the manifest with their index."""
     codes = folder / IMPORTED
-    files.new_folder(codes)
-    files.name_again(path, codes / LINK)
+    new_folder(codes)
+    name_again(path, codes / LINK)
     write_record(codes / LAYOUT, index.layout, FORMAT)
     save_array(codes / LISTS, index.lists)
     save_array(codes / RUNS, runs)
     seal_folder(codes)
-    _write_places(folder, manifest, path, index, runs, files.Stage(report, "codes found", index.layout.vectors))
+    _write_places(folder, manifest, path, index, runs, Stage(report, "codes found", index.layout.vectors))
     entry = IndexEntry("official", probes=min(PROBES, index.layout.lists), target=0.0, recall=0.0)
     return replace(manifest, index=entry)
 
 
-def _write_places(
-    folder: Path, manifest: Manifest, path: Path, index: FaissFile, runs: Rows, stage: files.Stage
-) -> None:
+def _write_places(folder: Path, manifest: Manifest, path: Path, index: FaissFile, runs: Rows, stage: Stage) -> None:
     """Write, for each shard, where the code of each row is."""
     begins = np.cumsum([0, *(shard.size.rows for shard in manifest.shards)])
     places: list[Rows] = []
     for shard in manifest.shards:
         if shard.size.rows:
-            files.new_folder(folder / shard.name / IMPORTED)
+            new_folder(folder / shard.name / IMPORTED)
             places.append(new_array(folder / shard.name / IMPORTED / PLACES, np.int64, shard.size.rows))
             places[-1][:] = -1  # unknown yet
         else:
@@ -380,7 +380,7 @@ def _write_places(
             if int(written.min()) < 0:
                 raise CorpusError(f"{path} has an id twice, and lacks others that {path.with_name(IDS)} names: {AGAIN}")
             written.flush()  # type: ignore[attr-defined]
-            files.sync(folder / shard.name / IMPORTED / PLACES)
+            sync(folder / shard.name / IMPORTED / PLACES)
             seal_folder(folder / shard.name / IMPORTED, of=shard.seal)
 
 

@@ -20,7 +20,7 @@ from kbq.array_types import Rows
 from kbq.errors import CorpusError
 from kbq.importing.checkpoint import AGAIN
 from kbq.importing.dump import ENDS, KEPT, STARTS, OfficialDocument, is_number, load
-from kbq.storage.files import reading_from
+from kbq.storage.reading import reading_from
 
 CONSTANTS: dict[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 VALUES = {

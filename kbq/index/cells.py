@@ -35,8 +35,9 @@ from kbq.index.base import (
     ranges,
     rounded_for_exact_sums,
 )
-from kbq.storage.files import RESUMES, Report, Stage, replacing, silent
 from kbq.storage.machine import expect_random_access, prefetch
+from kbq.storage.reports import Report, Stage, silent
+from kbq.storage.writing import RESUMES, replacing
 
 Values = Floats | NDArray[np.int8]
 ROUNDS = 10  # rounds of k-means

@@ -29,9 +29,11 @@ from kbq.index.exact import ExactIndex
 from kbq.index.gpu_codes import WORKING as CODES_WORKING
 from kbq.index.gpu_codes import CodeFile, Codes, GpuCellIndex, Packing, codes_work
 from kbq.plugins import plugin
-from kbq.storage.files import Report, discard_folder, new_folder, reading_from, reading_problem, silent
+from kbq.storage.folders import discard_folder, new_folder
 from kbq.storage.machine import available_memory, stays_in_memory
+from kbq.storage.reading import reading_from, reading_problem
 from kbq.storage.records import SEAL, first_damage, head_damage, read_seal, seal_folder
+from kbq.storage.reports import Report, silent
 
 Build = Callable[[Sequence[Shard], IndexEntry, Floats, torch.device, Report], None]  # `build_missing`
 EXACT_ROWS = 2_000_000  # above, exact search becomes slow

@@ -17,7 +17,7 @@ from kbq.array_types import Doubles
 from kbq.errors import EvaluationError
 from kbq.kilt.scores import Kind, Scores
 from kbq.text import html
-from kbq.text.letters import visible
+from kbq.text.visible import visible
 
 LATEX = re.compile(r"[&%$#_{}]")  # characters with a meaning of their own
 Cell = str | int | float | None  # None is an empty cell

@@ -24,7 +24,8 @@ from kbq.errors import EvaluationError
 from kbq.kilt import records
 from kbq.kilt.analysis import CONFIDENCE, LOW_END, Analysis, Cell, Form, ScoreTable, block_sizes
 from kbq.kilt.scores import Scores
-from kbq.storage.files import make_folders, replacing, writing_to
+from kbq.storage.folders import make_folders
+from kbq.storage.writing import replacing, writing_to
 
 BINS = 15  # bins of equal mass; more would mostly show chance
 RESAMPLES = 1_000  # fewer than for a mean, since every answer is drawn by itself

@@ -31,7 +31,8 @@ from kbq.kilt.records import (
 )
 from kbq.kilt.scores import Pairs, evidence_sets, r_precision, rank_evidence
 from kbq.kilt.task import Task
-from kbq.text.letters import is_normal, normal_form, normalise_answer, parts
+from kbq.text.normal_answers import normalise_answer, parts
+from kbq.text.normal_forms import is_normal, normal_form
 
 ErrorKind = Literal[
     "right",  # answer and pages: no error

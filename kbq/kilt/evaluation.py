@@ -37,7 +37,7 @@ from kbq.kilt.scores import (
     score_kinds,
 )
 from kbq.kilt.task import Task
-from kbq.storage.files import as_iterable
+from kbq.storage.paths import as_iterable
 from kbq.text import html
 from kbq.text.answer_scores import UNSPACED_LETTER, scores_by_character
 

@@ -21,7 +21,8 @@ from kbq.kilt.analysis import Cell, ScoreTable
 from kbq.kilt.evaluation import write_qrels, write_run
 from kbq.storage.lines import read_lines
 from kbq.storage.records import json_line
-from kbq.text.letters import normal_form, normalise_answer
+from kbq.text.normal_answers import normalise_answer
+from kbq.text.normal_forms import normal_form
 
 DEPTH = 20  # depth of MRR and of precision
 SLOW = 0.5  # CPU seconds that a regular expression may take for a text

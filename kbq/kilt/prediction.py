@@ -21,9 +21,11 @@ from kbq.errors import KbqError, QueryError
 from kbq.kilt.open_questions import questions_by_id, read_questions
 from kbq.kilt.records import RELEVANCE
 from kbq.kilt.task import Task
-from kbq.storage.files import as_iterable, as_path, file_digest, run_file, whole_lines
 from kbq.storage.lines import read_lines
+from kbq.storage.paths import as_iterable, as_path, run_file
+from kbq.storage.reading import file_digest
 from kbq.storage.records import json_bytes, parsed_json, resumed
+from kbq.storage.writing import whole_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -14,9 +14,11 @@ from typing import Any, Literal, TypeVar, cast
 
 from kbq.errors import EvaluationError, KbqError
 from kbq.kilt.open_questions import has_open_questions, read_questions
-from kbq.storage.files import make_folders, pipe_name, replacing, writing_to
+from kbq.storage.folders import make_folders
 from kbq.storage.lines import ARRAY, COMPRESSED, Line, parse_json_lines, read_lines
+from kbq.storage.paths import pipe_name
 from kbq.storage.records import parsed_json
+from kbq.storage.writing import replacing, writing_to
 
 JsonObject = Mapping[str, object]
 Parsed = TypeVar("Parsed")

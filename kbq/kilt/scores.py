@@ -27,7 +27,8 @@ from kbq.kilt.records import (
     source_of,
 )
 from kbq.text.answer_scores import AnswerScores, score_answer
-from kbq.text.letters import normalise_answer, slot_of
+from kbq.text.normal_answers import normalise_answer
+from kbq.text.queries import slot_of
 
 Kind = Literal["downstream", "retrieval"]
 Missing = Literal["error", "zero"]

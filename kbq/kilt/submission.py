@@ -28,9 +28,11 @@ from kbq.kilt.records import (
 )
 from kbq.kilt.scores import SEMANTICS
 from kbq.kilt.task import Task, known_tasks
-from kbq.storage.files import discard_folder, make_folders, move, run_file, writing_alone, writing_to
+from kbq.storage.folders import discard_folder, make_folders
+from kbq.storage.paths import run_file
 from kbq.storage.records import read_object
-from kbq.text.letters import normal_form
+from kbq.storage.writing import move, writing_alone, writing_to
+from kbq.text.normal_forms import normal_form
 
 MANIFEST = "submission.json"
 PART = ".part-"

@@ -16,8 +16,9 @@ from types import ModuleType
 from typing import Literal, get_args
 
 from kbq.errors import KbqError
-from kbq.storage.files import resource_path
-from kbq.text.letters import clean_text, mention_in, slot_of
+from kbq.storage.paths import resource_path
+from kbq.text.normal_forms import clean_text
+from kbq.text.queries import mention_in, slot_of
 
 Fits = Callable[[str], bool]
 Adapter = Callable[[str, Fits], str]

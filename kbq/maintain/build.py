@@ -19,7 +19,10 @@ from kbq.index.cells import load_faiss
 from kbq.index.factory import chosen_kind
 from kbq.maintain.indexes import IndexSpec, build_indexes, kept_queries, remove_unnamed
 from kbq.model.model import Model, model_of
-from kbq.storage.files import as_iterable, as_path, make_folders, silent, unheard, writing_alone, writing_to
+from kbq.storage.folders import make_folders
+from kbq.storage.paths import as_iterable, as_path
+from kbq.storage.reports import silent, unheard
+from kbq.storage.writing import writing_alone, writing_to
 from kbq.words.bm25 import add_bm25
 from kbq.words.sparta import SpartaModel, index_sparta
 
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from kbq.dump.page_encoder import StartEncoders
     from kbq.dump.shard_writer import EncodedParagraphs
     from kbq.dump.shards import Counts, PhraseLimit
-    from kbq.storage.files import Note, Report
+    from kbq.storage.reports import Note, Report
 
 WITHOUT_IMPACTS = "the new pages have no learned impacts, so none are used: add them with `kbq index sparta {kb} MODEL`"
 

@@ -16,8 +16,8 @@ from kbq.dump.manifest import Manifest
 from kbq.dump.page_directory import Pages
 from kbq.dump.shard_writer import page_digest
 from kbq.dump.shards import Shard, deleted_file
-from kbq.storage.files import write_bytes
 from kbq.storage.records import digest_of_bytes
+from kbq.storage.writing import write_bytes
 
 
 @dataclass(frozen=True, slots=True)

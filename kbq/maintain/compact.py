@@ -21,8 +21,8 @@ from kbq.dump.shards import Shard, ShardEntry, shard_name
 from kbq.errors import KnowledgeBaseError
 from kbq.maintain.indexes import IndexSpec, build_indexes, remove_unnamed
 from kbq.model.model import Model
-from kbq.storage.files import Stage, silent
 from kbq.storage.records import all_damage
+from kbq.storage.reports import Stage, silent
 from kbq.words.bm25 import add_bm25
 from kbq.words.sparta import compact_sparta
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kbq.dump.manifest import Manifest
-    from kbq.storage.files import Report
+    from kbq.storage.reports import Report
 
 CHUNK = 2**16  # rows, or texts, copied at a time
 

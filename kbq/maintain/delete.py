@@ -7,9 +7,9 @@ from kbq.dump.manifest import Manifest, changing, remove_unnamed_shards, write_m
 from kbq.dump.page_directory import Pages, refuse_unknown
 from kbq.errors import KnowledgeBaseError
 from kbq.maintain.changes import Changes, with_pages_deleted
-from kbq.storage.files import as_iterable
 from kbq.storage.lines import read_lines
-from kbq.text.letters import clean_text
+from kbq.storage.paths import as_iterable
+from kbq.text.normal_forms import clean_text
 
 
 def delete(folder: Path, ids: Sequence[str], missing_ok: bool = False) -> tuple[Manifest, Changes]:

@@ -34,8 +34,10 @@ from kbq.index.cells import clusters_for
 from kbq.index.factory import Build, build_missing, chosen_kind, is_built, open_index, remove_others
 from kbq.model.model import Model
 from kbq.search.search import BATCH, SearchContext, search
-from kbq.storage.files import Report, Stage, reading_problem, remove_file, silent
+from kbq.storage.reading import reading_problem
 from kbq.storage.records import read_record, write_record
+from kbq.storage.reports import Report, Stage, silent
+from kbq.storage.writing import remove_file
 
 OWN_QUERIES = 1000  # slot queries that are made if none are given
 MEASURED = 200  # queries to measure recall on; rotations are learned from the others

@@ -8,20 +8,9 @@ from kbq.corpus.pages import PageIds
 from kbq.dump.manifest import IndexEntry, Manifest, publish, read_manifest
 from kbq.dump.shards import Shard, shard_name
 from kbq.errors import KnowledgeBaseError
-from kbq.storage.files import (
-    Report,
-    Stage,
-    discard_folder,
-    link_folder,
-    make_folder,
-    make_folders,
-    move,
-    remove_file,
-    remove_folder,
-    silent,
-    writing_alone,
-    writing_to,
-)
+from kbq.storage.folders import discard_folder, link_folder, make_folder, make_folders, remove_folder
+from kbq.storage.reports import Report, Stage, silent
+from kbq.storage.writing import move, remove_file, writing_alone, writing_to
 
 
 def merge(out: Path, folders: Sequence[Path], report: Report = silent) -> Manifest:

@@ -14,7 +14,9 @@ from kbq.maintain.build import WITHOUT_IMPACTS, publish_with_words, read_pages
 from kbq.maintain.changes import Changes, Comparison, with_pages_deleted
 from kbq.maintain.indexes import IndexSpec, build_indexes, kept_queries
 from kbq.model.model import Model
-from kbq.storage.files import pipe_name, remove_file, silent, unheard
+from kbq.storage.paths import pipe_name
+from kbq.storage.reports import silent, unheard
+from kbq.storage.writing import remove_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from kbq.dump.options import BuildOptions
     from kbq.dump.page_encoder import StartEncoders
     from kbq.dump.shards import Counts
-    from kbq.storage.files import Note, Report
+    from kbq.storage.reports import Note, Report
 
 
 def update(

@@ -10,8 +10,11 @@ from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.maintain.indexes import IndexSpec, build_indexes, kept_queries, queries_file, remove_unnamed
 from kbq.model.model import model_of
 from kbq.model.model_folder import local_folder, model_damage, model_files, record_name, remedy
-from kbq.storage.files import Report, Stage, as_path, reading_problem, remove_folder, silent
+from kbq.storage.folders import remove_folder
+from kbq.storage.paths import as_path
+from kbq.storage.reading import reading_problem
 from kbq.storage.records import SEAL, Damage, all_damage
+from kbq.storage.reports import Report, Stage, silent
 from kbq.words.bm25 import add_bm25, bm25_folder, is_older
 
 OLDER = "an older version indexed its words, which are only found as written, with their accents"

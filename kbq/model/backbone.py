@@ -38,9 +38,10 @@ from kbq.model.model_folder import (
     remedy,
 )
 from kbq.model.tokenizer import FILE, FastTokenizer, is_panic
-from kbq.storage.files import reading_problem, refuse_large, writing_to
 from kbq.storage.limited import LimitedProcess, LimitExceeded
+from kbq.storage.reading import reading_problem, refuse_large
 from kbq.storage.records import LARGEST, digest_of_record, read_object
+from kbq.storage.writing import writing_to
 
 MOST_STORED, BESIDE = 16, 2**24  # bytes that may be stored for a number of a network, and beside them
 ENCODERS = {CONFIG: "phrases.backbone.", SPARTA: "backbone."}  # prefix of the names of an encoder's weights

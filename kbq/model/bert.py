@@ -24,7 +24,7 @@ from torch import Size, Tensor, nn
 from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention
 
 from kbq.model.devices import autocast, dtype_for, padded
-from kbq.storage.files import write_text
+from kbq.storage.writing import write_text
 
 FEW_ROWS = 128  # a limit: for more rows, reordering the weights costs little
 CONFIG = "config.json"

@@ -61,9 +61,11 @@ from kbq.model.model_folder import (
 from kbq.model.queries import QueryEncoder, QueryTokenizer, encode_queries, marker_tokens
 from kbq.model.tokenizer import Forms, Window
 from kbq.plugins import plugin
-from kbq.storage.files import as_path, files_for, make_folder, write_text, writing_to
+from kbq.storage.folders import files_for, make_folder
 from kbq.storage.machine import give_memory_back
+from kbq.storage.paths import as_path
 from kbq.storage.records import as_record, read_object
+from kbq.storage.writing import write_text, writing_to
 
 SHORTEST = 80  # tokens that an encoder must be able to read: a window with its title and overlap
 CASING = "casing.json"

@@ -33,9 +33,12 @@ from kbq.errors import ModelError
 from kbq.model.bert import CONFIG as BERT_CONFIG
 from kbq.model.tokenizer import WindowShape
 from kbq.storage import records
-from kbq.storage.files import PACKAGE, is_in_hub_cache, reading_from, reading_problem, refuse_strange_files, replacing
+from kbq.storage.folders import is_in_hub_cache, refuse_strange_files
 from kbq.storage.limited import MEMORY, LimitedProcess, LimitExceeded
-from kbq.text.letters import relation_key, slot_of
+from kbq.storage.paths import PACKAGE
+from kbq.storage.reading import reading_from, reading_problem
+from kbq.storage.writing import replacing
+from kbq.text.queries import relation_key, slot_of
 
 Record = TypeVar("Record")
 CONFIG, SPARTA = "kbq.json", "sparta.json"

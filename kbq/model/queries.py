@@ -20,7 +20,8 @@ from kbq.model import bert
 from kbq.model.backbone import hidden_states
 from kbq.model.devices import batch_tokens, buckets, dtype_for, readable_length
 from kbq.model.tokenizer import Forms, encodings, truecased
-from kbq.text.letters import MARKERS, SEPARATOR, clean_text
+from kbq.text.normal_forms import clean_text
+from kbq.text.queries import MARKERS, SEPARATOR
 
 # Longest query: no encoder reads this many words, and their pieces would take gigabytes.
 MOST_CHARACTERS = 100_000

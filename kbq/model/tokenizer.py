@@ -25,8 +25,9 @@ from tokenizers import Encoding, Tokenizer
 
 from kbq.array_types import Bools, Doubles, Rows
 from kbq.errors import ModelError, first_line
-from kbq.storage.files import make_folder, write_text
+from kbq.storage.folders import make_folder
 from kbq.storage.records import read_object
+from kbq.storage.writing import write_text
 
 Forms = Mapping[str, str]  # word in lower case → its most frequent form, if that differs
 WORD = re.compile(r"\w+(?:['’]\w+)*")

@@ -6,7 +6,7 @@ A window shows 200 characters on either side of a phrase. In a text about severa
 
 import re
 
-from kbq.text.letters import whole_words
+from kbq.text.whole_words import whole_words
 from kbq.words.names import SubjectName
 
 BEFORE, AFTER = 20, 100  # characters of the text around a mention: a title before it, what it is after it

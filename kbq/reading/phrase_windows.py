@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from kbq.answers import Answer
+from kbq.corpus.pages import content_start
 from kbq.index.base import MAX_TOKENS
 from kbq.model.bert import alike, batch_invariant_states, in_shape, is_batch_invariant, more_rows
 from kbq.model.devices import autocast, batch_tokens, buckets, readable_length
@@ -25,7 +26,6 @@ from kbq.model.model import window_tensors
 from kbq.model.tokenizer import Tokens, Window, token_span, tokenize
 from kbq.reading.earlier_mention import earlier_mention
 from kbq.reading.reader import PhraseJudge, Reader
-from kbq.text.letters import content_start
 
 AROUND = 200  # characters read on either side of a phrase, some 40 word pieces
 MOST = 1200  # characters of a window that phrases share

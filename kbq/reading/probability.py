@@ -23,9 +23,12 @@ from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
 from kbq.reading.reranker import Candidate, Reranking, before_others, meanings, rerank
 from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT, WordIndexes
-from kbq.storage.files import reading_problem, writing_to
+from kbq.storage.reading import reading_problem
 from kbq.storage.records import OtherFormatError, digest_of_record, read_record, write_record
-from kbq.text.letters import normalise_answer, slot_of, whole_words
+from kbq.storage.writing import writing_to
+from kbq.text.normal_answers import normalise_answer
+from kbq.text.queries import slot_of
+from kbq.text.whole_words import whole_words
 from kbq.words.names import LEAD, NOWHERE, Naming, SubjectName
 
 FEATURES = (

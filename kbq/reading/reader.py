@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from kbq.answers import Answer, Unit
 from kbq.array_types import Floats
+from kbq.corpus.pages import content_start
 from kbq.errors import ModelError, QueryError
 from kbq.model.backbone import (
     empty_backbone,
@@ -62,10 +63,12 @@ from kbq.model.model_folder import (
 from kbq.model.queries import QueryTokenizer, marker_tokens
 from kbq.model.tokenizer import Tokens, Window, cut, tokenize
 from kbq.search.spans import best_ends
-from kbq.storage.files import files_for, reading_problem, writing_to
+from kbq.storage.folders import files_for
 from kbq.storage.machine import give_memory_back
+from kbq.storage.reading import reading_problem
 from kbq.storage.records import as_record, parsed_json, seal_folder
-from kbq.text.letters import content_start, relation_key, slot_of
+from kbq.storage.writing import writing_to
+from kbq.text.queries import relation_key, slot_of
 
 READER = "reader.safetensors"
 RELATION_JUDGE = "judge.safetensors"

@@ -25,7 +25,9 @@ from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
 from kbq.reading.phrase_windows import Excerpt, judge_around
 from kbq.reading.reader import PhraseJudge, Reader, RelationJudge, best_of_each, judge_digest
-from kbq.text.letters import IN_BRACKETS, mention_in, normalise_answer, normalised, relation_key, slot_of, subject_of
+from kbq.text.normal_answers import normalise_answer
+from kbq.text.normal_forms import IN_BRACKETS, normalised
+from kbq.text.queries import mention_in, relation_key, slot_of, subject_of
 
 ABOUT_NAMES = ("name", "surname", "title", "label", "pseudonym", "called", "nickname")
 

@@ -22,7 +22,8 @@ from kbq.dump.shards import Shard
 from kbq.errors import QueryError
 from kbq.index.base import Bonus, Index, rounded_for_exact_sums
 from kbq.search.spans import Spans, TextOf, Units, best_units, find_spans, shared_texts
-from kbq.text.letters import MARKERS, folded, mention_in, slot_of
+from kbq.text.normal_forms import folded
+from kbq.text.queries import MARKERS, mention_in, slot_of
 from kbq.words.bm25 import BM25Index, WordStatistics, missing_words, open_bm25, query_words, shares_of, title_term
 from kbq.words.names import NOWHERE, Names, Naming
 from kbq.words.sparta import PieceTokenizer, SentenceImpacts

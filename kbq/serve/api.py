@@ -28,7 +28,7 @@ from kbq.tables.claims import Claim, ValueType
 from kbq.tables.options import FillOptions, Values
 from kbq.tables.relations import MARK, Relation, preset, relation_named
 from kbq.tables.tables import subject_of
-from kbq.text.letters import without_surrogates
+from kbq.text.normal_forms import without_surrogates
 
 Json = dict[str, Any]
 

@@ -24,16 +24,9 @@ from kbq.errors import KbqError
 from kbq.serve.api import ClientObject, KbName, json_only
 from kbq.serve.filling import WithServices
 from kbq.serve.problems import DESCRIBED, RefusedError
-from kbq.storage.files import (
-    StrangeFileError,
-    lock,
-    make_folders,
-    open_to_grow,
-    sync_folder,
-    sync_open,
-    writing_to,
-)
+from kbq.storage.folders import make_folders
 from kbq.storage.records import json_line
+from kbq.storage.writing import StrangeFileError, lock, open_to_grow, sync_folder, sync_open, writing_to
 from kbq.tables.deciding import LONGEST, LONGEST_ID, Choice, decision_of
 
 MOST, MOST_BYTES = 500, 1_000_000  # decisions that are sent at once, and bytes of those that come back

@@ -39,15 +39,10 @@ from kbq.serve.filling import WithServices
 from kbq.serve.knowledge_bases import NAME, Folder, ServedKb, make_ready
 from kbq.serve.pages import html_page
 from kbq.serve.problems import RefusedError, without_paths
-from kbq.storage.files import (
-    LARGEST,
-    make_folders,
-    move,
-    remove_folder,
-    write_received,
-    writing_to,
-)
+from kbq.storage.folders import make_folders, remove_folder
+from kbq.storage.reading import LARGEST
 from kbq.storage.rows import SUFFIXES
+from kbq.storage.writing import move, write_received, writing_to
 
 if TYPE_CHECKING:
     from kbq.corpus.pages import Page

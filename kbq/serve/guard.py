@@ -22,8 +22,8 @@ from starlette.middleware.cors import CORSMiddleware
 
 from kbq.errors import KbqError
 from kbq.serve.problems import MOST_TEXT, LateError, OverloadedError, RefusedError, response_to
-from kbq.storage.files import LARGEST
 from kbq.storage.lines import read_lines
+from kbq.storage.reading import LARGEST
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

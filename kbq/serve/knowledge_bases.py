@@ -39,7 +39,7 @@ from kbq.model.bert import keep_packed
 from kbq.serve.problems import Metrics, RefusedError, without_paths
 from kbq.storage.machine import give_memory_back
 from kbq.tables.relations import USUAL, preset
-from kbq.text.letters import normalised
+from kbq.text.normal_forms import normalised
 
 IDENTICAL, SAME_TITLE, SAME_WORDS, SIMILAR = 1.0, 0.99, 0.95, 0.9  # likeness; with other words, SIMILAR at most
 ABBREVIATED = 0.92  # likeness of the only page whose title the name abbreviates: "L. Meitner"

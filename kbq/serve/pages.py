@@ -34,7 +34,8 @@ from kbq.tables.deciding import Decider, by_hand
 from kbq.tables.outputs import BROWSER, ntriples, quickstatements, views
 from kbq.tables.relations import MARK, Relation, Slot, known_relations, preset, read_ids
 from kbq.tables.tables import cell_text, read_table, subject_column, subject_of
-from kbq.text.letters import SEPARATOR, normalised, without_surrogates
+from kbq.text.normal_forms import normalised, without_surrogates
+from kbq.text.queries import SEPARATOR
 
 SURE, LIKELY = 0.75, 0.5  # probabilities from which an answer has a colour
 HERE = Path(__file__).parent

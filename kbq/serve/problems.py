@@ -20,7 +20,7 @@ from starlette.responses import Response
 from kbq.answers import N_RERANKED, SearchOptions
 from kbq.errors import MOST_PROBLEMS, KbqError, KnowledgeBaseError, ModelError
 from kbq.search.search import BATCH
-from kbq.text.letters import without_surrogates
+from kbq.text.normal_forms import without_surrogates
 
 TYPE = "application/problem+json"
 _TEXTS = {name: {"type": "string"} for name in ("title", "detail")}

@@ -25,10 +25,11 @@ from typing import IO, Any, TypeAlias, TypeVar, cast
 import jsonlines
 
 from kbq.errors import KbqError
-from kbq.storage.files import LARGEST, Note, refuse_large, unheard
+from kbq.storage.reading import LARGEST, refuse_large
 from kbq.storage.records import TOO_DEEP, is_too_deep, parsed_json
+from kbq.storage.reports import Note, unheard
 from kbq.text.encodings import decode, guessed
-from kbq.text.letters import clean_text
+from kbq.text.normal_forms import clean_text
 
 Part = TypeVar("Part", str, bytes)
 Line: TypeAlias = tuple[int, str]  # its number, from 1, and its text without the line end

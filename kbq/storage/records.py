@@ -21,17 +21,10 @@ import xxhash
 from msgspec import Meta
 
 from kbq.errors import KbqError, first_line
-from kbq.storage.files import (
-    CANNOT_READ,
-    is_left_of,
-    make_folders,
-    open_to_grow,
-    sync_open,
-    unheard,
-    write_json,
-    writing_alone,
-    writing_to,
-)
+from kbq.storage.folders import make_folders
+from kbq.storage.reading import CANNOT_READ
+from kbq.storage.reports import unheard
+from kbq.storage.writing import is_left_of, open_to_grow, sync_open, write_json, writing_alone, writing_to
 
 Record = TypeVar("Record")
 FORMAT, DIGEST = "format", "digest"

@@ -21,8 +21,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from xml.etree import ElementTree
 
 from kbq.errors import KbqError, first_line
-from kbq.storage import files
-from kbq.storage.files import Note, refuse_large, unheard
+from kbq.storage import reading
 from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.lines import (
     COMPRESSED,
@@ -35,7 +34,9 @@ from kbq.storage.lines import (
     refuse,
     source_name,
 )
-from kbq.text.letters import EMPTY
+from kbq.storage.reading import refuse_large
+from kbq.storage.reports import Note, unheard
+from kbq.text.normal_forms import EMPTY
 
 NEEDS_OPENPYXL = "needs openpyxl: pip install openpyxl, or use CSV"
 SUFFIX = ".xlsx"
@@ -428,7 +429,7 @@ def _values(
         nonlocal size
         for line in lines:
             size += len(line)
-            if size > files.LARGEST:
+            if size > reading.LARGEST:
                 refuse_large(f"{name}:{number + 1}: the row, whose quotation marks may not all be closed,", size, error)
             yield from _LINE.findall(line) if "\r" in line else (line,)
 

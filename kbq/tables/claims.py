@@ -13,11 +13,11 @@ from kbq.answers import percentage
 from kbq.dump.page_directory import PageValue
 from kbq.english.dates import DateValue
 from kbq.errors import KbqError
-from kbq.storage.files import replacing, writing_to
 from kbq.storage.records import as_record, digest_of_bytes, json_bytes
+from kbq.storage.writing import replacing, writing_to
 from kbq.tables.options import Dates
 from kbq.text import html
-from kbq.text.letters import tidy
+from kbq.text.normal_forms import tidy
 
 CLAIMS, RUN = ".claims.jsonl", ".run.json"  # endings of a file of claims, and of the file that says their origin
 ValueType = Literal["text", "page", "date", "quantity"]
@@ -68,7 +68,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One value of one cell; `value` is the text of the source, paragraph[start:end], tidied (see `letters`).
+    """One value of one cell; `value` is the text of the source, paragraph[start:end], tidied (see `normal_forms`).
 
     In `sentence`, it is untidied: sentence[start - sentence_start : end - sentence_start].
     """

@@ -36,14 +36,14 @@ from kbq.english.statements import is_no_thing
 from kbq.errors import KbqError
 from kbq.reading.reranker import meanings
 from kbq.search.spans import Sentences
-from kbq.storage.files import Note, unheard
+from kbq.storage.reports import Note, unheard
 from kbq.storage.rows import read_rows
 from kbq.tables.claims import Alternative, Claim, NormalForm, QuantityValue
 from kbq.tables.lessons import Judged, RelationLesson
 from kbq.tables.relations import Relation, Slot, known_name
 from kbq.tables.tables import subject_of
 from kbq.tables.values import normal_form
-from kbq.text.letters import normalised
+from kbq.text.normal_forms import normalised
 
 Choice = Literal["accept", "reject", "undo"]
 Cell: TypeAlias = tuple[str, str]  # subject and relation

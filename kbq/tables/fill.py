@@ -15,7 +15,8 @@ from kbq.asking import Searcher
 from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError, QueryError
 from kbq.search.search import BATCH
-from kbq.storage.files import Note, as_path, unheard
+from kbq.storage.paths import as_path
+from kbq.storage.reports import Note, unheard
 from kbq.storage.rows import empty_markers
 from kbq.tables.claims import Claim, write_claims, written
 from kbq.tables.deciding import (
@@ -49,7 +50,7 @@ from kbq.tables.tables import (
     write_table,
 )
 from kbq.tables.values import agree, is_same
-from kbq.text.letters import normalised
+from kbq.text.normal_forms import normalised
 
 MOST_KEPT = 16 * BATCH  # slots with kept answers that are decided between two reports
 WARM_UP, TIMED = 8, 64  # slots that a dry run asks for before the clock runs, and then

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from kbq.answers import TOP, Backend, RankKwargs, SearchOptions
 from kbq.errors import KbqError, QueryError
 from kbq.options import Option, check, chosen, refuse_unknown_options
-from kbq.storage.files import as_path
-from kbq.text.letters import EMPTY
+from kbq.storage.paths import as_path
+from kbq.text.normal_forms import EMPTY
 
 if TYPE_CHECKING:
     from kbq.asking import Searcher

@@ -23,10 +23,11 @@ from urllib.parse import quote
 from kbq.dump.page_directory import PageValue
 from kbq.english.dates import DateValue, gregorian
 from kbq.errors import KbqError
-from kbq.storage.files import as_path, replacing, writing_to
 from kbq.storage.lines import read_json_lines
+from kbq.storage.paths import as_path
 from kbq.storage.records import read_object
 from kbq.storage.rows import NEEDS_PYARROW, SUFFIXES, RowFormat
+from kbq.storage.writing import replacing, writing_to
 from kbq.tables.claims import CLAIMS, RUN, Alternative, Claim, QuantityValue, Source, write_json_lines, write_lines
 from kbq.tables.relations import (
     WIKIDATA,
@@ -44,7 +45,7 @@ from kbq.tables.relations import (
 )
 from kbq.tables.tables import Table, guarded, refuse_unwritable, write_table
 from kbq.tables.values import normal_form
-from kbq.text.letters import clean_text, without_surrogates
+from kbq.text.normal_forms import clean_text, without_surrogates
 
 if TYPE_CHECKING:
     import pyarrow

@@ -26,13 +26,14 @@ from typing import Any, get_args
 from kbq.dump.page_directory import PageValue
 from kbq.english.countries import country_of, named_country
 from kbq.errors import KbqError, first_line
-from kbq.storage.files import as_iterable
 from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.lines import read_text
+from kbq.storage.paths import as_iterable
 from kbq.storage.rows import read_rows, text_of
 from kbq.tables.claims import Claim, ValueType
 from kbq.tables.options import Values
-from kbq.text.letters import SEPARATOR, clean_text, normalised, relation_key
+from kbq.text.normal_forms import clean_text, normalised
+from kbq.text.queries import SEPARATOR, relation_key
 
 WIKIDATA = "http://www.wikidata.org"
 SECONDS = 10.0  # time of computing, to parse a file

@@ -24,7 +24,8 @@ from kbq.storage.rows import empty_markers
 from kbq.tables.claims import Claim
 from kbq.tables.tables import Row, Table, read_table, subject_of, texts_of
 from kbq.tables.values import keys_of
-from kbq.text.letters import normalised, slot_of
+from kbq.text.normal_forms import normalised
+from kbq.text.queries import slot_of
 
 Names: TypeAlias = tuple[str, ...]  # names of one value, each as good as the others
 Key: TypeAlias = tuple[str, str]  # subject and relation in their compared form

@@ -24,9 +24,10 @@ import jsonlines
 from kbq.answers import percentage
 from kbq.english.dates import date_of_cell
 from kbq.errors import KbqError
-from kbq.storage.files import Note, as_iterable, as_path, replacing, unheard, writing_to
 from kbq.storage.lines import MARK
+from kbq.storage.paths import as_iterable, as_path
 from kbq.storage.records import json_line
+from kbq.storage.reports import Note, unheard
 from kbq.storage.rows import (
     MOST_CHARACTERS,
     MOST_ROWS,
@@ -41,10 +42,11 @@ from kbq.storage.rows import (
     text_of,
     write_xlsx,
 )
+from kbq.storage.writing import replacing, writing_to
 from kbq.tables.claims import QuantityValue
 from kbq.tables.values import normal_form
 from kbq.text import html
-from kbq.text.letters import clean_text
+from kbq.text.normal_forms import clean_text
 
 if TYPE_CHECKING:
     import pandas as pd

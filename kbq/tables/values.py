@@ -15,7 +15,7 @@ from kbq.english.dates import LONGEST, DateValue, date_of, date_of_cell, dates_a
 from kbq.english.phrases import compared_words
 from kbq.english.quantities import Quantity, meaning, quantity_around, quantity_of, says_a_loss
 from kbq.tables.claims import Claim, QuantityValue, ValueType
-from kbq.text.letters import seen
+from kbq.text.normal_forms import seen
 
 # Numbers that computers write.
 _SCIENTIFIC = re.compile(r"[-+]?[0-9](?:\.[0-9]+)?[eE][-+]?[0-9]{1,2}", re.ASCII)

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Iterator
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-from kbq.text.letters import UNSPACED, normalise_answer, parts
+from kbq.text.normal_answers import normalise_answer, parts
+from kbq.text.whole_words import UNSPACED
 
 # CMRC's signs, which do not count; a letter of a script without blanks is a token, and so is any word beside these.
 IDLE_SIGNS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》…·、「」（）－～『』")

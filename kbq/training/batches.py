@@ -36,7 +36,8 @@ from kbq.model.tokenizer import Window, WindowShape, token_span, tokenize, windo
 from kbq.reading.reader import Reader
 from kbq.storage.lines import Line, parse_json_lines, read_lines, whole_text
 from kbq.storage.records import parsed_json
-from kbq.text.letters import clean_text, whole_words
+from kbq.text.normal_forms import clean_text
+from kbq.text.whole_words import whole_words
 from kbq.training.engine import SEEDS, Run
 from kbq.training.settings import RunSettings
 

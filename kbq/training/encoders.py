@@ -31,7 +31,9 @@ from kbq.model.model import Model
 from kbq.model.model_folder import CONFIG, ModelConfig, local_folder
 from kbq.model.tokenizer import is_cased, usual_forms
 from kbq.reading.reader import Reader
-from kbq.storage.files import cache_folder, make_folders, open_to_grow, sync_open, writing_alone, writing_to
+from kbq.storage.folders import make_folders
+from kbq.storage.paths import cache_folder
+from kbq.storage.writing import open_to_grow, sync_open, writing_alone, writing_to
 from kbq.training import batches
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import example_digests, output_folder, training_facts

@@ -24,8 +24,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from kbq.errors import TrainingError, first_line
 from kbq.model.backbone import hugging_face
 from kbq.model.bert import SelfAttention
-from kbq.storage.files import make_folders, replacing, writing_to
+from kbq.storage.folders import make_folders
 from kbq.storage.machine import give_memory_back
+from kbq.storage.writing import replacing, writing_to
 from kbq.training.settings import StepSettings
 
 NAME = "kbq_recomputed"

@@ -34,7 +34,7 @@ from kbq.model.tokenizer import tokenize, windows
 from kbq.search.search import SearchContext, search
 from kbq.search.spans import paragraph_spans
 from kbq.text.answer_scores import score_answer
-from kbq.text.letters import normalise_answer
+from kbq.text.normal_answers import normalise_answer
 from kbq.training.batches import Passage, TrainingQuery, readable
 
 Edges = tuple[Bools, Bools]

@@ -37,9 +37,15 @@ from kbq.reading.probability import FEATURES, HIDDEN, Calibration, chances_of, f
 from kbq.reading.reader import POINTS, PhraseJudge, RelationJudge
 from kbq.reading.reranker import answers_in, rerank
 from kbq.search.search import BATCH
-from kbq.storage.files import Note, file_digest, make_folders, unheard, writing_to
+from kbq.storage.folders import make_folders
+from kbq.storage.reading import file_digest
+from kbq.storage.reports import Note, unheard
+from kbq.storage.writing import writing_to
 from kbq.text.answer_scores import best_f1
-from kbq.text.letters import clean_text, normalise_answer, subject_of, whole_words
+from kbq.text.normal_answers import normalise_answer
+from kbq.text.normal_forms import clean_text
+from kbq.text.queries import subject_of
+from kbq.text.whole_words import whole_words
 from kbq.training.encoders import marginal_losses
 from kbq.training.output_folder import versions
 from kbq.tuning.triples import pages_of, read_triples, sample_by_relation

@@ -21,7 +21,9 @@ from kbq.kilt.scores import NO_GROUP, relation_of
 from kbq.kilt.task import Task
 from kbq.model.model_folder import write_config
 from kbq.reading.probability import CALIBRATION, CALIBRATION_OF_CELLS
-from kbq.storage.files import Note, Report, as_path, file_digest, silent
+from kbq.storage.paths import as_path
+from kbq.storage.reading import file_digest
+from kbq.storage.reports import Note, Report, silent
 from kbq.training.engine import StepReport
 from kbq.training.output_folder import output_folder, versions
 from kbq.training.settings import FinetuningSettings, Objective

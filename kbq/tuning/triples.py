@@ -27,9 +27,10 @@ from kbq.kilt.records import HARMLESS, Gold, GoldOutput, Problems, gold_of, read
 from kbq.kilt.scores import relation_of
 from kbq.model.queries import QueryTokenizer
 from kbq.search.spans import reach
-from kbq.storage.files import Note, unheard
+from kbq.storage.reports import Note, unheard
 from kbq.storage.rows import Rows, empty_markers, read_rows
-from kbq.text.letters import clean_text, mention_in, slot_of
+from kbq.text.normal_forms import clean_text
+from kbq.text.queries import mention_in, slot_of
 
 COLUMNS = ("subject", "relation", "object")
 MORE_COLUMNS = ("aliases", "page")

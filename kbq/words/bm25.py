@@ -41,19 +41,14 @@ from kbq.array_types import Bools, Floats
 from kbq.dump.manifest import BM25, Manifest, changing, write_manifest
 from kbq.dump.shards import LOOKED_AT, GrowingArray, GrowingTexts, Shard, Texts, open_array, refuse_descending
 from kbq.errors import KnowledgeBaseError
-from kbq.storage.files import (
-    Report,
-    Stage,
-    discard_folder,
-    folder_bytes,
-    move,
-    new_folder,
-    reading_problem,
-    remove_folder,
-    silent,
-)
+from kbq.storage.folders import discard_folder, folder_bytes, new_folder, remove_folder
+from kbq.storage.reading import reading_problem
 from kbq.storage.records import first_damage, read_seal, seal_folder
-from kbq.text.letters import MARKERS, UNSPACED, folded, joined, mention_in, plain, slot_of
+from kbq.storage.reports import Report, Stage, silent
+from kbq.storage.writing import move
+from kbq.text.normal_forms import folded, joined, plain
+from kbq.text.queries import MARKERS, mention_in, slot_of
+from kbq.text.whole_words import UNSPACED
 
 Numbers: TypeAlias = Literal["counts", "weights"]
 BUILD = {"counts": "kbq index bm25 {kb}", "weights": "kbq index sparta {kb} MODEL"}  # the command that builds an index

@@ -17,7 +17,8 @@ import numpy as np
 
 from kbq.array_types import Floats, Rows
 from kbq.dump.shards import Shard
-from kbq.text.letters import UNSPACED, folded, joined, place_before
+from kbq.text.normal_forms import folded, joined, place_before
+from kbq.text.whole_words import UNSPACED
 from kbq.words.bm25 import STOP_WORDS, BM25Index, words_of
 
 MOST_READ = 2000  # paragraphs that may have a name; of more, those with the highest BM25

@@ -46,21 +46,12 @@ from kbq.model.model_folder import (
     sealed_files,
 )
 from kbq.model.tokenizer import Tokens, WindowShape, encodings, tokenize
-from kbq.storage.files import (
-    Report,
-    Stage,
-    as_path,
-    discard_folder,
-    files_for,
-    folder_bytes,
-    make_folder,
-    remove_folder,
-    replacing,
-    silent,
-    writing_to,
-)
+from kbq.storage.folders import discard_folder, files_for, folder_bytes, make_folder, remove_folder
+from kbq.storage.paths import as_path
 from kbq.storage.records import FileSeal, json_line, seal_folder, write_record
-from kbq.text.letters import MARKERS
+from kbq.storage.reports import Report, Stage, silent
+from kbq.storage.writing import replacing, writing_to
+from kbq.text.queries import MARKERS
 from kbq.words.bm25 import Entries, Postings, damaged, is_complete, query_text, write_postings
 
 SENTENCES, CHUNK = 32, 1024  # sentences and terms multiplied at a time: their products fit in a CPU's cache

@@ -28,7 +28,7 @@ from kbq.kb import KnowledgeBase
 from kbq.model.model import Model, encode_windows
 from kbq.model.tokenizer import WindowShape, tokenize, windows
 from kbq.storage import records
-from kbq.storage.files import remove_file
+from kbq.storage.writing import remove_file
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 

@@ -7,7 +7,7 @@ import pytest
 from kbq.answers import Answer
 from kbq.english.countries import ADJECTIVES, NAMES
 from kbq.reading.reranker import meanings
-from kbq.text.letters import normalise_answer
+from kbq.text.normal_answers import normalise_answer
 
 
 def answers(*texts: str, page: str = "1", paragraph: int = 0) -> list[Answer]:

@@ -3,7 +3,7 @@
 import pytest
 
 from kbq.text.answer_scores import AnswerScores, best_f1, score_answer
-from kbq.text.letters import normalise_answer
+from kbq.text.normal_answers import normalise_answer
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from kbq.errors import KbqError, QueryError
 from kbq.kilt.prediction import PredictionOutcome, Predictor
 from kbq.kilt.task import Task, question, slot_with
 from kbq.search.search import BATCH
-from kbq.storage.files import file_digest, writing_alone
+from kbq.storage.reading import file_digest
+from kbq.storage.writing import writing_alone
 
 TASK = Task("mine", question, "phrase", ("em",), "em")
 BROKEN = Task("broken", slot_with({"r": "who {object}"}), "phrase", ("em",), "em")

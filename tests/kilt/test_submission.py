@@ -11,7 +11,7 @@ import pytest
 from kbq.errors import EvaluationError, KbqError
 from kbq.kilt.submission import submit
 from kbq.kilt.task import Task, slot
-from kbq.storage.files import writing_alone
+from kbq.storage.writing import writing_alone
 
 Write: TypeAlias = Callable[..., Path]
 TREX = Task("trex", slot, "phrase", ("KILT-AC", "Accuracy"), "KILT-AC")

@@ -13,7 +13,7 @@ from kbq.kilt.scores import OFFICIAL, Rules
 from kbq.kilt.scores import score as score_files
 from kbq.kilt.submission import validate
 from kbq.text.answer_scores import score_answer
-from kbq.text.letters import normalise_answer
+from kbq.text.normal_answers import normalise_answer
 
 Write: TypeAlias = Callable[..., Path]
 Score: TypeAlias = Callable[..., dict[str, float]]

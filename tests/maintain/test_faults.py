@@ -17,7 +17,8 @@ from kbq.dump.shards import deleted_file
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.storage import files
+from kbq.storage.folders import link_folder
+from kbq.storage.writing import RESUMES
 
 PAGES = [Page(name, name, [f"Marie was born in the city {name}.", "The river."]) for name in "abcd"]
 Change = Callable[[KnowledgeBase], object]
@@ -74,7 +75,7 @@ def test_a_change_that_a_disk_ends_is_done_or_resumes_as_it_says(
         tried += 1
         number = (errno.EIO, errno.ENOSPC)[tried % 2]
         copy = tmp_path / f"kb{tried}"
-        files.link_folder(folder, copy, lambda _: False)
+        link_folder(folder, copy, lambda _: False)
         kb, before = KnowledgeBase.open(copy, changing.model), read_manifest(copy)
         said = ""
         with failing(tried, number) as made:
@@ -90,7 +91,7 @@ def test_a_change_that_a_disk_ends_is_done_or_resumes_as_it_says(
         if said:
             is_done = after != before and name != "compact"  # which publishes shard by shard, and goes on
             assert ("has been changed as asked" in said) == is_done, said
-            assert (files.RESUMES in said) != is_done, said
+            assert (RESUMES in said) != is_done, said
             assert ("free disk space" in said) == (number == errno.ENOSPC and not is_done), said
             assert ("check the disk" in said) == (number == errno.EIO or is_done), said
         else:

@@ -16,7 +16,7 @@ from kbq.kb import KnowledgeBase
 from kbq.maintain.merge import merge
 from kbq.model.model import Model
 from kbq.model.tokenizer import WindowShape
-from kbq.storage.files import writing_alone
+from kbq.storage.writing import writing_alone
 from kbq.words.bm25 import index_bm25
 from kbq.words.sparta import SpartaConfig, SpartaModel, index_sparta
 

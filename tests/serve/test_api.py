@@ -18,7 +18,7 @@ from kbq.corpus.pages import Page
 from kbq.kb import KnowledgeBase
 from kbq.model.bert import Linear
 from kbq.tables.relations import WIKIDATA
-from kbq.text.letters import normalised
+from kbq.text.normal_forms import normalised
 
 from .conftest import Running, Serve
 from .test_access import KEY

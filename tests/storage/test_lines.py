@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kbq.errors import CorpusError, KbqError
 from kbq.storage.lines import read_any_lines, read_json_lines, read_lines
-from kbq.text.letters import clean_text
+from kbq.text.normal_forms import clean_text
 
 LINES = "first\nzwölf\n\n第三\n"
 NUMBERED = [(1, "first"), (2, "zwölf"), (3, ""), (4, "第三")]
@@ -129,7 +129,7 @@ def test_what_few_bytes_would_need_much_time_or_memory_for_is_refused(
         list(read_lines(str(path)))
     array = write(tmp_path, b'[{"a": 1},' + b"\n" * 2**11)
     with monkeypatch.context() as patch:
-        patch.setattr("kbq.storage.files.LARGEST", 2**10)
+        patch.setattr("kbq.storage.reading.LARGEST", 2**10)
         with pytest.raises(KbqError, match=r"has 1,\d\d\d bytes, 1,024 at most are read"):
             list(read_json_lines(array))
     with pytest.raises(KbqError, match="not JSON"):  # in quadratic time, this would be minutes

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbq.storage.files import reading_problem
+from kbq.storage.reading import reading_problem
 from kbq.storage.records import (
     FileSeal,
     OtherFormatError,

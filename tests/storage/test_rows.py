@@ -170,7 +170,7 @@ def test_parquet_has_texts_and_says_which_name_is_twice(tmp_path: Path) -> None:
 def test_a_quotation_mark_that_is_not_closed_does_not_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq.storage.files.LARGEST", 100)
+    monkeypatch.setattr("kbq.storage.reading.LARGEST", 100)
     (tmp_path / "t.csv").write_text("a,b\n" + "1,2\n" * 50 + '3,"' + "x\n" * 100)
     with pytest.raises(KbqError, match=r"t\.csv:52: the row, whose quotation marks may not all be closed, has 101 byt"):
         list(read_rows(str(tmp_path / "t.csv")).numbered)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kbq.errors import KnowledgeBaseError
-from kbq.storage.files import refuse_strange_files
+from kbq.storage.folders import refuse_strange_files
 
 
 def refused(folder: Path) -> str:

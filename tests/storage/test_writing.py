@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 
 from kbq.dump.shards import GrowingArray
-from kbq.storage.files import (
+from kbq.storage.folders import link_folder, new_folder, remove_folder
+from kbq.storage.writing import (
     StrangeFileError,
-    link_folder,
     move,
-    new_folder,
     open_to_grow,
     remove_file,
-    remove_folder,
     replacing,
     write_bytes,
     write_json,

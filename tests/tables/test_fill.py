@@ -14,7 +14,7 @@ from kbq import asking
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.reading.probability import own_calibration
-from kbq.storage.files import unheard
+from kbq.storage.reports import unheard
 from kbq.tables import fill as tables_fill
 from kbq.tables.claims import Claim
 from kbq.tables.fill import FillReport

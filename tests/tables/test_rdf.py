@@ -15,7 +15,7 @@ from kbq.errors import KbqError
 from kbq.tables.claims import Claim, QuantityValue, write_lines
 from kbq.tables.outputs import fact, ntriples
 from kbq.tables.relations import Relation
-from kbq.text.letters import tidy, without_surrogates
+from kbq.text.normal_forms import tidy, without_surrogates
 
 rdflib: Any = pytest.importorskip("rdflib", reason="what is written is read by rdflib: pip install rdflib")
 

@@ -20,7 +20,7 @@ from kbq.tables.deciding import read_decisions
 from kbq.tables.outputs import described, write_review
 from kbq.tables.relations import Relation
 from kbq.tables.tables import read_table
-from kbq.text.letters import normalised
+from kbq.text.normal_forms import normalised
 from kbq.tuning.triples import read_triples
 
 SOURCE = Source("1.0", "m0del", "kb-d1gest", "kbq fill people.csv", "2026-11-24T12:00:00Z")

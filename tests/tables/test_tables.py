@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.errors import KbqError
-from kbq.storage import files as storage_files
 from kbq.storage import lines
 from kbq.storage import rows as row_reader
+from kbq.storage import writing as storage_files
 from kbq.tables.tables import (
     Table,
     as_arrow,

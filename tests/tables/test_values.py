@@ -16,7 +16,7 @@ from kbq.english.dates import DateValue, date_of, date_of_cell, gregorian
 from kbq.tables.claims import QuantityValue, ValueType
 from kbq.tables.outputs import time_of
 from kbq.tables.values import agree, keys_of, normal_form
-from kbq.text.letters import normalised
+from kbq.text.normal_forms import normalised
 
 DATES: dict[str, tuple[Any, ...]] = {
     "November 1867": ("1867-11", 10),

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbq.text import letters
-from kbq.text.letters import Form, is_normal, normal_form
+from kbq.text import normal_forms as letters
+from kbq.text.normal_forms import Form, is_normal, normal_form
 
 FORMS = get_args(Form)
 # Marks of several classes, some that decompose, three letters that decompose into marks alone, Hangul, and a letter.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq.text.letters import HARMFUL, visible, visible_json
+from kbq.text.visible import HARMFUL, visible, visible_json
 
 ESCAPED = [
     ("\x1b[31mred", r"\x1b[31mred"),

@@ -14,7 +14,7 @@ from kbq.errors import KbqError, TrainingError
 from kbq.model.model import Model
 from kbq.model.tokenizer import Window
 from kbq.reading.reader import Reader
-from kbq.storage.files import writing_alone
+from kbq.storage.writing import writing_alone
 from kbq.training import encoders
 from kbq.training.batches import PreparedPassage, collate
 from kbq.training.encoders import EncoderRun, ReaderOutputs, distillation_loss, reader_outputs, teacher_logits

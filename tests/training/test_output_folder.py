@@ -8,7 +8,8 @@ import pytest
 
 import kbq
 from kbq.errors import TrainingError
-from kbq.storage.files import file_digest, writing_alone
+from kbq.storage.reading import file_digest
+from kbq.storage.writing import writing_alone
 from kbq.training.output_folder import output_folder, versions
 
 

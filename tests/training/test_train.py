@@ -14,7 +14,7 @@ from kbq.errors import KbqError, ModelError, TrainingError
 from kbq.model.model import Model
 from kbq.model.model_folder import ModelConfig, read_config
 from kbq.model.tokenizer import WindowShape
-from kbq.storage.files import file_digest
+from kbq.storage.reading import file_digest
 from kbq.training.batches import Repairs
 from kbq.training.encoders import train_encoders
 from kbq.training.engine import StepReport

@@ -1,7 +1,7 @@
 """Other queries: they are readable, of other relations and kinds than what is tuned on, and the same again."""
 
 from kbq.kb import KnowledgeBase
-from kbq.text.letters import mention_in, slot_of
+from kbq.text.queries import mention_in, slot_of
 from kbq.tuning.triples import RELATIONS, other_queries
 
 

@@ -18,8 +18,8 @@ from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.sample_kb import ARTICLES
-from kbq.storage.files import Stage, silent
-from kbq.text.letters import folded
+from kbq.storage.reports import Stage, silent
+from kbq.text.normal_forms import folded
 from kbq.words import bm25
 from kbq.words.bm25 import BM25Index, bm25_folder, in_pairs, index_bm25, query_words, words_of, write_postings
 

@@ -11,7 +11,7 @@ import pytest
 from kbq.corpus.pages import Page, Paragraph
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.text.letters import folded
+from kbq.text.normal_forms import folded
 from kbq.words import names
 from kbq.words.names import NOWHERE, Naming, PageNaming, SubjectName
 

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 
 from kbq.errors import KnowledgeBaseError
-from kbq.storage.files import move
+from kbq.storage.writing import move
 from kbq.words.bm25 import Entries, Postings, write_postings
 
 

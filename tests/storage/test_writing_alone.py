@@ -14,7 +14,8 @@ from kbq.corpus.pages import Page, Paragraph
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.storage.files import cache_folder, replacing, writing_alone
+from kbq.storage.paths import cache_folder
+from kbq.storage.writing import replacing, writing_alone
 from kbq.training.output_folder import output_folder
 from kbq.words.bm25 import index_bm25
 

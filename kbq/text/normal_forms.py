@@ -1,4 +1,4 @@
-"""Letters: fold texts that look the same to one; escape harmful ones; find the markers of queries, and sentences.
+"""Normal forms: fold texts that look the same to one.
 
 Compatibility forms (ﬁ, full width) become the letters they stand for, apostrophes one apostrophe, digits those of
 ASCII; invisible characters (soft hyphens, joiners) disappear. Case, accents and strokes make no difference; marks that
@@ -7,11 +7,9 @@ Source: Unicode Standard Annex 15.
 """
 
 import html
-import json
 import re
-import string
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Literal, TypeAlias
 
@@ -38,13 +36,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _HIDDEN = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _LIGATURE = re.compile("[ﬀ-ﬆ]")
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_BLANK = re.compile(r"\s")
-SHORT_ANSWER = 100  # characters: of such texts, the last that were normalised are kept
-LONG_PART = (
-    2**20
-)  # characters of a long text that are split into words at a time: a word takes ten times its characters
+
 GUESSES = 8  # guesses of the place that a character of a folded text had
 SHORT_RUN = 16  # letters of a run that is remembered: most come again
 _POWER = re.compile("(?<=[0-9])(?=[⁰¹²³⁴-⁹₀-₉])")  # 10² is not 102, though m² is m2
@@ -60,27 +52,8 @@ _ACRONYM = re.compile(  # A.C., U.S.A; of capitals alone also J. R. R., but no e
     r"(?<![\w.])[^\W\d_](?:\.[^\W\d_])+\.?(?!\w)|(?<![\w.])[A-Z]\.(?: [A-Z]\.)+(?!\w)"
 )
 
-HARMFUL = re.compile(
-    "[\x00-\x08\x0a-\x1f\x7f-\x9f"  # controls, among them the escape that begins a sequence; a tab is harmless
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # marks, overrides and isolates that reorder text
-    "\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"  # characters without width
-    "\u2028\u2029"  # ends of lines and paragraphs
-    "\ud800-\udfff"  # surrogates are no characters
-    "\U000e0000-\U000e00ff"  # tags, which can carry hidden text
-    "\u200c\u200d\ufe00-\ufe0f\U000e0100-\U000e01ef]"  # joiners and variation selectors
-)
-JOINERS = "\u200c\u200d"
-JOINED = ("Lo", "Lm", "Mn", "Mc", "So", "Sk")  # letters of scripts without capitals, marks, and symbols such as emoji
-
-MARKERS = re.compile(r"\[(?:SEP|START_ENT|END_ENT)\]", re.IGNORECASE)
-START = re.compile(r"\[START_ENT\]", re.IGNORECASE)
-MENTION = re.compile(START.pattern + r"(.*?)\[END_ENT\]", re.DOTALL | re.IGNORECASE)
-SEPARATOR = re.compile(r"\[SEP\]", re.IGNORECASE)
-KILT_MARKER = re.compile(r"\s*(Section::::[^\n]*|BULLET::::((-|\d+\.)(\s|$))?)\s*")
 EMPTY = ("NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None", "-", "–", "—", "?")  # what cells without a value hold
 
-# Letters of scripts that do not separate words.
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 IN_BRACKETS = re.compile(r"\s*\([^()]*\)$")  # end of a title: "Georgia (country)"
 
 
@@ -289,130 +262,3 @@ def _in_order(form: Form, text: str) -> str:
         return "".join(sorted("".join(map(parts.__getitem__, run[0])), key=unicodedata.combining))
 
     return re.sub(f"[{re.escape(marks)}]{{{MARKS},}}", ordered, text)
-
-
-def mention_in(text: str) -> re.Match[str] | None:
-    """Return the first marked mention, without its markers in group 1.
-
-    Only the first `[START_ENT]` is tried, so that a text of many is read once: if nothing ends it, nothing ends a later
-    one.
-
-    >>> mention_in("the [START_ENT] Nile [END_ENT] flows")[1], mention_in("[START_ENT]" * 3)
-    (' Nile ', None)
-    """
-    first = START.search(text)
-    return first and MENTION.match(text, first.start())
-
-
-def relation_key(relation: str) -> str:
-    """Return the same text for all ways to write a relation: in lower case, without a final question mark.
-
-    >>> relation_key("Place of birth ?")
-    'place of birth'
-    """
-    return relation.strip().removesuffix("?").strip().casefold()
-
-
-def slot_of(text: str) -> tuple[str, str] | None:
-    """Return subject and relation of a slot query, or None for any other query.
-
-    >>> slot_of("Nile [sep] length"), slot_of("how long is the Nile?")
-    (('Nile', 'length'), None)
-    """
-    sides = SEPARATOR.split(text)
-    return ("[SEP]".join(sides[:-1]).strip(), sides[-1].strip()) if len(sides) > 1 else None
-
-
-def subject_of(text: str) -> str:
-    """Return the subject of a slot query; of any other query, an empty text."""
-    slot = slot_of(text)
-    return slot[0] if slot else ""
-
-
-def content_start(text: str) -> int:
-    """Return where a paragraph's content begins, after the list marker that a KILT knowledge source may have."""
-    marker = KILT_MARKER.match(text)
-    return marker.end() if marker else 0
-
-
-def whole_words(text: str, wanted: str, in_any_case: bool = False) -> list[int]:
-    """Find where `wanted` occurs in a text as whole words: the first character of each occurrence.
-
-    >>> whole_words("art and party, art", "art")
-    [0, 15]
-    >>> whole_words("Art and party, art", "ART", in_any_case=True)
-    [0, 15]
-    """
-    letter = rf"[^\W{UNSPACED}]"
-    pattern = rf"(?<!{letter}){re.escape(wanted)}(?!{letter})"
-    return [match.start() for match in re.finditer(pattern, text, re.IGNORECASE if in_any_case else 0)]
-
-
-def visible(text: str) -> str:
-    r"""Return a text on one line, in which characters that control a terminal are escapes; all others stay.
-
-    Corpora, predictions, names of files and other people's knowledge bases may hold characters that move the cursor,
-    rename the window, reorder what is read, or hide. Joiners and variation selectors are part of ordinary text (of
-    Persian, Indic scripts and emoji), and are escapes only where they join or select nothing.
-
-    >>> print(visible("Łódź \x1b[2J\u202egnp.exe\n نمی\u200cخواهم 👩\u200d🚀"))
-    Łódź \x1b[2J\u202egnp.exe\n نمی‌خواهم 👩‍🚀
-    """
-    return _escaped(text, lambda character: character.encode("unicode_escape").decode())
-
-
-def visible_json(document: object) -> str:
-    r"""JSON on one line, in which the same characters are escapes: it means the same to the last character.
-
-    >>> print(visible_json({"title": "a\u202eb\x9b é"}))
-    {"title": "a\u202eb\u009b é"}
-    """
-    return _escaped(json.dumps(document, ensure_ascii=False), lambda character: json.dumps(character)[1:-1])
-
-
-def _escaped(text: str, escape: Callable[[str], str]) -> str:
-    def shown(match: re.Match[str]) -> str:
-        return match[0] if _is_in_place(text, match.start()) else escape(match[0])
-
-    return HARMFUL.sub(shown, text)
-
-
-def _is_in_place(text: str, place: int) -> bool:
-    """Return whether a joiner follows what it may join, or a variation selector what it may select."""
-    before = text[place - 1 : place]
-    if not before:
-        return False
-    if text[place] in JOINERS:
-        return unicodedata.category(before) in JOINED
-    is_selector = unicodedata.name(text[place], "").startswith("VARIATION SELECTOR")
-    return is_selector and not unicodedata.name(before, "").startswith("VARIATION SELECTOR") and before not in " \t\n"
-
-
-def normalise_answer(text: str) -> str:
-    """Normalise an answer as KILT does: lower case, without ASCII punctuation, articles and surplus blanks.
-
-    Unicode forms stay as they are.
-
-    >>> normalise_answer("The U.S.  naive–cafe, a_b")
-    'us naive–cafe ab'
-    """
-    if len(text) <= SHORT_ANSWER:
-        return _normal_answer_before(text)
-    return " ".join(filter(None, map(_normal_answer, parts(text))))
-
-
-def _normal_answer(text: str) -> str:
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
-
-
-_normal_answer_before = lru_cache(2**14)(_normal_answer)  # the answers to a query are looked at several times
-
-
-def parts(text: str) -> Iterator[str]:
-    """Yield a text in parts of about LONG_PART characters, which end at blanks."""
-    first = 0
-    while first < len(text):
-        blank = _BLANK.search(text, first + LONG_PART)
-        last = blank.end() if blank else len(text)
-        yield text[first:last]
-        first = last

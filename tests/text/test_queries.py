@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kbq.kilt.task import WORDS_AFTER
-from kbq.text.letters import MENTION, mention_in
+from kbq.text.queries import MENTION, mention_in
 
 MARKED = ["[START_ENT]", "[end_ent]", "[Start_Ent]", "[END_ENT]", "Nile", " ", "\n"]
 PARTS = st.lists(st.sampled_from(MARKED)).map("".join)

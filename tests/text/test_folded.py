@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbq.text import letters
-from kbq.text.letters import folded, plain, tidy
+from kbq.text import normal_forms as letters
+from kbq.text.normal_forms import folded, plain, tidy
 
 STRANGE = st.sampled_from("aéıßﬁ\u0301\u0338\u3099カ\u00ad²½−×♯٣ʻ’İΣς각\u1100\u1161ё&;`= 10")
 

@@ -1,0 +1,26 @@
+"""Reports: tell a caller how far a stage of the work has come."""
+
+from collections.abc import Callable
+
+Report = Callable[[str, int, int], None]  # called with the name of a stage, the units done, and their total
+Note = Callable[[str], None]  # called with a one-line message for the user
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """Ignore progress; a `Report`."""
+
+
+def unheard(*what: object) -> None:
+    """Ignore a call; any other callback."""
+
+
+class Stage:
+    """A stage of the work that counts and reports the units done."""
+
+    def __init__(self, report: Report, name: str, total: int) -> None:
+        self._report, self._name, self._total = report, name, total
+        self._done = 0
+
+    def add(self, done: int) -> None:
+        self._done += done
+        self._report(self._name, self._done, self._total)
