@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
@@ -20,8 +21,9 @@ from kbq.model.model import Model
 from kbq.storage.folders import link_folder
 from kbq.storage.writing import RESUMES
 
+KILL = -1  # instead of the number of an error
 PAGES = [Page(name, name, [f"Marie was born in the city {name}.", "The river."]) for name in "abcd"]
-Change = Callable[[KnowledgeBase], object]
+Change = Callable[[KnowledgeBase], Any]
 CHANGES: dict[str, Change] = {
     "delete": lambda kb: kb.delete("b"),
     "update": lambda kb: kb.update([Page("a", "a", ["Paris."])]),
@@ -39,13 +41,15 @@ def changing(model: Model, tmp_path: Path) -> KnowledgeBase:
 
 @contextmanager
 def failing(call: int, number: int) -> Iterator[list[str]]:
-    """Let the n-th call that changes something on the disk fail; yields the calls until then."""
+    """Let the n-th call that changes something on the disk fail, or `KILL`; yields the calls until then."""
     made: list[str] = []
 
     def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def maybe(*words: Any, **more: Any) -> Any:
             made.append(name)
             if len(made) == call:
+                if number == KILL:
+                    os.kill(os.getpid(), signal.SIGKILL)
                 raise OSError(number, os.strerror(number))
             return real(*words, **more)
 
@@ -101,6 +105,41 @@ def test_a_change_that_a_disk_ends_is_done_or_resumes_as_it_says(
             change(KnowledgeBase.open(copy, changing.model))
         assert left_over(copy) == []
     assert outcomes > 3
+
+
+def is_killed(call: int, change: Change, folder: Path, model: Model) -> bool:
+    """Whether a process that makes a change came to its n-th call that changes something, which kills it."""
+
+    def changed() -> None:
+        with failing(call, KILL):
+            change(KnowledgeBase.open(folder, model))
+
+    process = get_context("fork").Process(target=changed)
+    process.start()
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return process.exitcode != 0
+
+
+def test_a_delete_that_is_killed_is_done_or_not_and_the_next_one_tidies_up(
+    changing: KnowledgeBase, tmp_path: Path
+) -> None:
+    before, left_of_done, kills = read_manifest(changing.folder), 0, 0
+    while True:
+        kills += 1
+        copy = tmp_path / f"kb{kills}"
+        files.link_folder(changing.folder, copy, lambda _: False)
+        if not is_killed(kills, CHANGES["delete"], copy, changing.model):
+            break
+        assert kbq.verify(copy).problems == ()
+        is_done = read_manifest(copy) != before
+        left_of_done += is_done and bool(left_over(copy))
+        again = KnowledgeBase.open(copy, changing.model)
+        (again if is_done else CHANGES["delete"](again)).delete("c")
+        assert left_over(copy) == []
+        assert kbq.verify(copy).problems == ()
+    assert left_of_done > 0  # killed between the new manifest and the end of what the old one names
+    assert kills > 3
 
 
 def updated(folder: Path, model: str, number: int, said: Any) -> None:
