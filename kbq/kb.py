@@ -3,7 +3,7 @@
 pages ──── model/ ────► phrase dump (dump/) ──► rows (index/) ──► spans ──► phrases … pages (search/) ──► Answer
   └─── words ──► BM25, learned impacts (words/) ───────────────────┘                └── reading/ ──┘
 
-`query` takes this way through asking.py, which opens the files and networks that it needs.
+`query` takes this way through asking/, which opens the files and networks that it needs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kbq.answers import (
     SearchOptions,
     StrongTerms,
 )
-from kbq.asking import Searcher, SearchTarget, SearchTargetKwargs, search_options
+from kbq.asking.searcher import Searcher, SearchTarget, SearchTargetKwargs, search_options
 from kbq.dump.manifest import read_manifest
 from kbq.dump.options import TERMS, BuildKwargs, SyncKwargs, UpdateKwargs, build_options
 from kbq.dump.page_encoder import processes

@@ -25,7 +25,7 @@ from mine_phrases import chosen_phrases
 from prepare_slots import json_lines
 
 from kbq.answers import N_RERANKED, SearchOptions
-from kbq.asking import Searcher
+from kbq.asking.searcher import Searcher
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.model.model_folder import read_config, write_config

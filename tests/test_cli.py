@@ -23,7 +23,7 @@ import kbq
 from cli import app
 from kbq import sample_kb
 from kbq.answers import DEPTH, RETRIEVAL_WEIGHT
-from kbq.asking import Searcher
+from kbq.asking.searcher import Searcher
 from kbq.corpus.pages import Page
 from kbq.description import IndexFacts
 from kbq.dump.manifest import STATE, read_manifest, write_manifest

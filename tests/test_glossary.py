@@ -16,7 +16,7 @@ REPLACED = {
     r"second[ _-]looks?": {
         "answers.py",
         "application.py",
-        "asking.py",
+        "plan.py",
         "probability.py",
         "calibrate.py",
     },

@@ -12,8 +12,8 @@ import pytest
 import torch
 from command_line import Run
 
-from kbq import asking
 from kbq.answers import SearchOptions
+from kbq.asking.workers import answerer
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
@@ -69,7 +69,7 @@ def test_a_model_in_no_folder_is_refused(sample: KnowledgeBase) -> None:
 
 
 def dies_once(packed: bytes, device: str) -> Callable[[Any], Any]:
-    answer, mark = asking.answerer(packed, device), Path(os.environ["KBQ_TEST_MARK"])
+    answer, mark = answerer(packed, device), Path(os.environ["KBQ_TEST_MARK"])
 
     def answer_or_die(asked: Any) -> Any:
         if not mark.exists():
@@ -85,7 +85,7 @@ def test_a_process_that_is_killed_is_said_and_others_answer_the_next_query(
 ) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parent)
     monkeypatch.setenv("KBQ_TEST_MARK", str(tmp_path / "mark"))
-    monkeypatch.setattr(asking, "answerer", dies_once)
+    monkeypatch.setattr("kbq.asking.workers.answerer", dies_once)
     with KnowledgeBase.sample(device="cpu", workers=2) as kb:
         with pytest.raises(KnowledgeBaseError, match=r"^a worker died, perhaps .*: use fewer workers$"):
             kb.query(TEXTS, k=3)

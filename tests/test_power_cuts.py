@@ -135,7 +135,7 @@ def test_a_model_is_there_or_not_wherever_the_power_was_cut(model: Model, tmp_pa
 def test_a_run_goes_on_to_the_same_bytes_wherever_the_power_was_cut(
     name: str, kb: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kbq.asking.BATCH", 1)
+    monkeypatch.setattr("kbq.asking.searcher.BATCH", 1)
 
     def write(folder: Path) -> None:
         if name == "predict":

@@ -8,23 +8,22 @@ reader together).
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 import numpy as np
 from msgspec import Meta
 
-from kbq.answers import Answer, Purpose, SearchOptions
+from kbq.answers import Answer, Purpose
 from kbq.array_types import Bools, Doubles, Floats
-from kbq.errors import ModelError, QueryError
+from kbq.errors import ModelError
 from kbq.model.model import Model
 from kbq.model.model_folder import local_folder
-from kbq.reading.reranker import Candidate, Reranking, before_others, meanings, rerank
-from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT, WordIndexes
+from kbq.reading.reranker import Candidate, meanings
 from kbq.storage.reading import reading_problem
-from kbq.storage.records import OtherFormatError, digest_of_record, read_record, write_record
+from kbq.storage.records import OtherFormatError, read_record, write_record
 from kbq.storage.writing import writing_to
 from kbq.text.normal_answers import normalise_answer
 from kbq.text.queries import slot_of
@@ -241,112 +240,6 @@ def own_calibration(model: Model, purpose: Purpose = "query") -> Calibration | N
             if path.is_file():
                 return Calibration.read(path)
     return None
-
-
-def chosen_calibration(
-    found: Calibration | None, options: SearchOptions, mode: SearchMode, reranking: Reranking
-) -> Calibration | None:
-    """Return the calibration found for a search, `options.calibration` or the model's own, the latter where it fits.
-
-    Raises QueryError if the file does not fit, or probabilities are needed, and there are none.
-    """
-    path = options.calibration
-    if not mode.second_look:
-        if path is not None or options.min_probability:
-            idle = "leave --calibration out" if path is not None else "leave --min-probability out"
-            raise QueryError(f"answers have no probability where {reranking.why_not(options)}: {idle}")
-        return None
-    differing = "; ".join(found.mode.differences(mode)) if found else "missing"
-    if not differing:
-        return found
-    if path is not None:
-        raise QueryError(f"{path} was made for another search ({differing}): search like that, or calibrate again")
-    if options.min_probability:
-        reason = f"is for another search ({differing})" if found else "is missing"
-        raise QueryError(
-            f"answers have no probability here: the calibration of the model {reranking.model.source} {reason}. Leave "
-            f"--min-probability out, or make a calibration with `kbq calibrate` and name it with --calibration"
-        )
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class SearchPlan:
-    """The consequences of a search's options in one knowledge base."""
-
-    backend: Literal["dense", "hybrid", "bm25", "sparta"]
-    weights: tuple[float, float]  # points that one of BM25, and one of learned impacts, adds in a hybrid search
-    score_scale: float  # worth of a point of the search, in points of a query encoder whose `lexical_factor` is 1
-    mode: SearchMode
-    calibration: Calibration | None  # gives answers their probabilities; see `fitting`
-    naming: Callable[[str], Naming]  # the pages that name a query's subject
-
-    @property
-    def n_reranked(self) -> int:
-        """How many phrases of a query are judged again."""
-        return self.mode.second_look
-
-    @property
-    def judged_by(self) -> dict[str, object] | None:
-        """The reranker and the calibration, to compare runs, or None if nothing is reranked."""
-        if not self.n_reranked:
-            return None
-        digest = self.calibration and digest_of_record(self.calibration)
-        return {"reader": self.mode.reader, "phrases": self.n_reranked, "calibration": digest}
-
-    @classmethod
-    def of(
-        cls, options: SearchOptions, words: WordIndexes, reranking: Reranking, own: Callable[[], Calibration | None]
-    ) -> Self:
-        """Plan a search; `own` gives the model's own calibration.
-
-        Raises QueryError if probabilities or reranking are asked for but impossible, or a calibration does not fit,
-        and ModelError if it is missing or damaged.
-        """
-        config = reranking.model.config
-        backend = options.backend if options.backend != "auto" else "hybrid" if words else "dense"
-        bm25, sparta = BM25_WEIGHT * config.lexical_factor, SPARTA_WEIGHT * config.lexical_factor
-        point = {"bm25": bm25, "sparta": sparta}.get(options.backend, 1.0)
-        weights = (
-            bm25 if options.bm25_weight is None else options.bm25_weight,
-            sparta if options.sparta_weight is None else options.sparta_weight,
-        )
-        sources = zip(("BM25", "SPARTA"), weights, (words.bm25, words.sparta), strict=True)
-        added = [f"{weight:g} {name}" for name, weight, index in sources if index and backend == "hybrid"]
-        n_reranked = reranking.n_reranked(options)
-        mode = SearchMode(config.query_fingerprint, reranking.digest, " + ".join(["vectors", *added]), n_reranked)
-        found = None
-        if n_reranked:
-            found = own() if options.calibration is None else Calibration.read(Path(options.calibration))
-        calibration = chosen_calibration(found, options, mode, reranking)
-        return cls(backend, weights, point / (config.lexical_factor or 1.0), mode, calibration, words.naming)
-
-
-def best_answers(
-    texts: Sequence[str],
-    options: SearchOptions,
-    plan: SearchPlan,
-    reranking: Reranking,
-    find: Callable[..., list[list[list[Answer]]]],
-) -> list[list[Answer]]:
-    """Find the k best answers to each text, reranked and, where a calibration fits, with probabilities.
-
-    `find`: gives, for each (k, unit) that is wanted, the k best units of each text.
-    """
-    k, unit, n_reranked = options.k, options.chosen_unit, plan.n_reranked
-    if not n_reranked:
-        found: list[list[Answer]] = find((k, unit))[0]
-        return found
-    if unit == "phrase":  # a phrase that the reader proposes may take the place of one behind those judged again
-        (found,) = find((n_reranked if k <= n_reranked else k + n_reranked, unit))
-        phrases = [hits[:n_reranked] for hits in found]
-    else:
-        found, phrases = find((k, unit), (n_reranked, "phrase"))
-    judged = rerank(reranking.reader, texts, phrases, plan.score_scale, reranking.relation_judge)
-    if plan.calibration is not None:
-        namings = map(plan.naming, texts)
-        judged = [plan.calibration.applied(*each) for each in zip(texts, judged, namings, strict=True)]
-    return [before_others(*each, unit)[:k] for each in zip(judged, found, strict=True)]
 
 
 def chances_of(rows: Doubles, weights: Sequence[float], intercept: float) -> Doubles:

@@ -2,7 +2,7 @@
 
 The reader also proposes the phrase that it would have chosen in each window: a search may have cut the right one badly.
 A phrase is judged by the logarithm of its odds against "none of these is right", an outcome of its own in training.
-Phrases that mean the same support each other. `best_answers` (reading/probability.py) chooses how many come here.
+Phrases that mean the same support each other. `Searcher` (asking/searcher.py) chooses how many come here.
 Source: arXiv 2207.06300 (a reranker), arXiv 1710.10723 (paragraphs compete), arXiv 2010.10757 (a second model learns
 from the mistakes of the first), arXiv 1711.05116 (an answer that several passages give counts for more).
 """

@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, Response
 
 import kbq
 from kbq.answers import CONTEXT, Answer, SearchOptions, percentage
-from kbq.asking import Searcher
+from kbq.asking.searcher import Searcher
 from kbq.corpus.pages import SAFE
 from kbq.errors import KbqError
 from kbq.serve.api import ClientObject, KbName, QNumber, json_only, relations_asked

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import kbq
 from kbq.answers import N_RERANKED, Answer, ReadsQueries, SearchOptions
-from kbq.asking import Searcher
+from kbq.asking.searcher import Searcher
 from kbq.dump.page_directory import Pages
 from kbq.errors import KbqError, QueryError
 from kbq.search.search import BATCH

@@ -14,7 +14,7 @@ from kbq.storage.paths import as_path
 from kbq.text.normal_forms import EMPTY
 
 if TYPE_CHECKING:
-    from kbq.asking import Searcher
+    from kbq.asking.searcher import Searcher
 
 MIN_PROBABILITY = 0.5
 Dates = Literal["text", "iso", "edtf"]

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from kbq.answers import Answer, SearchOptions
 from kbq.array_types import Bools, Doubles, Rows
-from kbq.asking import Searcher
+from kbq.asking.searcher import Searcher
 from kbq.english.sentences import sentence_bounds
 from kbq.errors import TrainingError
 from kbq.kilt.confidence import auroc, brier, coverage_at, promised_threshold, reliability

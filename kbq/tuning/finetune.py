@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 import torch
 
 from kbq.answers import SearchOptions
-from kbq.asking import Searcher
+from kbq.asking.searcher import Searcher
 from kbq.errors import TrainingError
 from kbq.kilt.records import Gold
 from kbq.kilt.scores import NO_GROUP, relation_of

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from kbq.array_types import Bools, Floats, Rows
-from kbq.asking import Searcher
+from kbq.asking.searcher import Searcher
 from kbq.dump.shards import Shard
 from kbq.errors import QueryError, TrainingError
 from kbq.index.base import ranges

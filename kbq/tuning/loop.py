@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from kbq.answers import Answer, SearchOptions
 from kbq.array_types import Bools, Doubles, Rows
-from kbq.asking import Searcher
+from kbq.asking.searcher import Searcher
 from kbq.kilt.records import Gold, Guess
 from kbq.kilt.scores import DOWNSTREAM_NAMES, downstream_row
 from kbq.kilt.task import AnswerKind, Task

@@ -15,7 +15,7 @@ import pytest
 
 import kbq
 from kbq.answers import IndexKind, SearchOptions, Unit
-from kbq.asking import SearchTarget
+from kbq.asking.searcher import SearchTarget
 from kbq.corpus.pages import Page
 from kbq.errors import ClusterError
 from kbq.kb import KnowledgeBase

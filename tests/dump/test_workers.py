@@ -96,7 +96,7 @@ def test_a_process_that_cannot_be_started_is_said(
     def start(process: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(page_encoder._Process, "start", start)
+    monkeypatch.setattr("kbq.worker_pool._Process.start", start)
     with pytest.raises(KnowledgeBaseError, match=r"no worker can be started \(Resource temporarily unavailable\): use"):
         KnowledgeBase.build(pages, tmp_path / "kb", model, workers=2)
 

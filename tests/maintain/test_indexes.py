@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from kbq.answers import Backend, BuiltKind, SearchOptions, Unit
-from kbq.asking import SearchTarget
+from kbq.asking.searcher import SearchTarget
 from kbq.corpus.pages import Page
 from kbq.description import index_facts
 from kbq.dump.manifest import STATE, IndexEntry, read_manifest

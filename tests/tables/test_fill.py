@@ -10,7 +10,7 @@ import pytest
 from killed import Killed
 
 import kbq
-from kbq import asking
+from kbq.asking import searcher
 from kbq.errors import KbqError
 from kbq.kb import KnowledgeBase
 from kbq.reading.probability import own_calibration
@@ -193,7 +193,7 @@ def test_decisions_are_kept(sample: KnowledgeBase, write_json_lines: Callable[..
 @pytest.fixture
 def many(judging_kb: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Fills a table of two and a half batches into a file."""
-    monkeypatch.setattr(asking, "BATCH", BATCH)
+    monkeypatch.setattr(searcher, "BATCH", BATCH)
     monkeypatch.setattr(tables_fill, "BATCH", BATCH)
 
     def fill(

@@ -12,7 +12,7 @@ import torch
 from killed import Killed, steps_of
 
 from kbq.answers import IndexKind
-from kbq.asking import Searcher
+from kbq.asking.searcher import Searcher
 from kbq.errors import TrainingError
 from kbq.kb import KnowledgeBase
 from kbq.kilt.records import Gold, GoldOutput

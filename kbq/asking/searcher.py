@@ -1,43 +1,30 @@
-"""Asking: open the files and networks of a knowledge base, and find answers with them, in one process or several.
+"""Searcher: open the files and networks of a knowledge base, and find answers with them.
 
 `results` answers queries that `check` has let pass: `search` finds the best phrases and has them judged again.
 """
 
 from __future__ import annotations
 
-import os
-import pickle
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-import torch
-
-from kbq.answers import (
-    INDEX_KINDS,
-    WORDS_ALONE,
-    IndexKind,
-    Purpose,
-    ReadsQueries,
-    Result,
-    SearchFacts,
-    SearchOptions,
-)
+from kbq.answers import INDEX_KINDS, WORDS_ALONE, IndexKind, Purpose, ReadsQueries, Result, SearchFacts, SearchOptions
+from kbq.asking.plan import SearchPlan
+from kbq.asking.workers import Answerers
 from kbq.dump.manifest import read_manifest, refuse_other_model
 from kbq.dump.page_directory import Pages, Titles, refuse_unknown
-from kbq.dump.page_encoder import WorkerPool, device_of
 from kbq.errors import KnowledgeBaseError, QueryError
 from kbq.index.factory import Place, choose_place, open_index
 from kbq.model.model import Model
 from kbq.model.queries import refuse_unreadable
 from kbq.options import refuse_unknown_options
 from kbq.reading.generative import GenerativeReader, open_any
-from kbq.reading.probability import SearchPlan, best_answers, own_calibration
+from kbq.reading.probability import own_calibration
 from kbq.reading.reader import Reader
-from kbq.reading.reranker import Reranking
+from kbq.reading.reranker import Reranking, before_others, rerank
 from kbq.search.search import BATCH, SearchContext, Wanted, WordIndexes, raised, search_several
 from kbq.storage.paths import as_path
 from kbq.storage.records import digest_of_bytes
@@ -45,7 +32,7 @@ from kbq.text.normal_forms import clean_text
 from kbq.text.queries import mention_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from kbq.answers import Answer
     from kbq.array_types import Bools
@@ -53,8 +40,6 @@ if TYPE_CHECKING:
     from kbq.dump.manifest import Manifest
     from kbq.index.base import Index
     from kbq.reading.probability import Calibration
-
-    Request = tuple[Sequence[str], SearchOptions]
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,11 +249,27 @@ class Searcher:
             return self.answerers.search(texts, options)
         plan = self.plan(options)
         texts = [self.words.respelled(clean_text(text)) for text in texts]
-        find = partial(self._found, texts, plan)
         if options.reader is None:
-            return best_answers(texts, options, plan, self.reranking, find)
-        ((paragraphs,), weight) = find((options.depth, "paragraph")), options.retrieval_weight * plan.score_scale
+            return self._best_answers(texts, options, plan)
+        (paragraphs,) = self._found(texts, plan, (options.depth, "paragraph"))
+        weight = options.retrieval_weight * plan.score_scale
         return self.reader(options.reader).answers(texts, paragraphs, options.k, options.chosen_unit, weight)
+
+    def _best_answers(self, texts: Sequence[str], options: SearchOptions, plan: SearchPlan) -> list[list[Answer]]:
+        """Find the k best answers to each text, reranked and, where a calibration fits, with probabilities."""
+        k, unit, n_reranked = options.k, options.chosen_unit, plan.n_reranked
+        if not n_reranked:
+            return self._found(texts, plan, (k, unit))[0]
+        if unit == "phrase":  # a phrase that the reader proposes may take the place of one behind those judged again
+            (found,) = self._found(texts, plan, (n_reranked if k <= n_reranked else k + n_reranked, unit))
+            phrases = [hits[:n_reranked] for hits in found]
+        else:
+            found, phrases = self._found(texts, plan, (k, unit), (n_reranked, "phrase"))
+        judged = rerank(self.reranking.reader, texts, phrases, plan.score_scale, self.reranking.relation_judge)
+        if plan.calibration is not None:
+            namings = map(plan.naming, texts)
+            judged = [plan.calibration.applied(*each) for each in zip(texts, judged, namings, strict=True)]
+        return [before_others(*each, unit)[:k] for each in zip(judged, found, strict=True)]
 
     def _found(self, texts: Sequence[str], plan: SearchPlan, *wanted: Wanted) -> list[list[list[Answer]]]:
         """Find, for each (k, unit) that is wanted, the k best units of each text."""
@@ -285,49 +286,6 @@ class Searcher:
                 found = search_several(self.search_context, queries, wanted, lexical)
         offsets = self.model.score_offsets(starts, ends)
         return [raised(of_texts, offsets) for of_texts in found] if offsets.any() else found
-
-
-class Answerers:
-    """Processes that answer batches of queries, each with all of the knowledge base open; they take turns on GPUs.
-
-    They start when they are first asked. Most of the cost of a query is Python, of which a process runs one line at a
-    time: a GPU that answers for one process waits for it.
-    """
-
-    def __init__(self, open_with: Callable[[Model], Searcher], model: Model, count: int) -> None:
-        """`open_with`: opens the knowledge base with a model, in any process; `model`: the one that is open here."""
-        devices = [device_of(number, model.device, torch.cuda.device_count()) for number in range(count)]
-        if not model.source:
-            raise KnowledgeBaseError("workers cannot open a model that is in no folder: save it first")
-        equipment = pickle.dumps((open_with, model.source))
-        self._pool: WorkerPool[Request, list[list[Answer]]] = WorkerPool(
-            answerer, equipment, devices, "use fewer workers"
-        )
-        self._dismiss = weakref.finalize(self, self._pool.dismiss)  # the processes end with this object
-
-    def search(self, texts: Sequence[str], options: SearchOptions) -> list[list[Answer]]:
-        """`Searcher.search`, shared out among the processes.
-
-        Raises:
-            KnowledgeBaseError: a process died; the next search starts new ones.
-        """
-        size = min(BATCH, -(-len(texts) // self._pool.count))
-        parts = (texts[first : first + size] for first in range(0, len(texts), size))
-        started = [self._pool.submit((part, options)) for part in parts]
-        try:
-            return [answers for future in started for answers in self._pool.result(future)]
-        except KeyboardInterrupt:  # this has ended the processes, and others would start
-            self._pool.dismiss()
-            raise
-
-
-def answerer(packed: bytes, device: str) -> Callable[[Request], list[list[Answer]]]:
-    """In a process: open the knowledge base, and return what answers."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    torch.set_num_threads(1)
-    open_with, model = pickle.loads(packed)
-    searcher = open_with(Model.open(model, device))
-    return lambda asked: searcher.search(*asked)
 
 
 def search_options(words: Mapping[str, Any], **others: Any) -> SearchOptions:

@@ -1,0 +1,1 @@
+"""Asking: the way of a query, from its text to its answers."""
