@@ -19,6 +19,7 @@ from kbq.kb import KnowledgeBase
 
 TASKS = {"trex": "trex", "squad": "nq"}
 SCORES = ("KILT-accuracy", "KILT-f1", "accuracy", "f1")
+OF_RECALL = 200  # queries for which the ten best phrases are counted
 VECTORS = {"backend": "dense", "rerank": 0}
 
 
@@ -31,7 +32,7 @@ def threshold_of(kb: KnowledgeBase, share: float) -> float:
 
 def measured(one: DataSet, shares: Sequence[float]) -> dict[str, Any]:
     kb, records, task = KnowledgeBase.open(one.kb, index="exact"), records_of(one.gold), TASKS[one.name]
-    tokens = kb.counts.tokens
+    tokens, texts = kb.counts.tokens, [str(record["input"]) for record in records]
     whole = predicted(kb, records, task, **VECTORS)
     found: dict[str, Any] = {"tokens": tokens, "rows": kb.counts.rows}
     found["exact, all rows"] = {
@@ -40,7 +41,7 @@ def measured(one: DataSet, shares: Sequence[float]) -> dict[str, Any]:
     }
     for share in shares:
         above = threshold_of(kb, share)
-        filtered = kb.index_vectors("disk", filter=above, recall=1.0)
+        filtered = kb.index_vectors("disk", filter=above, recall=1.0, queries=texts[:OF_RECALL])
         kept = sum(len(shard.rows_above(above)) for shard in kb.searcher.shards)
         asked = KnowledgeBase.open(one.kb, index="disk")
         scores = predicted(asked, records, task, **VECTORS)
