@@ -1,4 +1,4 @@
-"""The `kbq` command: runs `cli.py`, which lies beside the package in a checkout and inside it once installed.
+"""The `kbq` command: runs `cli.py`, which a checkout has next to the package.
 
 Exit status: 0 done, 1 the input is at fault, 2 wrong usage.
 """

@@ -1,4 +1,4 @@
-"""Answers: declare the options of a corpus and of a search, and the answers that a knowledge base returns.
+"""Answers: the records of a search, from its options to the answers that it returns.
 
 Text is Unicode NFC everywhere. Character positions are half-open, [start, end), and count the characters of one
 paragraph. `score`: higher is better; only the scores of one query in one search can be compared.
@@ -294,11 +294,6 @@ class PageName(NamedTuple):
 
     page_id: str
     title: str
-
-    @property
-    def id(self) -> str:
-        """The same as `page_id`, by the name that it had in the last version."""
-        return self.page_id
 
 
 class StrongTerms(NamedTuple):

@@ -1,4 +1,4 @@
-"""Description: describe a knowledge base or a network, and what it costs. `kbq info`."""
+"""Description: what a knowledge base or a network is, with its costs. `kbq info`."""
 
 import dataclasses
 import math
@@ -17,7 +17,7 @@ from kbq.storage.folders import folder_bytes
 from kbq.storage.records import read_object
 from kbq.words.sparta import read_record_of
 
-KINDS = {  # kinds of networks, by how the names of their classes end
+KINDS = {  # kinds of networks, by the suffix of their classes
     "ForQuestionAnswering": "reader",
     "ForConditionalGeneration": "sequence-to-sequence model",
 }
@@ -53,7 +53,7 @@ def describe(folder: Path) -> dict[str, object]:
         return {"kind": "SPARTA model", "bytes": folder_bytes(folder), **facts}
     if (folder / "config.json").exists():
         return _network(folder)
-    return _knowledge_base(folder)  # raises: it is none
+    return _knowledge_base(folder)  # raises: it is not a knowledge base
 
 
 def _model(folder: Path) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Errors: the exceptions of kbq, whose message names the thing and the value and says what to do, in one sentence."""
+"""Errors: the exceptions of kbq; one sentence names the thing, the value, the way out."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -233,7 +233,7 @@ class KnowledgeBase:
         return searcher
 
     def _reopened(self, manifest: Manifest) -> Self:
-        """This knowledge base after a change, searched where it was searched before."""
+        """Reopen after a change, with the same settings."""
         return type(self)(self.folder, manifest, self._model, self._where, self._is_lazy)
 
     def close(self) -> None:

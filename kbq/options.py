@@ -1,4 +1,4 @@
-"""Options: declare an option once, on a field of a record, for the command line, the library and HTTP."""
+"""Options: declare an option once, on a field of a record, for every way to ask."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields

@@ -1,4 +1,4 @@
-"""Progress: show a bar for long work on a terminal or in a notebook, and log lines elsewhere.
+"""Progress: show how far long work is, as a bar or as lines of a log.
 
 Commands show a `Bar` from the beginning. In Python, `LateBar` shows one once the work has taken some seconds, unless
 `KBQ_PROGRESS` is 0 or the caller takes the reports. Notes go to the logger `kbq`.
@@ -112,7 +112,7 @@ class Bar:
         self._bar.stop()
 
     def show(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        """Show a text behind the title or, where there is no terminal, write it as a plain line from time to time."""
+        """Show a text after the title or, where there is no terminal, write it as a plain line from time to time."""
         shown = visible(f"{self._title}: {text}")
         self._bar.update(self._task, description=shown, completed=done, total=total)
         if not self._is_terminal and time.monotonic() - self._last_line > LINE_SECONDS:

@@ -1,4 +1,4 @@
-"""Sample: build a knowledge base from the bundled articles on first use, and keep it in the user's cache folder."""
+"""Sample: the knowledge base of the bundled articles, built on first use."""
 
 import contextlib
 import hashlib
@@ -18,14 +18,14 @@ from kbq.storage.writing import move, writing_to
 from kbq.words.bm25 import FOLDED
 
 ARTICLES = PACKAGE / "sample" / "articles.jsonl"
-TEMPORARY = "sample-"  # how the name of a folder begins in which the sample is being built; 8 characters follow
+TEMPORARY = "sample-"  # prefix of a folder in which the sample is being built; 8 characters follow
 LONG = 86_400.0  # seconds after which such a folder is taken to be left from a killed process
 
 
 def sample_folder(build: Callable[[Path, Path], object], note: Note = unheard) -> Path:
     """Return the folder of the sample knowledge base, built by `build(corpus, folder)` on first use.
 
-    It is built beside its place and moved there, so two first uses at the same time do no harm.
+    It is built next to its place and moved there, so two first uses at the same time do no harm.
     """
     parts = bytes([FORMAT]), FOLDED.encode(), ARTICLES.read_bytes(), (DEFAULT_MODEL / CONFIG).read_bytes()
     # Digest of formats, articles, and the model's settings.

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import kbq
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -69,6 +71,10 @@ def test_the_tasks_are_there(names: list[str]) -> None:
 
 def test_nothing_else_is_there(names: list[str]) -> None:
     assert [name for name in names if "__pycache__" in name or "test" in name] == []
+
+
+def test_a_citation_names_this_version() -> None:
+    assert f"\nversion: {kbq.__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
 
 
 def test_it_runs_from_an_empty_environment(wheel: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Searcher: open the files and networks of a knowledge base, and find answers with them.
+"""Searcher: answer queries from an open knowledge base.
 
 `results` answers queries that `check` has let pass: `search` finds the best phrases and has them judged again.
 """
@@ -215,7 +215,7 @@ class Searcher:
             places: of the texts, for messages: "file:line".
 
         Raises:
-            QueryError: weights are given that count nothing, reranking where there is none, a calibration that does
+            QueryError: a weight has no effect here, reranking where there is none, a calibration that does
                 not fit, or a least probability for a marked mention, whose page has none; or texts cannot be read, and
                 all of these are named.
         """
@@ -260,7 +260,7 @@ class Searcher:
         k, unit, n_reranked = options.k, options.chosen_unit, plan.n_reranked
         if not n_reranked:
             return self._found(texts, plan, (k, unit))[0]
-        if unit == "phrase":  # a phrase that the reader proposes may take the place of one behind those judged again
+        if unit == "phrase":  # a phrase that the reader proposes may take the place of one after those judged again
             (found,) = self._found(texts, plan, (n_reranked if k <= n_reranked else k + n_reranked, unit))
             phrases = [hits[:n_reranked] for hits in found]
         else:

@@ -372,7 +372,7 @@ def _with_negatives(corpus: str, questions: str | Path, kind: Negatives, device:
 
     if not is_knowledge_base(Path(corpus)):
         raise TrainingError(
-            f"negatives are looked for in a knowledge base, {corpus} is none: make one with `kbq build`"
+            f"negatives are looked for in a knowledge base, {corpus} is not one: make one with `kbq build`"
         )
     kb = KnowledgeBase.open(Path(corpus), device=device)
     if not kb.searcher.words.bm25:

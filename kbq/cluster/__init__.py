@@ -1,4 +1,4 @@
-"""Cluster: encode a corpus and search a knowledge base on the machines of a Ray cluster."""
+"""Cluster: kbq's work on the machines of a Ray cluster."""
 
 import os
 

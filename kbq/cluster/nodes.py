@@ -1,4 +1,4 @@
-"""Nodes: report the machines of a cluster and their shards; encode blocks and build indexes on them."""
+"""Nodes: what each machine of a cluster does: encode blocks, build indexes, report shards."""
 
 from __future__ import annotations  # Ray's references take no types at run time
 

@@ -1,4 +1,4 @@
-"""Searcher: actors of Ray search groups of shards, and their results become the k best units of all.
+"""Searcher: find the k best units of all with actors of Ray that search groups of shards.
 
 Neighbouring shards are a group that is open in a process of a node. If the process or node dies, Ray starts the actor
 again, elsewhere if need be, and repeats its task. Every group answers, or an error names its shards.

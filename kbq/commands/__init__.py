@@ -1,1 +1,1 @@
-"""Commands: each one parses, calls the library, and prints."""
+"""Commands: each one parses its options, calls the library, prints the outcome."""

@@ -1,4 +1,4 @@
-"""Ask: `kbq build`, `query`, `explain` and `info`."""
+"""Ask: the commands `kbq build`, `query`, `explain`, `info`."""
 
 import sys
 import textwrap

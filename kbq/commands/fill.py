@@ -1,4 +1,4 @@
-"""Fill: `kbq fill`, `kbq export`, and scoring a filled table."""
+"""Fill: the commands of tables, from `kbq fill` to `kbq export`."""
 
 import dataclasses
 from collections import Counter

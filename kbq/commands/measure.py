@@ -1,4 +1,4 @@
-"""Measure: `kbq predict`, and commands that score, explain, check and package predictions of any system."""
+"""Measure: the commands of KILT predictions, from `kbq predict` to `kbq submit`."""
 
 import dataclasses
 from pathlib import Path

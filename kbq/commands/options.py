@@ -45,24 +45,6 @@ EXTRA = {  # what to do about an argument too many, by command; a missing option
     "index vectors": "the kind of index goes after --kind, a file of queries after --queries",
 }
 
-GONE = {  # what takes the place of an option or a command of the last version
-    "fill --format": "the ending of --out is the format; `kbq export` writes others",
-    "cluster place": "put the knowledge base into a shared folder, or copy it to the same path on each node",
-    "fill --ids": "give it to `kbq export`",
-    "evaluate --diagnosis": "`kbq errors` counts right answers on wrong pages, and the reverse",
-    "evaluate --rank-keys": "pages are ranked, as on the leaderboard",
-    "evaluate --empty-provenance": "it counts, as on the leaderboard",
-    "evaluate --coupled": "use KILT-accuracy, the leaderboard's",
-    "evaluate --top-1": "precision@1 is among the retrieval scores",
-    "evaluate --no-rouge": "leave it out; ROUGE-L is always scored",
-    "evaluate --measures": "write --trec-run and --trec-qrels, and give both files to ir_measures",
-    "validate --fix": "`kbq submit` cleans the files that it packages",
-    "merge-models": "tune one query encoder on the triples of all: `kbq finetune`",
-    "train generator": "any sequence-to-sequence checkpoint will do for `kbq augment --generator`",
-    "merge": "join the files by id with a script, the answer of one and the provenance of the other",
-    "pages --by": "`kbq pages --where FIELD=VALUE` lists pages",
-}
-
 HELP = 'ask for a property, such as "Marie Curie [SEP] place of birth", or a question; ↑ brings back earlier queries'
 
 
@@ -210,10 +192,6 @@ def explained(error: Any) -> str:
     if context is None:
         return str(message)
     told, _, similar = message.rstrip(".").partition(" Did you mean")
-    missing = re.match("No such (?:option|command):? '?([^ '.]+)'?", told)
-    if missing and (gone := GONE.get(f"{_name(context)} {missing[1]}".strip())):
-        error.possibilities = ()  # an option that is gone is like no other
-        return f"{missing[0]}: {gone}"
     if message.startswith("Got unexpected extra argument") and (advice := EXTRA.get(_name(context))):
         return f"{told}: {advice}"
     is_of_group = context.parent is not None and message.startswith("No such command") and not similar

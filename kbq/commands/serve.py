@@ -1,4 +1,4 @@
-"""Serve: `kbq serve` for people and programs, and `kbq mcp` for a language model's host."""
+"""Serve: the commands that answer until they are stopped, `kbq serve` or `kbq mcp`."""
 
 import webbrowser
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Teach: fine-tune a query encoder, train networks, and make examples to train them on."""
+"""Teach: the commands that train networks, or make examples for them."""
 
 import dataclasses
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Terminal: print lines, JSON and errors so that no text can control the terminal.
+"""Terminal: print so that no text can control the terminal.
 
 Results go to standard output (with --json nothing else does), notes, errors and progress to standard error.
 """

@@ -39,7 +39,7 @@ from kbq.text.normal_forms import clean_text, normal_form, normalised, without_s
 
 SHOWN = 8  # kinds of files, or documents, that a note names
 TOGETHER, SMALL = 32, 2**18  # documents, and bytes, that are read in one call
-LOCK = "~$"  # how the names of lock files of Office begin
+LOCK = "~$"  # prefix of Office's lock files
 KINDS = ".txt, .md, .html, .docx, .odt, .rtf, .epub, .pptx, .pdf, .mediawiki, .tex, .eml or .mbox"
 # Kinds of files that look like documents, and what to do with them.
 OTHERS = {
@@ -142,7 +142,7 @@ def document_pages(
 def read_documents(
     source: str, on_bad_line: BadLine, note: Note, options: DocumentOptions, most: int | None = None
 ) -> Iterator[tuple[str, Document]]:
-    """Yield the documents with their places for messages, at most so many of each kind if `most` is given."""
+    """Yield the documents with their places for messages, at most `most` of each kind if it is given."""
     said, kinds = _Said(), Counter[str]()
     if not options.strict and (is_folder(source) or is_archive(source)):
         on_bad_line = said.bad.append

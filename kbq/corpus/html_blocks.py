@@ -1,4 +1,4 @@
-"""HTML blocks: walk through the elements of a page, and make paragraphs, headings and rows of them."""
+"""HTML blocks: the elements of a page become paragraphs, headings or rows."""
 
 import re
 from collections.abc import Iterator

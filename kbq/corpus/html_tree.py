@@ -53,7 +53,7 @@ def html_tree(text: str) -> Any:
 
 
 def _xhtml_tree(text: str) -> Any:
-    """Parse a page of XHTML, or return None if it is none."""
+    """Parse a page of XHTML, or return None if it is not one."""
     from lxml import etree, html
 
     parser = html.XHTMLParser(resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True)
@@ -75,7 +75,7 @@ def all_text(element: Any) -> str:
 
 
 def drop(element: Any) -> None:
-    """Remove an element, but not the text behind it."""
+    """Remove an element, but not the text after it."""
     parent, before = element.getparent(), element.getprevious()
     if element.tail:
         if before is not None:

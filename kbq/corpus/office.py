@@ -1,4 +1,4 @@
-"""Office: read texts of LibreOffice and slides of PowerPoint, and make DOCX and RTF plain for pandoc."""
+"""Office: texts of LibreOffice or slides of PowerPoint become HTML; DOCX becomes plain."""
 
 import codecs
 import io

@@ -1,4 +1,4 @@
-"""Pages: the records of a corpus with their metadata, and a compact set of millions of page ids."""
+"""Pages: the records of a corpus with their metadata."""
 
 import json
 import math
@@ -45,11 +45,6 @@ class Page:
     title: str
     paragraphs: tuple[Paragraph, ...]
     metadata: Mapping[str, object] = field(hash=False)  # further facts from its source, as JSON values: url, date, …
-
-    @property
-    def id(self) -> str:
-        """The same as `page_id`, by the name that it had in the last version."""
-        return self.page_id
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Readers: read a file, a folder or standard input as a stream of `Page`s, and report bad lines.
+"""Readers: a file, a folder or standard input becomes a stream of `Page`s.
 
 | format | a page is | its id | its paragraphs, numbered from 0 |
 |---|---|---|---|

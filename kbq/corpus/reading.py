@@ -1,4 +1,4 @@
-"""Reading: read the bytes of a document as titles and paragraphs, and count the parts that are left out.
+"""Reading: the bytes of a document become a title with paragraphs.
 
 `read_document` is one pure function, so that it can be called in a process with limits; nothing in a document is run,
 fetched or included.

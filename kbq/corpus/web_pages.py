@@ -1,4 +1,4 @@
-"""Web pages: choose the paragraphs that are a page's own text, and find its title."""
+"""Web pages: choose the paragraphs that are a page's own text."""
 
 import json
 import re

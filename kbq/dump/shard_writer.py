@@ -1,4 +1,4 @@
-"""Shard writer: append pages with their encoded paragraphs to the files of a shard, and survive a kill.
+"""Shard writer: append pages with their encoded paragraphs to a shard, so that a kill loses none.
 
 docs/reference/formats.md lists the files. The shard's seal is written at the end; a list of deleted pages may come
 later, from `changes.py`.

@@ -1,4 +1,4 @@
-"""Shards: parts of the phrase dump, memory-mapped, and the `.npy` files that a build appends to.
+"""Shards: the memory-mapped parts of the phrase dump.
 
 Source: arXiv 2012.12624, section 3.3.
 
@@ -30,7 +30,8 @@ from kbq.storage.reading import reading_from
 from kbq.storage.records import Summed, digest_of_bytes, read_seal
 from kbq.storage.writing import open_to_grow, replacing, sync_open
 
-LOOKED_AT, SOME = 2**26, 2**16  # bytes of a list that is checked as a whole; numbers at both ends of others
+# Lists up to this size are checked in full; of longer ones, this many values at each end.
+LOOKED_AT, SOME = 2**26, 2**16
 HEADER = 128  # bytes; the length of NumPy's header for every array used here
 
 Types = dict[str, type[np.generic]]

@@ -1,1 +1,1 @@
-"""Rules of English, and the tables that they rest on."""
+"""English: the rules that another language would change, with their tables."""

@@ -1,4 +1,4 @@
-"""Dates: read a date, in ISO 8601 or EDTF, from words, numbers and the text around them.
+"""Dates: read a date, in ISO 8601 or EDTF, from a text with the words around it.
 
 The grammars are strict: a text is a date only if all of it is one, which can be read in one way, and no form says more
 than the text. English order is assumed. Dates before 15 October 1582 are of the Julian calendar.

@@ -10,7 +10,7 @@ KIN = RELATIVES | {"son", "daughter", "wife", "husband", "brother", "sister", "t
 
 TITLES = frozenset({"mr", "mrs", "ms", "miss", "dr", "prof", "professor", "sir", "dame", "lord", "lady"})
 
-KINSHIP = (  # nouns, and the relations of a person who is named behind "NOUN of"
+KINSHIP = (  # nouns, and the relations of a person who is named after "NOUN of"
     (r"\w+\s?-\s?in\s?-\s?laws?|nephews?|nieces?|uncles?|aunts?|cousins?", ()),
     (r"(?:grand|god)\s?-?\s?(?:sons?|daughters?|child|children|fathers?|mothers?|parents?|nephews?|nieces?)", ()),
     (r"(?:step)?(?:sons?|daughters?|child|children)|heir(?:ess)?", ("father", "mother", "parent")),
@@ -26,7 +26,7 @@ OTHER_PARENT = re.compile(r"\s*(?:\([^()]*\)\s*)?and\s")
 
 
 def is_own_name(subject: str, value: Sequence[str]) -> bool:
-    """Whether the words of a value, perhaps behind a title, are words of the subject's own name, in its order."""
+    """Whether the words of a value, perhaps after a title, are words of the subject's own name, in its order."""
     name = normalised(IN_BRACKETS.sub("", subject)).split()
     words = list(value[1:] if value[0] in TITLES and len(value) > 1 else value)
     return any(name[first : first + len(words)] == words for first in range(len(name)))

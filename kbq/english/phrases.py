@@ -1,6 +1,6 @@
 """Phrases: cut an answer to the value that it states: an item of a list, a whole name, a noun that others narrow.
 
-A list in the text is like items, the last of them behind "and" or "or"; sentences are not parsed. What may be the name
+A list in the text is like items, the last of them after "and" or "or"; sentences are not parsed. What may be the name
 of one thing ("Bosnia and Herzegovina", "Vane & Lorimer", "Joel and Ethan Coen") is no list.
 """
 
@@ -30,7 +30,7 @@ HEADS = re.compile(
     r"|Committee|Compan|Conservator|Corporation|Council|Department|Foundation|Hospital|Institut|Laborator|Librar"
     r"|Ministr|Museum|Office|Part(?:y|ies)|School|Service|Societ|Trust|Union|Universit)\w*\Z"
 )
-AROUND = 40  # characters beside a sign that may hold the names it joins
+AROUND = 40  # characters around a sign that may hold the names it joins
 BLANKS = re.compile(r"[ \u00a0]")
 
 MOST_WORDS = 5  # words of an item
@@ -269,7 +269,7 @@ def whole_name_with_and(answer: Answer) -> Answer:
 def with_nouns(answer: Answer) -> Answer:
     """Return an occupation or a class with the nouns that narrow it: "racing driver" instead of "driver".
 
-    They begin behind an article, an adjective of a nationality, or one that says nothing of it.
+    They begin after an article, an adjective of a nationality, or one that says nothing of it.
     """
     words = WORDS.findall(answer.context, max(0, answer.start - 100), answer.start)
     for nouns, word in enumerate(map(str.strip, reversed(words))):

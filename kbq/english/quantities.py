@@ -1,4 +1,4 @@
-"""Quantities: read a number with its unit, and what the words around it make of it.
+"""Quantities: read a number with its unit from a text with the words around it.
 
 In comes a text, out comes a quantity, or nothing if there is any doubt. English separators are assumed. A bound ("more
 than 5,000"), a range ("40–50 kg") and "about" are kept; a sign may be a word ("minus", "below sea level"). The table
@@ -17,7 +17,7 @@ Bound: TypeAlias = Literal["", ">", ">=", "<", "<="]
 TABLE = Path(__file__).with_name("units.tsv")
 LONGEST = 96  # characters of a quantity
 _EXACT, _ROUNDED = Context(prec=200), Context(prec=15)  # contexts of numbers, and of what they make in another unit
-AROUND = 60  # characters beside a number that may belong to it
+AROUND = 60  # characters around a number that may belong to it
 ASKS_FOR_A_CHANGE = re.compile(
     r"\b(?:loss(?:es)?|deficit|shortfall|decline|decrease|reduction|growth|increase)\b", re.IGNORECASE
 )
@@ -104,7 +104,7 @@ def _of_one(names: str) -> str:
     return re.sub(r"\(\?P<(\w+)>", rf"(?P<\g<1>{names}>", pattern)
 
 
-_COMPOUND = (  # a unit, the smaller one behind it, and how many of these it has
+_COMPOUND = (  # a unit, the smaller one after it, and how many of these it has
     (r"ft|feet|foot|['’′]", r"in|inches|inch|[\"”″]|''", 12),
     (r"h|hr|hrs|hours?", r"m|min|mins|minutes?", 60),
     (r"m|min|mins|minutes?", r"s|sec|secs|seconds?", 60),
@@ -135,7 +135,7 @@ _BEHIND: tuple[tuple[str, str], ...] = (
 )
 _SUFFIX = "|".join(f"(?:{pattern})" for _, pattern in _BEHIND)
 _CHANGES = "increas|decreas|ris|rose|grew|grow|fell|fall|drop|declin|rais|reduc|cut|gain|expand|shr[aiu]nk|went"
-# What stands before or behind a number and makes another of it, in a way that is not computed.
+# What stands before or after a number and makes another of it, in a way that is not computed.
 _OTHER_BEFORE = re.compile(
     r"(?:\b(?:half(?: of)?|twice|double|triple|third of|quarter of|not|another|additional|further|extra|out of|times"
     r"|per|between|from|either|either of|of every|in every|every|number|no\.|nos\.|minus|negative|plus)|(?:loss|losses"

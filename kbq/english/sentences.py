@@ -1,4 +1,4 @@
-"""Sentences: where each sentence of a text begins and ends."""
+"""Sentences: where each sentence of a text begins."""
 
 import re
 

@@ -45,7 +45,7 @@ KIN_OF_NAMED = re.compile(
     r"\sof\s(?:the\s(?:late\s)?)?\Z"
 )
 COUPLE = re.compile(r"\s*(?:\([^()]*\))?(?:,[^,.]*,)?\s*(?:and|by)\b")  # "the son of Emil and his wife Ann"
-AHEAD = 60  # characters behind a value that may name the subject
+AHEAD = 60  # characters after a value that may name the subject
 
 EARLIER = frozenset({"predecessor", "replaces", "follows", "preceded by", "previous", "after a work by"})
 LATER = frozenset({"successor", "replaced by", "followed by", "succeeded by", "next"})
@@ -104,7 +104,7 @@ def is_denied(before: str) -> bool:
 
 
 def is_said_of_another(subject: str, relation: str, before: str, behind: str, is_kinship: bool) -> bool:
-    """Whether the words before a value say it of somebody else than the subject, who is not named behind it either.
+    """Whether the words before a value say it of somebody else than the subject, who is not named after it either.
 
     `is_kinship`: whether the relation is one, such as father or spouse.
 

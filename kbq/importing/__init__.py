@@ -1,1 +1,1 @@
-"""Import checkpoints, phrase dumps and indexes of DensePhrases as models and knowledge bases."""
+"""Importing: files of DensePhrases become models or knowledge bases."""

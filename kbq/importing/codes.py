@@ -1,4 +1,4 @@
-"""Codes: the product-quantised vectors of an index of DensePhrases, kept as they are and searched.
+"""Codes: search the product-quantised vectors of an index of DensePhrases as they are.
 
     official/              index.faiss       a link to the official file; nothing in it is changed
                            layout.json       where in that file rotation, means, centroids and lists are

@@ -1,4 +1,4 @@
-"""Index: import an index of DensePhrases and the metadata of its dump. `kbq import index`.
+"""Index: import an index of DensePhrases with its dump's metadata. `kbq import index`.
 
 `index.faiss` has these parts; faiss itself would believe their sizes, and hold the direct map in memory, 16 bytes a
 vector:

@@ -1,4 +1,4 @@
-"""Base: the interface of an index, and the inner products that rank rows, with a bound on their error.
+"""Base: the interface of an index.
 
 On devices that multiply int8 fast, a query is rounded to 15-bit integers in two int8 limbs and multiplied exactly with
 the int8 rows: only the rounding of the query causes an error. Other devices multiply in float32. Final scores are

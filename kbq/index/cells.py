@@ -54,7 +54,7 @@ NUMBER_BYTES = 8  # bytes of a row's number, which stands with its code
 PREFETCHED = 2**27  # bytes of cells, about, prefetched at a time: more might evict each other from memory
 
 MOST_HITS = 2**22  # hits of the queries that are searched together, before rescoring: about 130 MB
-LEAST_HITS = 50  # starts, and ends, to find in all groups: the ten best phrases score above the bound of so many
+LEAST_HITS = 50  # starts, and ends, to find in all groups: the ten best phrases score above the bound of these
 
 
 def clusters_for(rows: int) -> int:

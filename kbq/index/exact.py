@@ -1,4 +1,4 @@
-"""Exact: multiply every row, and return those that may open one of the best spans.
+"""Exact: find the rows that may open one of the best spans by multiplying every row.
 
 Rows are divided into pieces as long as the longest span, so that a span ends in the piece where it starts or in the
 next. The best span of a piece scores at least as much as its best row that is a phrase by itself, and at most its best

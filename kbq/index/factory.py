@@ -1,4 +1,4 @@
-"""Factory: choose, build and open the index of a knowledge base.
+"""Factory: choose, build or open the index of a knowledge base.
 
 Disk, compact and tiny indexes have their rows in cells. Disk maps the int8 vectors. The others keep a rotation of the
 vectors in memory, with a third of the dimensions and four bits for each dimension (compact) or every two (tiny). Codes

@@ -1,4 +1,4 @@
-"""Rows on a GPU: multiply every row once, and return those that may open one of the best spans.
+"""Rows on a GPU: find the rows that may open one of the best spans by multiplying each once.
 
 The shards of a GPU lie end to end, so that a batch of queries takes two kernels for any number of shards. Pieces and
 bounds are those of `exact.py`.

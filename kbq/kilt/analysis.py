@@ -1,4 +1,4 @@
-"""Analysis: show scores as tables, with confidence intervals, by group, and compared between systems.
+"""Analysis: scores as tables, with confidence intervals, by group or by system.
 
 Intervals are percentile bootstraps; comparisons are paired permutation tests with Holm's correction.
 """

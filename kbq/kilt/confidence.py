@@ -1,4 +1,4 @@
-"""Confidence: measure how well the probabilities of answers tell right from wrong, in scores, tables and plots.
+"""Confidence: measure how well the probabilities of answers tell right from wrong.
 
 `confidences` has the probability of each answer, and `right` whether it is right. Shapes: (items,). A score is None
 where it does not exist because there are no answers, or all are right, or all wrong.

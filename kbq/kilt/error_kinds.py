@@ -1,4 +1,4 @@
-"""Error kinds: find out why a prediction scores no KILT point, and check predictions without gold."""
+"""Error kinds: find out why a prediction scores no KILT point, with or without gold."""
 
 import random
 import re

@@ -1,4 +1,4 @@
-"""Evaluation: score a file of predictions against gold, with intervals and by group, and write TREC files.
+"""Evaluation: score a file of predictions against gold.
 
 `scores` computes the official scores, such as KILT-accuracy. Records that the official evaluation rejects are refused,
 with all problems at once. TREC files have one set of relevant pages for each query, so that evidence sets are united

@@ -1,4 +1,4 @@
-"""Passages: score retrieved texts by whether they contain an answer, and export them for readers.
+"""Passages: score retrieved texts by whether they contain an answer.
 
 Source: arXiv 2109.08133 (top-k accuracy, MRR@20, P@20) and arXiv 2004.04906 (containment, and the exported JSON, which
 DPR and Fusion-in-Decoder read).

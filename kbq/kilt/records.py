@@ -1,4 +1,4 @@
-"""Records: read KILT files as gold records and predictions, exactly as the official evaluation does, and write them."""
+"""Records: the lines of KILT files, read exactly as the official evaluation does."""
 
 import codecs
 import json

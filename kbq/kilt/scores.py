@@ -1,4 +1,4 @@
-"""Scores: score every query by the official rules, and add up the means in the official order."""
+"""Scores: score every query by the official rules, summed in the official order."""
 
 from array import array
 from bisect import bisect_right

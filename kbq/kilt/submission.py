@@ -1,4 +1,4 @@
-"""Submission: check and clean prediction files, and package them for upload; nothing is sent anywhere."""
+"""Submission: prediction files become a checked package for upload; nothing is sent anywhere."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Task: define how the input of a benchmark's record becomes a query, and what kind of answer is expected.
+"""Task: define how the input of a benchmark's record becomes a query for a kind of answer.
 
 A task file defines `TASKS`, a tuple of `Task`, and imports nothing but kbq. kbq's own are in `tasks/`. An adapter takes
 an input and a test of whether the encoder reads a text whole, and cuts only a text that it does not.

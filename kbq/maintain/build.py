@@ -1,4 +1,4 @@
-"""Build: read the pages of a corpus, encode them, index them, and publish them as a knowledge base.
+"""Build: the pages of a corpus become a knowledge base.
 
 Pages are encoded before indexes and words; the new manifest, written last, makes the change. A kill leaves the
 knowledge base as it was, and the same command resumes. Open knowledge bases stay as they were opened.

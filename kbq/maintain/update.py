@@ -1,4 +1,4 @@
-"""Update: encode the pages of a corpus that are new or have changed, and publish them instead of those they replace."""
+"""Update: new or changed pages of a corpus take the place of those they replace."""
 
 from __future__ import annotations
 

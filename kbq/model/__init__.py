@@ -1,1 +1,1 @@
-"""Encoding: encode texts as phrase vectors and query vectors."""
+"""Encoding: texts become vectors, of phrases or of queries."""

@@ -1,4 +1,4 @@
-"""Backbone: load a pretrained encoder and its tokenizer from a model folder, a checkpoint or a hub name.
+"""Backbone: load a pretrained encoder from a model folder, a checkpoint or a hub name.
 
 BERT runs in kbq's own code (`bert.py`), without transformers in folders that kbq wrote. Other encoders, and checkpoints
 from elsewhere, are read by transformers.

@@ -1,4 +1,4 @@
-"""Devices: choose a device, its fastest number type, and batches of texts that suit it."""
+"""Devices: choose a device, with what suits it best."""
 
 import copy
 import re

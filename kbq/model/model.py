@@ -1,4 +1,4 @@
-"""Model: the encoders of phrases and queries, with their tokenizer, in one folder.
+"""Model: the encoders of a folder, with their tokenizer.
 
 model.safetensors   weights: float32, or int8 with one scale per row (`NAME.scale`)
 kbq.json            ModelConfig, and the digests of all other files

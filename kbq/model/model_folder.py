@@ -1,4 +1,4 @@
-"""Model folder: find a model by name, check its files, and read its configuration and its weights.
+"""Model folder: a model's checked files, found by its name.
 
 kbq.json      of models, and of query encoders that were tuned
 sparta.json   of SPARTA models

@@ -1,4 +1,4 @@
-"""Queries: encode texts as start vectors and end vectors. Source: arXiv 2012.12624, section 3.2.
+"""Queries: encode texts as pairs of vectors. Source: arXiv 2012.12624, section 3.2.
 
 The `[SEP]` of `subject [SEP] relation` becomes the tokenizer's separator; mentions are marked with `[START_ENT]` and
 `[END_ENT]`.

@@ -1,4 +1,4 @@
-"""Tokenizer: split texts into word pieces and windows; restore capitals in lower-case queries.
+"""Tokenizer: split texts into word pieces; restore capitals in lower-case queries.
 
 `tokenizer.json` is read without transformers, whose import takes seconds. `FastTokenizer` has the part of the interface
 of transformers' tokenizers that kbq uses, so that either can be used.

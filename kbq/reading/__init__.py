@@ -1,1 +1,1 @@
-"""Reading: read the paragraphs that a search has found, and rerank their phrases."""
+"""Reading: judge the phrases of a search again by reading their paragraphs."""

@@ -1,4 +1,4 @@
-"""Phrase windows: read phrases in their surroundings, and propose one more in each window.
+"""Phrase windows: read phrases in their surroundings.
 
 Phrases of a paragraph that are close to each other share a window: `[CLS] query [SEP] title [SEP] text [SEP]`. A reader
 that has learned with them gets `mention [SEP]` before the text where only an earlier part of the paragraph names the

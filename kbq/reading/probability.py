@@ -35,7 +35,7 @@ FEATURES = (
     "margin",  # distance to the best phrase that means something else
     "judged",  # the reranker's odds alone
     "searched",  # score of the search
-    "behind",  # the best score of the search by so much
+    "behind",  # distance from the best score of the search
     "agreed",  # it has the meaning of the best phrase of the search
     "support",  # logarithm of how many phrases mean the same
     "subject in title",  # share of the subject's words

@@ -72,8 +72,8 @@ from kbq.text.queries import relation_key, slot_of
 
 READER = "reader.safetensors"
 RELATION_JUDGE = "judge.safetensors"
-JUDGE = "judge."  # how the names of the weights of a judge of phrases begin
-SHARED = "phrases."  # how the names of the phrase encoder's weights begin
+JUDGE = "judge."  # prefix of the weights of a judge of phrases
+SHARED = "phrases."  # prefix of the phrase encoder's weights
 WRITTEN_FOR = "phrase_fingerprint"  # key of the model's digest
 READS_MENTIONS = "reads_mentions"  # "yes" if the reader learned with them
 POINTS = 10  # points of the search: about as much as a logit
@@ -110,7 +110,7 @@ class PhraseJudge(nn.Module):
 
     @property
     def retrieval_weight(self) -> float:
-        """The weight of a point of the search beside the judge's odds."""
+        """The weight of a point of the search, added to the judge's odds."""
         return float(self.retrieval.detach()) / POINTS
 
 
@@ -403,7 +403,7 @@ class Reader:
 
         Args:
             retrieved: for each query, the paragraphs that a search has found, best first.
-            weight: of a point of the search beside the reader's score.
+            weight: of a point of the search, added to the reader's score.
         """
         answers = []
         for text, paragraphs in zip(texts, retrieved, strict=True):

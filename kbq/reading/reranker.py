@@ -1,4 +1,4 @@
-"""Reranker: judge phrases in their context, put impossible answers last, and join equal ones.
+"""Reranker: put the phrases of a search into a better order by judging them in their context.
 
 The reader also proposes the phrase that it would have chosen in each window: a search may have cut the right one badly.
 A phrase is judged by the logarithm of its odds against "none of these is right", an outcome of its own in training.
@@ -105,8 +105,8 @@ def _rules_out(subject: str, relation: str, answer: Answer) -> bool:
     before = answer.context[max(0, answer.start - SENTENCE) : answer.start]
     if is_denied(before) or is_other_direction(relation, before):
         return True
-    behind = answer.context[answer.end : answer.end + SENTENCE]
-    return is_said_of_another(subject, relation, before, behind, relation in RELATIVES)
+    after = answer.context[answer.end : answer.end + SENTENCE]
+    return is_said_of_another(subject, relation, before, after, relation in RELATIVES)
 
 
 def elsewhere(query: str, answers: Sequence[Answer]) -> list[bool]:
@@ -124,7 +124,7 @@ class Candidate(NamedTuple):
     """A phrase that was judged again."""
 
     answer: Answer
-    searched: float  # score of the search; a proposed phrase has that of the best one beside it
+    searched: float  # score of the search; a proposed phrase has that of the best one with it
     judged: float  # the logarithm of its odds against none being right, by reading alone
     is_proposed: bool  # true: the reader proposed it, the search has not found it
     score: float = 0.0  # both together, before phrases that mean the same support it
@@ -269,7 +269,7 @@ def in_order(candidates: Sequence[Candidate], weight: float, query: str = "") ->
     """Give candidates their final scores, best first, none overlapping a better one; equal meanings support the best.
 
     Args:
-        weight: of a point of the search, beside the judge's odds. The best phrase of the search gets no more and no
+        weight: of a point of the search, added to the judge's odds. The best phrase of the search gets no more and no
             less than it is judged.
         query: decides which answers mean the same, and which say nothing: these come last.
     """

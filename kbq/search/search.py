@@ -1,4 +1,4 @@
-"""Search: find the k best distinct units of all shards by vectors and, if wanted, by words.
+"""Search: find the k best distinct units of all shards by vectors, words or both.
 
 The answers to a query do not depend on other queries beside it, nor on where the `groups` of shards (see `Index`) are
 searched, as long as their answers are `merged`.

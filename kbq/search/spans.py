@@ -1,4 +1,4 @@
-"""Spans: score the spans that open at candidate rows, and return the best phrases, sentences, paragraphs or pages.
+"""Spans: find the best phrases, sentences, paragraphs or pages that open at candidate rows.
 
 Source: arXiv 2012.12624, section 3.3; limit: section 4.
 

@@ -1,1 +1,1 @@
-"""Serving: answer people and programs over HTTP, many at once."""
+"""Serving: answer many people or programs at once over HTTP."""

@@ -1,4 +1,4 @@
-"""API: the routes under /v1, and the types of their requests and answers."""
+"""API: the routes under /v1, with the types of their requests."""
 
 import asyncio
 import json

@@ -71,7 +71,7 @@ class Batcher:
         self._most, self._seconds, self._metrics = queue, seconds, metrics or Metrics()
         self._small, self._large = deque[_Waiting](), deque[_Waiting]()
         self._small_had = 0.0  # the cost of the small ones since a large one has had its turn
-        self._small_at = -math.inf  # when a small request came last, or was answered: who was, often asks again
+        self._small_at = -math.inf  # last time that a small request came or was answered: clients often follow up
         self._since = math.inf  # when the thread began its present work
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "search")

@@ -1,4 +1,4 @@
-"""Decisions: keep what people decide on the values of tables in a file for each knowledge base, and hand it out.
+"""Decisions: what people decide on the values of tables, in a file for each knowledge base.
 
 Decisions count in the order in which they arrive, whatever the clocks of the browsers say. A browser sends a decision
 again, with the same id, until it knows that it is kept.
@@ -70,7 +70,7 @@ class DecisionsRequest(ClientObject):
 
 
 class KeptDecisions(BaseModel):
-    """Decisions in the order in which they arrived, and the byte behind them; `more`: there are others there."""
+    """Decisions in the order in which they arrived, and the byte after them; `more`: there are others there."""
 
     decisions: list[dict[str, Any]]
     next: int
@@ -103,7 +103,7 @@ class DecisionsFile:
                 self._look(file)
 
     def exchanged(self, lines: Sequence[bytes], since: int) -> KeptDecisions:
-        """Append lines, which are on the disk when this returns, and read those behind a place.
+        """Append lines, which are on the disk when this returns, and read those after a place.
 
         Raises NotKeptError if they cannot be kept, and RefusedError if another process does not end its writing.
         """

@@ -28,7 +28,7 @@ from kbq.serve.filling import WithServices
 from kbq.serve.problems import LONGEST, RefusedError
 from kbq.storage.limited import LimitedProcess
 
-DOCUMENTS = ".documents"  # how the names of their folders end
+DOCUMENTS = ".documents"  # suffix of their folders
 SECONDS = 20.0  # time of computing, for a page
 KEPT = 64  # pictures
 PAGE = re.compile(r"(?P<path>.+\.pdf)#page=(?P<number>\d{1,6})", re.IGNORECASE | re.DOTALL)

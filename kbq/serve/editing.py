@@ -1,4 +1,4 @@
-"""Editing: take documents from the browser into new knowledge bases, and build them while the service goes on.
+"""Editing: documents from the browser become knowledge bases while the service goes on.
 
 Documents of NAME lie in NAME.documents, beside the folder NAME of the knowledge base. What has arrived stays there,
 whether a tab is closed or the service killed: the rest is sent another time, and a build resumes.
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from kbq.dump.shards import Counts
     from kbq.serve.filling import Services
 
-DOCUMENTS = ".documents"  # how the names of their folders end
+DOCUMENTS = ".documents"  # suffix of their folders
 EACH = 2  # documents of a kind that are shown before the build
 SHOWN = 300  # characters of each
 MOST_FILES, MOST_OFFERED, MOST_TOLD = 100_000, 2000, 1000  # altogether; in one request; left out, with their reasons

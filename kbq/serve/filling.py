@@ -1,4 +1,4 @@
-"""Filling: ask slots and fill tables for all routes, a few queries at a time, with the claims of `kbq fill`."""
+"""Filling: fill tables for all routes, a few queries at a time, with the claims of `kbq fill`."""
 
 import asyncio
 from collections import defaultdict

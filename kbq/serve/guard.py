@@ -1,4 +1,4 @@
-"""Guard: one middleware that admits or refuses requests by host, key, size and time; the service's settings."""
+"""Guard: one middleware that admits or refuses requests, by the service's settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EVERYWHERE = ("0.0.0.0", "::", "")
 OPEN = ("/healthz", "/readyz")
 RECONCILE = "/reconcile"  # what OpenRefine asks: it can send no header, and is asked from any origin
 
-TABLES, TIMES = ("/v1/fill",), 20  # have so many times the time, since others have their turn meanwhile
+TABLES, TIMES = ("/v1/fill",), 20  # these routes get 20 times the timeout, since others have their turn meanwhile
 EDITING = "/new/"  # how the addresses begin that take documents, which are larger and take longer than requests do
 IN_FLIGHT = 256  # requests that are read or answered at once
 PIECE = 65_536  # bytes of an answer that are handed over at once: more wait until the client has taken them

@@ -1,4 +1,4 @@
-"""Knowledge bases: the served ones by name, reopened after a change, and their pages by title.
+"""Knowledge bases: the served ones by name, reopened after a change.
 
 Names are compared by their words, without case, accents and punctuation; rare words count more. A word that no title
 has is read as the words one typing error away.
@@ -323,7 +323,7 @@ def escaped_id(page_id: str) -> str:
 
 
 def unescaped_id(escaped: str) -> str:
-    """Return the id behind an escaped one, even if a client has encoded it once too often.
+    """Return the id that an escaped one stands for, even if a client has encoded it once too often.
 
     >>> unescaped_id("C~23 and F~23.md"), unescaped_id("C~23%20and%20F~23.md"), unescaped_id("S001")
     ('C# and F#.md', 'C# and F#.md', 'S001')

@@ -68,7 +68,7 @@ def level_of(probability: float | None) -> str:
 
 
 def evidence(answer: Answer) -> tuple[str, str]:
-    """Return the parts of its paragraph before and behind an answer."""
+    """Return the parts of its paragraph before and after an answer."""
     first, last = answer.window(CONTEXT)
     before = ("… " if first else "") + answer.context[first : answer.start]
     return before, answer.context[answer.end : last] + (" …" if last < len(answer.context) else "")

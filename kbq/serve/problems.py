@@ -1,4 +1,4 @@
-"""Problems: report errors as problem documents (RFC 9457), in metrics and in the log; limits of requests.
+"""Problems: report errors as problem documents (RFC 9457).
 
 A request counts by what it expands to: a name with three properties of three pages is nine queries.
 """

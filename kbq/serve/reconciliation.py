@@ -1,4 +1,4 @@
-"""Reconciliation: match names with pages and extend tables, by OpenRefine's protocol.
+"""Reconciliation: match names with pages by OpenRefine's protocol.
 
     /reconcile                  the manifest; with `queries` candidates, with `extend` cells of new columns
     /reconcile/suggest/entity   pages by the beginning of their title; also /property and /type
@@ -192,7 +192,7 @@ class Column:
 
     @classmethod
     def sent(cls, properties: Sequence[Any]) -> list[Self]:
-        """Read a client's columns; a property that is null, or has no id, is none."""
+        """Read a client's columns; a property that is null, or has no id, is left out."""
         named = (one for one in properties if isinstance(one, dict) and isinstance(one.get("id"), str))
         return [cls(one["id"], one["settings"] if isinstance(one.get("settings"), dict) else {}) for one in named]
 

@@ -1,4 +1,4 @@
-"""Tools: an MCP server with which a language model looks up facts and their evidence."""
+"""Tools: an MCP server with which a language model looks up facts with their evidence."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping

@@ -1,1 +1,1 @@
-"""Storage: files, locks, records, lines and rows of text, the machine, and progress."""
+"""Storage: what lies on disks, or depends on the machine."""

@@ -1,4 +1,4 @@
-"""Limits: call parsers of strangers' files in a child process with limits of CPU time and memory, and without network.
+"""Limits: call parsers of strangers' files in a child process that can do no harm.
 
 A file that takes too much, or crashes its parser, costs a child, and a new one takes the next file.
 """
@@ -157,7 +157,7 @@ def _refuse(status: int | None, is_late: bool, seconds: float, memory: int) -> N
 
 
 def serve() -> None:
-    """Be a child: call the functions that come in on standard input, and answer on standard output."""
+    """Child process: run functions received on stdin and write their results to stdout."""
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "r+b", buffering=0) as null:  # parsers may print  # noqa: PTH123
         os.dup2(null.fileno(), 0)

@@ -36,12 +36,12 @@ Line: TypeAlias = tuple[int, str]  # its number, from 1, and its text without th
 BadLine: TypeAlias = Callable[[KbqError], None]  # called with the problem; if it returns, the line is skipped
 
 ZSTD_WINDOW = 28  # log2 of the bytes that a file may look back: --long and --ultra -22 have 27
-SMALL, MOST_TIMES = 2**22, 100  # a file may unpack to so many bytes, or times its size: texts reach a tenth
+SMALL, MOST_TIMES = 2**22, 100  # limits of an unpacked file: bytes, or times its size; texts reach a tenth
 
 _PER_LINE = "write one object {…} per line"
 ARRAY = re.compile(r"\s*+\[\s*+(\{|\]?\s*$)")  # how an array of objects begins
 MARK = "\ufeff"  # byte order mark
-COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".zip")  # how the names of compressed files end
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".zip")  # suffixes of compressed files
 
 
 def refuse(problem: KbqError) -> None:

@@ -1,4 +1,4 @@
-"""Machine: CPU features, free memory, and memory-mapped files with read-ahead."""
+"""Machine: what the CPU can do, how much memory is free."""
 
 import contextlib
 import ctypes

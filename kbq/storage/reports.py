@@ -11,7 +11,7 @@ def silent(stage: str, done: int, total: int) -> None:
 
 
 def unheard(*what: object) -> None:
-    """Ignore a call; any other callback."""
+    """A callback that does nothing."""
 
 
 class Stage:

@@ -1,4 +1,4 @@
-"""Rows: read CSV, TSV, JSON, Parquet and XLSX row by row, and write rows in the format they came from.
+"""Rows: tables of any format row by row, written back in the format they came from.
 
 Every table, triple, identifier, decision and gold value that kbq reads comes through here. Nothing is computed: a
 formula has the value that was saved with it.

@@ -1,4 +1,4 @@
-"""Claims: a value of a subject and a relation, with probability and place; a file has one per line."""
+"""Claims: a value of a slot, with its probability, at its place; a file has one per line."""
 
 import re
 from collections.abc import Iterable, Mapping

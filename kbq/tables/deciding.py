@@ -1,4 +1,4 @@
-"""Deciding: merge the answers to a slot into distinct claims, accept the likely ones, and obey people's decisions.
+"""Deciding: the answers to a slot become distinct claims, the likely ones accepted.
 
 Of relations of a subject that exclude each other, the likeliest keeps a value that several claim.
 """
@@ -124,7 +124,7 @@ def decision_of(fields: Mapping[str, object]) -> Decision:
 def read_decisions(path: Path, note: Note = unheard) -> dict[Cell, dict[str, Decision]]:
     """Return the valid decisions of a file of JSON lines, to which a service may be writing: see `read_rows`.
 
-    Raises KbqError if a line is none; all are named.
+    Raises KbqError if lines are not decisions; all are named.
     """
     decisions: list[Decision] = []
     problems: list[str] = []

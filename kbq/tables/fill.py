@@ -1,4 +1,4 @@
-"""Fill: ask for the cells of a table, batch by batch, and fill or check it, with its claims. `kbq fill`."""
+"""Fill: fill or check a table by asking for its cells, batch by batch. `kbq fill`."""
 
 import time
 from collections import defaultdict

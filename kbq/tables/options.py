@@ -1,4 +1,4 @@
-"""Options: how to fill a table, and with which threshold."""
+"""Options: how to fill a table."""
 
 from __future__ import annotations
 

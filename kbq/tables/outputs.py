@@ -1,6 +1,6 @@
 """Outputs: write claims as a long table, RDF, QuickStatements or a page for review.
 
-`kbq fill` writes claims, and beside them a file with their origin and the relations that were asked for; an export is a
+`kbq fill` writes claims, and with them a file with their origin and the relations that were asked for; an export is a
 view of them. Sources: RDF 1.1 N-Triples (W3C); magnusmanske/quickstatements and WikiMovimentoBrasil/quickstatements3
 (parsers of V1).
 """
@@ -271,11 +271,11 @@ def time_of(date: DateValue) -> str:
 
 def _quotation(claim: Claim) -> str:
     """Return the sentence as it stands, without headings; if it is long, the part around the value."""
-    before, value, behind = claim.parts
+    before, value, after = claim.parts
     if claim.sentence_start == 0:
         before = _HEADS.sub("", before)
-    beside = max(0, LONGEST - len(value)) // 2
-    return _one_line((before[-beside:] if beside else "") + value + behind[:beside])[:LONGEST].strip()
+    around = max(0, LONGEST - len(value)) // 2
+    return _one_line((before[-around:] if around else "") + value + after[:around])[:LONGEST].strip()
 
 
 def _one_line(text: str) -> str:
@@ -438,8 +438,8 @@ def write_review(path: Path, claims: Iterable[Claim], source: Source, relations:
         digest = hashlib.sha256(content.encode()).digest()
         page = page.replace(f"{name}-HASH", f"sha256-{base64.b64encode(digest).decode()}")
         page = page.replace(f">{name}<", f">{content}<")
-    before, behind = page.split(">DATA<")
-    write_lines(path, [f"{before}>{described(claims, source, relations)}<{behind}".removesuffix("\n")])
+    before, after = page.split(">DATA<")
+    write_lines(path, [f"{before}>{described(claims, source, relations)}<{after}".removesuffix("\n")])
 
 
 def described(claims: Iterable[Claim], source: Source, relations: Iterable[Relation] = ()) -> str:

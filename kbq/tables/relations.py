@@ -1,4 +1,4 @@
-"""Relations: how to ask for each relation, from names, presets or a relations.toml, and its Wikidata id.
+"""Relations: how to ask for each relation, from names, presets or a relations.toml.
 
 A relations.toml has a table for each relation, a column of the table to fill:
 

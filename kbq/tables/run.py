@@ -1,4 +1,4 @@
-"""Run: keep the answers of a table that is being filled, so that it resumes, and write the table and its claims.
+"""Run: keep the answers of a table that is being filled, so that it resumes.
 
 With `--out filled.csv`, filled.answers.jsonl has the answers to every query (see `AnswerCache`), filled.run.json the
 facts that decide them, and filled.claims.jsonl the claims of the latest table. A run that was killed at any moment

@@ -1,4 +1,4 @@
-"""Tables: read files and data frames as rows by column, with typed cells, and write them back in their form."""
+"""Tables: files or data frames as rows by column, with typed cells, written back in their form."""
 
 from __future__ import annotations
 

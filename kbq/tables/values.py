@@ -1,4 +1,4 @@
-"""Values: the normal form of a date or a quantity, and whether two texts are one value.
+"""Values: which texts are one value, by the normal form of a date or a quantity.
 
 A text has a normal form only if all of it is one date or one number, which can be read in one way, and no form says
 more than the text.

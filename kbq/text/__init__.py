@@ -1,1 +1,1 @@
-"""Text: markers, sentences, normal forms and escaping of strings. The lowest room: it knows no files."""
+"""Text: what is done to strings. The lowest room: it knows no files."""

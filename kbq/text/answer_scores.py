@@ -1,4 +1,4 @@
-"""Text scores: accuracy, EM, F1 and ROUGE-L of a predicted answer.
+"""Text scores: how well a predicted answer agrees with gold.
 
 Source: arXiv 2009.02252 and the official evaluation; by character, arXiv 1810.07366 (CMRC 2018) and its evaluation.
 """
@@ -104,7 +104,7 @@ def best_rouge_l(guess: str, golds: Iterable[str]) -> float:
 
 
 def _rouge_l(guess_sentences: list[list[str]], guess_words: int, gold_sentences: list[list[str]]) -> float:
-    """ROUGE-L of a guess of so many distinct words, of whose sentences the words that gold has are given."""
+    """ROUGE-L of a guess of this many distinct words, of whose sentences the words that gold has are given."""
     if not guess_sentences or not gold_sentences:
         return 0.0
     gold_words = {word for sentence in gold_sentences for word in sentence}

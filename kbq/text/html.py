@@ -29,9 +29,9 @@ def bar(share: float, words: str) -> str:
     return element("span", track, " ", element("span", text(words), style=QUIET), style="white-space:nowrap")
 
 
-def marked(before: str, words: str, behind: str) -> str:
+def marked(before: str, words: str, after: str) -> str:
     """Return a sentence in which some words are marked."""
-    return text(before) + element("mark", text(words)) + text(behind)
+    return text(before) + element("mark", text(words)) + text(after)
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]], caption: str = "") -> str:

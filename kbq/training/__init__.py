@@ -1,1 +1,1 @@
-"""Training: train phrase and query encoders on reading comprehension. Source: arXiv 2012.12624, section 4."""
+"""Training: train encoders on reading comprehension. Source: arXiv 2012.12624, section 4."""

@@ -1,4 +1,4 @@
-"""Batches: read reading-comprehension files as passages with queries, and batch them for all epochs.
+"""Batches: reading-comprehension files become batches of passages with queries.
 
 Passages of one group stay together as near-by negatives. All questions of a passage are in one batch, so that it is
 encoded once.

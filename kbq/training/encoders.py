@@ -1,4 +1,4 @@
-"""Encoders: train a phrase encoder and a query encoder on reading comprehension, with a reader's help if given.
+"""Encoders: train a pair of encoders on reading comprehension, with a reader's help if given.
 
 Source: arXiv 2012.12624, section 4.
 

@@ -1,4 +1,4 @@
-"""Output folder: make a result in OUT.partial, record how it was made, and rename it when it is whole."""
+"""Output folder: make a result in OUT.partial, which is renamed when it is whole."""
 
 import dataclasses
 import platform

@@ -1,4 +1,4 @@
-"""Quantisation: fit the int8 step, length penalty and filter of a trained model; evaluate it as it will be searched.
+"""Quantisation: fit a trained model to the way in which it will be searched.
 
 The penalty is the one with the best open EM. The threshold is the one that drops most tokens while EM falls by less
 than half a point, both among all passages and in the gold one. Source: arXiv 2109.08133, Fig. 4. Of the tokens kept,

@@ -1,4 +1,4 @@
-"""Settings: the hyperparameters of `kbq train` and `kbq finetune`."""
+"""Settings: the hyperparameters of training or fine-tuning."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypedDict, get_args

@@ -191,7 +191,7 @@ class SpartaRun(PassageRun):
 
 
 def drawn_negatives(gold: Tensor, near: Tensor, count: int, source: torch.Generator) -> Tensor:
-    """Draw negatives of each query, half of them near-by, as far as there are so many; mark them.
+    """Draw negatives of each query, half of them near-by, as far as there are enough; mark them.
 
     Shapes of all: (queries, sentences).
     """

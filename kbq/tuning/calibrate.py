@@ -1,4 +1,4 @@
-"""Calibrate: fit the probability that an answer is right, and its judge, to known triples. `kbq calibrate`.
+"""Calibrate: fit the probability that an answer is right to known triples. `kbq calibrate`.
 
 A share of the queries is asked a second time without their evidence, half of these without the sentences, half without
 the pages: so there are queries with nothing right, too. Triples without an object are cells that the text does not

@@ -274,7 +274,7 @@ def _report_estimate(
 
 
 def _weigh_words(kb: Searcher, scorer: DevScorer, report: Report) -> tuple[float, float | None]:
-    """Give words their best weight beside the tuned vectors; return the factor, and the score in percent."""
+    """Give words the best weight for the tuned vectors; return the factor, and the score in percent."""
     factor, percent = 1.0, None
     if kb.words:
         report("weights of words", 0, len(scorer))

@@ -1,4 +1,4 @@
-"""Labels: find the gold phrases of gold records, and tell right phrases of a search from wrong ones.
+"""Labels: tell right phrases of a search from wrong ones.
 
 A text is right if it equals an answer after KILT's normalisation. Source: arXiv 2012.12624, Eq. 11; arXiv 2109.08133,
 Eq. 5.

@@ -1,4 +1,4 @@
-"""Loop: search and learn with one forward pass of the queries, and keep the epoch that is best on a dev set.
+"""Loop: learn from searches with one forward pass of the queries; the best epoch is kept.
 
 Source: arXiv 2012.12624, section 4.5 and Eq. 11; arXiv 2109.08133, section 5. Beyond the papers: answers on the gold
 pages take part even if the search does not find them, so that hardly any query is without a positive; and answers to
@@ -51,14 +51,14 @@ from kbq.tuning.triples import pages_of
 LAST = 1 / 3  # share of the layers that are tuned, unless nothing is to be kept
 # Attributes of a `Finetuner` that a checkpoint holds.
 STATE = ("scores", "agreements", "found", "best")
-FACTORS = (0.5, 1.0, 2.0, 4.0)  # tried for the weights of words beside the vectors
+FACTORS = (0.5, 1.0, 2.0, 4.0)  # factors that are tried for the weights of words
 DENSE = SearchOptions(5, "page", "dense")
 
 
 class Competing:
     """The phrases that compete for each of several queries.
 
-    Side by side they have the shape (queries, most phrases of a query), with zeros behind the last phrase of a query.
+    Side by side they have the shape (queries, most phrases of a query), with zeros after the last phrase of a query.
     """
 
     def __init__(self, kb: Searcher, phrases: Sequence[Phrases], coded: CodedRows | None = None) -> None:

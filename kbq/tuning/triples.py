@@ -1,4 +1,4 @@
-"""Triples: the queries to tune with: from KILT lines or a table, and others made from the knowledge base's text.
+"""Triples: the queries to tune with, from KILT lines, a table, or the knowledge base's text.
 
 A table is CSV or TSV with a header, or JSON lines: `subject`, `relation`, `object`, and perhaps `aliases` (other names
 of the object; in CSV and TSV with `|` between them) and `page` (id or title). Equal subject and relation are one query.
@@ -73,7 +73,7 @@ QUESTIONS = (
     "when was the {relation} of {subject}?",
     "{subject} {relation}",
 )
-EVERY = 5  # one relation in so many is watched; the others are learned not to be forgotten
+EVERY = 5  # every fifth relation is held out to measure forgetting
 NAMED_BY_TITLE = 0.5  # share of the subjects; the others are phrases of the text
 LONGEST_SUBJECT = 4  # rows of a phrase
 AROUND = 60  # characters on either side of a mention

@@ -1,1 +1,1 @@
-"""Words: score paragraphs by the words of a query, with BM25 and SPARTA."""
+"""Words: score paragraphs by the words of a query, with BM25 or SPARTA."""

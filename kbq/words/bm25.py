@@ -1,4 +1,4 @@
-"""BM25: index paragraphs and page titles by English stems, and score the words of queries.
+"""BM25: score the words of queries in paragraphs that are indexed by English stems.
 
 Words are compared by `letters`, so that Lodz finds Łódź, and AC Milan A.C. Milan; words with other letters than those
 of ASCII are also there as they are written, since Réunion is rarer than reunion. Names made of common words ("The
@@ -59,7 +59,7 @@ LENGTHS = "lengths"
 FOLDED = "folded"  # an empty array: the words are folded, and titles are terms; older indexes lack it
 TITLE = "="  # how the term of a title begins: no word does
 RELATION = 0.25  # what a word of the relation counts in a hybrid search: vectors know its synonyms, too, but no names
-COMMON = 0.02  # share of the paragraphs that have a word which tells little of a name
+COMMON = 0.02  # a word in more paragraphs than this share is too common to identify a name
 STEMS = 10_000  # words that the stemmer remembers
 LONGEST_NAME = 200  # characters of a name that is looked up as a title
 CACHED = 2**14  # words whose inverse frequencies are cached

@@ -1,4 +1,4 @@
-"""Names: find the pages that name a subject exactly, by the postings of its words, and verify it in their text.
+"""Names: find the pages that name a subject exactly, by the postings of its words.
 
 The paragraphs that have all words of a name are few, and are read. A page is more likely to be about a subject the
 earlier it names it, and the more often; a name that many pages have says less of each. Nothing is stored: a knowledge
@@ -26,7 +26,7 @@ LONGEST = 200  # characters of a name
 CACHED = 64  # names: a table asks for many relations of one subject
 NAMED = 8.0  # points of BM25 that a page gains by the name alone
 LEAD = 100  # bytes at the beginning of a page, which says there what it is about
-SELDOM = 100  # pages: a name that so many have counts half
+SELDOM = 100  # pages: a name that this many have counts half
 LETTER = re.compile(rf"[^\W{UNSPACED}]")
 BRACKETS = re.compile(r"\s*\([^()]*\)\s*$")  # end of a title: "Georgia (country)"
 INITIALS = re.compile(r"\b\w\.|\b[A-Z]{2,4}\b")  # J. R. R. Tolkien, AC Milan

@@ -1,4 +1,4 @@
-"""SPARTA: weigh the terms of sentences with a model, and score queries by an inverted index of their impacts.
+"""SPARTA: score queries by the impacts that a model gives to the terms of sentences.
 
 A SPARTA model gives each sentence the impacts of its k strongest terms. They are stored in `sparta-NAME/` of each
 shard, the tokenizer in `sparta-NAME/` of the knowledge base, so a query needs no network. NAME is a digest of the

@@ -11,7 +11,7 @@ import typer.main
 from command_line import Run
 
 from cli import app
-from kbq.commands.options import EXTRA, GONE, summary
+from kbq.commands.options import EXTRA, summary
 
 GROUPS = ((), ("train",), ("index",), ("import",), ("cluster",))
 
@@ -29,13 +29,6 @@ GROUPS = ((), ("train",), ("index",), ("import",), ("cluster",))
 )
 def test_a_summary_has_whole_clauses(text: str, room: int, shown: str) -> None:
     assert summary(text, room) == shown
-
-
-@pytest.mark.parametrize("name", GONE)
-def test_a_gone_option_names_its_replacement(name: str, run: Run) -> None:
-    told = run(*name.split())
-    assert told.status == 2
-    assert told.err.strip().endswith(f": {GONE[name]}")
 
 
 @pytest.mark.parametrize("group", GROUPS)

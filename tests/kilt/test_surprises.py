@@ -164,6 +164,19 @@ def test_b15_contexts_match_parts_of_words_and_an_empty_needle_always(score: Sco
     assert scores["entity_in_input"] == 1.0
 
 
+@pytest.mark.parametrize("position", [5, 6])
+def test_five_texts_are_read_for_the_scores_of_answers(position: int, write: Write) -> None:
+    gold = write("gold", {"id": 1, "input": "Q", "output": [{"answer": "x", "provenance": pages(1)}]})
+    texts: list[dict[str, object]] = [{"wikipedia_id": 1, "text": "none"} for _ in range(position)]
+    texts[-1]["text"] = 7
+    guess = write("guess", {"id": 1, "output": [{"answer": "x", "provenance": texts}]})
+    if position == 6:
+        assert evaluate_downstream(gold, guess)["kilt"]["KILT-f1"] == 1.0
+    else:
+        with pytest.raises(EvaluationError, match="has a text in provenance item 5 that is not a string"):
+            evaluate_downstream(gold, guess)
+
+
 def test_b16_answers_of_thousands_of_words_have_a_rouge_score() -> None:
     words = " ".join(f"w{number}" for number in range(2000))
     assert score_answer(words, [words]).rougel == 2 * (1 / (2 + 1e-8))

@@ -95,6 +95,14 @@ def test_a_paragraph_longer_than_the_window_is_read_whole(reader: Reader) -> Non
     assert last == len(text) - 1
 
 
+def test_a_question_leaves_room_for_a_token_of_the_passage(reader: Reader) -> None:
+    """A window also ends in a separator: 62 tokens of a question and one of the passage fill 64."""
+    assert [len(window.ids) for window in reader.windows([5] * 62, [6])] == [64]
+    for tokens in (63, 64):
+        with pytest.raises(QueryError, match=f"a question has {tokens} tokens, .* reads 64: shorten it"):
+            reader.windows([5] * tokens, [6])
+
+
 @pytest.mark.parametrize("texts", [[], [""], ["", ""]])
 def test_nothing_to_read_gives_no_answer(texts: list[str], reader: Reader) -> None:
     assert reader.read("who", paragraphs(*texts)) == []

@@ -279,6 +279,9 @@ def consistent(claims: list[Claim]) -> list[Claim]:
         ([("date of birth", "7 May 1843", 0.9, 0), ("date of death", "May 1843", 0.6, 40)], [0.9, 0.6]),
         ([("date of birth", "44 BC", 0.9, 0), ("date of death", "AD 14", 0.8, 40)], [0.9, 0.8]),
         ([("inception", "1900", 0.9, 0), ("dissolved, abolished or demolished date", "1800", 0.8, 9)], [0.9, 0.08]),
+        ([("date of birth", "the 1860s", 0.9, 0), ("date of death", "1862", 0.8, 9)], [0.9, 0.8]),  # born in 1860
+        ([("date of birth", "the 1860s", 0.9, 0), ("date of death", "1989", 0.8, 9)], [0.9, 0.8]),  # born in 1869
+        ([("date of birth", "the 1860s", 0.9, 0), ("date of death", "1990", 0.8, 9)], [0.9, 0.08]),
         ([("start time", "1914", 0.9, 0), ("end time", "1918", 0.8, 9)], [0.9, 0.8]),
         ([("date_of_birth", "1914", 0.9, 0), ("deathDate", "1918", 0.8, 0)], [0.9, 0.8]),
         ([("date_of_birth", "1914", 0.9, 0), ("deathDate", "1900", 0.8, 0)], [0.9, 0.08]),
