@@ -65,16 +65,16 @@ def declared(record: Any) -> tuple[Declared, ...]:
 
 def check(record: Any, error: type[KbqError]) -> None:
     """Raise an error that names an option whose value has no meaning, the value, and what it must be."""
-    for one in declared(record.__class__):
-        value = getattr(record, one.name)
-        if value is None and one.is_optional:
+    for option in declared(record.__class__):
+        value = getattr(record, option.name)
+        if value is None and option.is_optional:
             continue
         if hasattr(value, "dtype") and isinstance(value, Real):  # NumPy's numbers are numbers, too
             value = int(value) if isinstance(value, Integral) else float(value)
-            object.__setattr__(record, one.name, value)
-        problem = _problem(one, value)
+            object.__setattr__(record, option.name, value)
+        problem = _problem(option, value)
         if problem:
-            raise error(f"{one.name} {problem}", is_usage=True)
+            raise error(f"{option.name} {problem}", is_usage=True)
 
 
 def refuse_unknown_options(given: Iterable[str], known: Iterable[str], error: type[KbqError]) -> None:
@@ -122,5 +122,5 @@ def _range(kind: str, least: float | None, most: float | None) -> str:
 
 def chosen(words: dict[str, Any], record: type) -> dict[str, Any]:
     """Take the options of a record out of the words, and return them."""
-    names = [one.name for one in declared(record) if one.name in words]
+    names = [option.name for option in declared(record) if option.name in words]
     return {name: words.pop(name) for name in names}

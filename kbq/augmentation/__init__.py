@@ -1,1 +1,1 @@
-"""New training examples from a corpus: generated questions, and slot queries from triples."""
+"""Augmentation: new training examples from a corpus, as generated questions or as slot queries."""

@@ -81,7 +81,7 @@ def connect(address: str, alike: bool = True) -> Cluster:
         _CONNECTED[address] = ray.get_runtime_context().gcs_address
     elif address != LOCAL:
         _refuse_other(address)
-    alive = [one for one in ray.nodes() if one["Alive"]]  # type: ignore[no-untyped-call]
+    alive = [one for one in ray.nodes() if one["Alive"]]
     nodes = [Node(one["NodeID"], one["NodeManagerAddress"], int(one["Resources"].get("CPU", 0))) for one in alive]
     cluster = Cluster(address, sorted(nodes, key=lambda node: (node.address, node.id)), begins_here)
     try:

@@ -89,9 +89,9 @@ class GroupSearch:
         group, (context, bm25, sparta) = self._group, self._opened
         with group.manifest.damage_explained(group.folder):
             lexical = []
-            for one in words:
-                indexes = sparta if one.statistics is None else [index.within(one.statistics) for index in bm25]
-                lexical.append(LexicalScores(context.shards, indexes, one.terms, one.weight, one.slots))
+            for word in words:
+                indexes = sparta if word.statistics is None else [index.within(word.statistics) for index in bm25]
+                lexical.append(LexicalScores(context.shards, indexes, word.terms, word.weight, word.slots))
             return search_several(context, queries, wanted, lexical)
 
     @cached_property
@@ -213,8 +213,8 @@ def _open(actor: Actor) -> Any:
 def _received(asked: Sequence[Any], seconds: float) -> list[_Outcome]:
     late = set(ray.wait(list(asked), num_returns=len(asked), timeout=seconds)[1])
     return [
-        _Outcome(None, f"no answer in {seconds:.0f} seconds", is_late=True) if one in late else _outcome(one)
-        for one in asked
+        _Outcome(None, f"no answer in {seconds:.0f} seconds", is_late=True) if task in late else _outcome(task)
+        for task in asked
     ]
 
 

@@ -257,8 +257,10 @@ def explain(
     opened = AskedKb(kb, model=model, device="cpu").open()
     if page is not None:
         terms_of = opened.strongest_terms(page, k or STRONGEST, backend)
-        lines = [line for one in terms_of for line in (f"{one.paragraph}  {shortened(one.text)}", *_weights(one.terms))]
-        tell({"page_id": page, "backend": backend, "sentences": [one._asdict() for one in terms_of]}, as_json, *lines)
+        lines = [
+            line for term in terms_of for line in (f"{term.paragraph}  {shortened(term.text)}", *_weights(term.terms))
+        ]
+        tell({"page_id": page, "backend": backend, "sentences": [term._asdict() for term in terms_of]}, as_json, *lines)
         return
     ((_, asked),) = read_queries([text or ""], None)
     explained = opened.explain(asked, k or EXPLAINED, backend)

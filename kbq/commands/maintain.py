@@ -300,11 +300,11 @@ def list_pages(
     if wanted:
         fields = list(pages.metadata())
         for name, _ in wanted:
-            if not any(name in one for one in fields):
+            if not any(name in field for field in fields):
                 known = ", ".join(list(dict.fromkeys(chain.from_iterable(fields)))[:NAMED])
                 advice = f"the fields are {known}" if known else "no page has any, see the guide to your own text"
                 raise KbqError(f"no page has metadata {name!r:.80}: {advice}", is_usage=True)
-        names = compress(names, (all(has_value(one, *pair) for pair in wanted) for one in fields))
+        names = compress(names, (all(has_value(field, *pair) for pair in wanted) for field in fields))
     found = list(islice((one for one in names if words.casefold() in one[1].casefold()), limit or None))
     tell(
         {"pages": [{"id": page_id, "title": title} for page_id, title in found]},

@@ -74,7 +74,7 @@ def takes(record: Any, *names: str, without: Sequence[str] = ()) -> Callable[[Ca
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         parameters = inspect.signature(command).parameters.values()
-        (place,) = (one.name for one in parameters if one.annotation is record)
+        (place,) = (parameter.name for parameter in parameters if parameter.annotation is record)
         parts = {
             name: part for name, part in _parts(record).items() if name in (names or (name,)) and name not in without
         }
@@ -89,7 +89,7 @@ def takes(record: Any, *names: str, without: Sequence[str] = ()) -> Callable[[Ca
             command(**given, **{place: _made(record, parts, values)})
 
         run.__signature__ = inspect.Signature(expanded)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in expanded}
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in expanded}
         return run
 
     return decorate
@@ -97,26 +97,26 @@ def takes(record: Any, *names: str, without: Sequence[str] = ()) -> Callable[[Ca
 
 def _parts(record: Any) -> dict[str, Any]:
     """Return the types of a record's options, as a command's parameters have them, and those of the records in it."""
-    types = {one.name: typer_option(one) for one in declared(record)}
+    types = {option.name: typer_option(option) for option in declared(record)}
     for name, hint in get_type_hints(record, include_extras=True).items():
         # A record that only commands have.
         if any(isinstance(note, ParameterInfo) for note in get_args(hint)):
             types[name] = hint
         elif held := [kind for kind in get_args(hint) if isinstance(kind, type) and is_dataclass(kind)]:
             types[name] = held[0]
-    return {one.name: types[one.name] for one in fields(record) if one.name in types}
+    return {field.name: types[field.name] for field in fields(record) if field.name in types}
 
 
 def _parameters(record: Any, parts: Mapping[str, Any]) -> list[inspect.Parameter]:
     """Return parts of a record as parameters of a command; a record in it becomes its own."""
     found, kind = list[inspect.Parameter](), inspect.Parameter.KEYWORD_ONLY
-    for one in fields(record):
-        part = parts.get(one.name)
+    for field in fields(record):
+        part = parts.get(field.name)
         if is_dataclass(part):
             found += _parameters(part, _parts(part))
         elif part is not None:
-            default = inspect.Parameter.empty if one.default is MISSING else one.default
-            found.append(inspect.Parameter(one.name, kind, default=default, annotation=part))
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            found.append(inspect.Parameter(field.name, kind, default=default, annotation=part))
     return found
 
 
@@ -149,7 +149,7 @@ def fields_of(record: Any) -> dict[str, Any]:
 
 def option_of(record: Any, name: str) -> Any:
     """Return the type of a command's parameter for one option of a record."""
-    return next(typer_option(one) for one in declared(record) if one.name == name)
+    return next(typer_option(option) for option in declared(record) if option.name == name)
 
 
 def refuse_given(context: typer.Context, option: str, others: Sequence[str]) -> None:

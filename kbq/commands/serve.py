@@ -100,7 +100,7 @@ def serve(
     served = open_knowledge_bases(_folders(given, model or [], index, device, ray))
 
     def started(address: str) -> None:
-        names = [one.name for one in served]
+        names = [served_kb.name for served_kb in served]
         tell({"address": address, "kbs": names}, as_json, f"{address}  serves {', '.join(names)}")
         if edit:
             note(f"new knowledge bases: {address}new, which keeps them in {folder.absolute()}")

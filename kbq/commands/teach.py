@@ -67,7 +67,7 @@ Settings = TypeVar("Settings", TrainingSettings, FinetuningSettings)
 def by_paper(context: typer.Context, given: Settings, paper: Settings) -> Settings:
     """Return the paper's settings, but for what stands in the command line."""
     kind: Any = type(given)
-    sources = {one.name: context.get_parameter_source(one.name) for one in declared(kind)}
+    sources = {option.name: context.get_parameter_source(option.name) for option in declared(kind)}
     typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     return dataclasses.replace(paper, **{name: getattr(given, name) for name in typed})
 

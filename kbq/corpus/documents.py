@@ -284,7 +284,7 @@ def is_archive(source: str) -> bool:
         if source == "-" or PurePath(source).suffix.lower() != ".zip":
             return False
         with zipfile.ZipFile(source) as archive:
-            members = [PurePath(one.filename) for one in archive.infolist() if is_member(one)]
+            members = [PurePath(entry.filename) for entry in archive.infolist() if is_member(entry)]
     except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
         return False  # reading it will say what is wrong
     return len(members) > 1 or any(map(is_document, members))
@@ -305,9 +305,9 @@ def refuse_other_kinds(source: str) -> None:
 def _members(path: Path, note: Note) -> Iterator[_File]:
     name = source_name(str(path))
     archive = zipfile.ZipFile(path)
-    members = sorted((one for one in archive.infolist() if is_member(one)), key=lambda one: one.filename)
-    wanted = [one for one in members if is_document(PurePath(one.filename))]
-    _say(Counter(_kind(PurePath(one.filename)) for one in members if one not in wanted), note)
+    members = sorted((entry for entry in archive.infolist() if is_member(entry)), key=lambda one: one.filename)
+    wanted = [member for member in members if is_document(PurePath(member.filename))]
+    _say(Counter(_kind(PurePath(member.filename)) for member in members if member not in wanted), note)
     if not wanted:
         raise CorpusError(f"{name} contains no {KINDS} file: choose another archive")
     for one in wanted:

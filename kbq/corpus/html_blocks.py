@@ -48,7 +48,7 @@ def whole_contents(text: str) -> Contents:
     """
     root = html_tree(text)
     left_out = drop_unseen(root)
-    blocks = [Block(one.text, one.level) for one in pieces_of(root)]
+    blocks = [Block(piece.text, piece.level) for piece in pieces_of(root)]
     return Contents([(0, blocks)], left_out=left_out)
 
 
@@ -345,7 +345,7 @@ def _number_of(item: Any) -> str:
         return ""
     if item.get("value"):
         return f"{item.get('value')}. "
-    items = [one for one in parent if one.tag == "li"]
+    items = [child for child in parent if child.tag == "li"]
     start = parent.get("start", "1")
     is_note = item.get("role") == "doc-endnote" or item.get("id", "").startswith(("fn", "cite"))
     if is_note or not re.fullmatch(r"\d{1,9}", start) or (len(items) > 1 and start == "1"):

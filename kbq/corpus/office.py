@@ -44,7 +44,7 @@ def prepared(content: bytes, suffix: str) -> tuple[bytes, dict[str, str]]:
     parser, written = _xml_parser(), io.BytesIO()
     facts: dict[str, str] = {}
     with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(written, "w") as changed:
-        refuse_large("its content", sum(one.file_size for one in archive.infolist()), CorpusError)
+        refuse_large("its content", sum(entry.file_size for entry in archive.infolist()), CorpusError)
         names = archive.namelist()
         if suffix == ".docx" and "word/document.xml" not in names:
             raise CorpusError("it is not a .docx file: check what it is, and rename it or save it anew")
@@ -53,7 +53,9 @@ def prepared(content: bytes, suffix: str) -> tuple[bytes, dict[str, str]]:
             if name in ("docProps/core.xml", "meta.xml") or name.endswith(".opf"):
                 root = etree.fromstring(part, parser)
                 facts |= {
-                    etree.QName(one).localname: " ".join(one.text.split()) for one in root.iter("{*}*") if one.text
+                    etree.QName(element).localname: " ".join(element.text.split())
+                    for element in root.iter("{*}*")
+                    if element.text
                 }
             elif name in ("word/document.xml", "content.xml"):
                 root = etree.fromstring(part, parser)

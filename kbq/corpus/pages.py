@@ -70,7 +70,7 @@ class Page:
         )
         object.__setattr__(self, "page_id", page_id)
         object.__setattr__(self, "title", title)
-        numbered = (Paragraph(number, one) if isinstance(one, str) else one for number, one in enumerate(several))
+        numbered = (Paragraph(number, item) if isinstance(item, str) else item for number, item in enumerate(several))
         object.__setattr__(self, "paragraphs", tuple(numbered))
         object.__setattr__(self, "metadata", dict(metadata or {}))
 
@@ -184,7 +184,9 @@ def has_value(fields: Mapping[str, Any], name: str, text: str) -> bool:
     """
     value = fields.get(name)
     several = value if isinstance(value, list) else [value]
-    written = (str(one).lower() if isinstance(one, bool) else str(one) for one in several if not isinstance(one, dict))
+    written = (
+        str(item).lower() if isinstance(item, bool) else str(item) for item in several if not isinstance(item, dict)
+    )
     return name in fields and value is not None and text in written
 
 

@@ -228,7 +228,7 @@ def _edge(sheet: Sheet, line: Line) -> float:
 def _is_outermost(sheet: Sheet, line: Line) -> bool:
     """Return whether no other line is further out, except beside it, and the next one is far away."""
     others = [other.base - line.base for other in sheet.lines if abs(other.base - line.base) > 0.5 * line.size]
-    below, above = [-one for one in others if one < 0], [one for one in others if one > 0]
+    below, above = [-distance for distance in others if distance < 0], [distance for distance in others if distance > 0]
     return (not below or not above) and min(below + above, default=99) > 1.6 * line.size
 
 
@@ -258,7 +258,7 @@ def _gutter(pairs: list[list[Line]]) -> float | None:
     fitting = [first.right for first, second in pairs if first.right < begin and abs(second.left - begin) < 0.1 * width]
     if len(fitting) < 0.7 * len(pairs):
         return None
-    is_text = median(len(one.text.split()) for pair in pairs for one in pair) >= 3.5
+    is_text = median(len(block.text.split()) for pair in pairs for block in pair) >= 3.5
     is_filled = begin - max(fitting) < 0.2 * width and begin - median(fitting) < 0.4 * width
     return begin - 1 if is_text and is_filled else None
 
@@ -303,7 +303,7 @@ def _begins(block: list[Line], line: Line, lines: Sequence[Line], leading: float
     if abs(before.size - line.size) > 0.1 * body or down > 1.35 * leading + 0.2 * (line.size - body):
         return True
     column = [one for one in lines if abs(one.left - before.left) < 3 * body]
-    width = max(one.right for one in column) - min(one.left for one in column)
+    width = max(cell.right for cell in column) - min(cell.left for cell in column)
     is_indented = line.left - before.left > 0.7 * body and len(block) > 1
     return not goes_on and (is_indented or before.right < before.left + SHORT * width)
 

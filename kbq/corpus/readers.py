@@ -469,7 +469,7 @@ def checked_pages(pages: Iterable[Page], known_ids: Iterable[str] = ()) -> Itera
         refuse_long_names(page)
         if not known.add(page.page_id):
             raise CorpusError(f"page id {page.page_id!r} is taken by an earlier page: give every page its own id")
-        for text in (page.page_id, page.title, *(one.text for one in page.paragraphs)):
+        for text in (page.page_id, page.title, *(paragraph.text for paragraph in page.paragraphs)):
             encodable(text, f"page {page.page_id!r}")
         try:
             check_metadata(page.metadata)
@@ -489,7 +489,7 @@ def noting_language(pages: Iterable[Page], note: Note) -> Iterator[Page]:
     words: list[str] = []
     for page in pages:
         if len(words) < WORDS:
-            words += [word for one in page.paragraphs for word in _WORD.findall(one.text)]
+            words += [word for paragraph in page.paragraphs for word in _WORD.findall(paragraph.text)]
             if len(words) >= WORDS:
                 _say(words, note)
         yield page

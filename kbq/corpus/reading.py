@@ -320,15 +320,17 @@ def _by_pandoc(content: bytes, suffix: str) -> Contents:
 
 def _heading(blocks: Sequence[Block], document: Contents) -> str:
     """Return the heading that is a document's title: of the highest level, or the largest letters."""
-    headings = [one for one in blocks if 0 < one.level < BOLD]
+    headings = [block for block in blocks if 0 < block.level < BOLD]
     if not headings:
         return ""
-    top = min(one.level for one in headings)
-    tops = [one for one in headings if one.level == top]
-    largest = max(one.size for one in tops)
-    tops = [one for one in tops if one.size >= largest - 0.5]
+    top = min(heading.level for heading in headings)
+    tops = [heading for heading in headings if heading.level == top]
+    largest = max(heading.size for heading in tops)
+    tops = [heading for heading in tops if heading.size >= largest - 0.5]
     window = normalised(document.window_title)
-    tops = [one for one in tops if not window.endswith(f" {normalised(one.text)}")]  # else the name of a site
+    tops = [
+        heading for heading in tops if not window.endswith(f" {normalised(heading.text)}")
+    ]  # else the name of a site
     if not tops:
         return ""
     for title in (document.window_title, document.title):

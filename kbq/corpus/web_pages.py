@@ -202,7 +202,7 @@ def _headlines(root: Any) -> Iterator[str]:
 
 def _window_title(root: Any, facts: dict[str, str]) -> str:
     """Return the title of a browser's window, without the name of the site."""
-    window = next((" ".join(all_text(one).split()) for one in root.iter("title")), "")
+    window = next((" ".join(all_text(element).split()) for element in root.iter("title")), "")
     return _without_site(window, facts)
 
 

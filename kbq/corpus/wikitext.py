@@ -70,8 +70,10 @@ def _said(template: Any, begins_line: bool, left_out: Counter[str]) -> str:
     for argument in template.params:
         _say_all(argument.value, left_out)
     name = " ".join(str(template.name).replace("_", " ").split())
-    named = {str(one.name).strip(): str(one.value).strip() for one in template.params if one.showkey}
-    unnamed = [str(one.value).strip() for one in template.params if not one.showkey]
+    named = {
+        str(parameter.name).strip(): str(parameter.value).strip() for parameter in template.params if parameter.showkey
+    }
+    unnamed = [str(parameter.value).strip() for parameter in template.params if not parameter.showkey]
     if begins_line and sum(bool(value) for value in named.values()) >= BOX and not ASIDE.fullmatch(name):
         return _box(named)
     said = "" if ASIDE.fullmatch(name) else _inline(name, unnamed, named)
@@ -118,11 +120,11 @@ def _inline(name: str, unnamed: list[str], named: dict[str, str]) -> str:
     if FIRST.fullmatch(name):
         return " ".join(unnamed[:1])
     if name.lower() in ("plainlist", "flatlist", "ubl", "unbulleted list", "hlist", "flowlist"):
-        return ", ".join(BREAK.sub(", ", one.strip("\n *")) for one in unnamed if one)
+        return ", ".join(BREAK.sub(", ", value.strip("\n *")) for value in unnamed if value)
     if name.lower() in ("marriage",):
-        years = "–".join(one for one in unnamed[1:3] if one)
+        years = "–".join(value for value in unnamed[1:3] if value)
         return f"{unnamed[0]} ({years})" if years else " ".join(unnamed[:1])
-    return " ".join(one for one in unnamed if one) or named.get("1", "")
+    return " ".join(value for value in unnamed if value) or named.get("1", "")
 
 
 def _measure(unnamed: list[str]) -> str:
@@ -143,7 +145,7 @@ def _date(unnamed: list[str]) -> str:
     >>> _date(["1950", "3", "4", "1881", "5", "7"]), _date(["1881", "5"]), _date(["in spring"])
     ('4 March 1950', 'May 1881', 'in spring')
     """
-    numbers = [one for one in unnamed[:3] if re.fullmatch(r"\d+", one)]
+    numbers = [value for value in unnamed[:3] if re.fullmatch(r"\d+", value)]
     if len(numbers) != len(unnamed[:3]) or not numbers:
         return " ".join(unnamed[:1])
     year, *rest = numbers

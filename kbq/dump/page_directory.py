@@ -130,7 +130,7 @@ class _Table:
         keys = np.fromiter(map(_key, names), np.uint64, len(numbers))
         order = np.argsort(keys, kind="stable")
         self._keys, self._pages = keys[order], numbers[order]
-        self._shards = np.repeat(np.arange(len(pages)), [len(one) for one in pages])[order]
+        self._shards = np.repeat(np.arange(len(pages)), [len(page) for page in pages])[order]
 
     def places(self, name: str) -> list[PagePlace]:
         """Return the pages whose name has the same digest; once in 2^64 pairs, it is another name."""

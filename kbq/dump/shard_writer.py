@@ -127,6 +127,6 @@ class ShardWriter:
 
 def page_digest(page: Page) -> bytes:
     """Return a digest of all that a page says, which is the same for the same page everywhere."""
-    paragraphs = [(one.number, one.text, one.begin) for one in page.paragraphs]
+    paragraphs = [(paragraph.number, paragraph.text, paragraph.begin) for paragraph in page.paragraphs]
     said = json.dumps([page.page_id, page.title, paragraphs, dict(page.metadata)], sort_keys=True)
     return bytes.fromhex(digest_of_bytes(said.encode()))

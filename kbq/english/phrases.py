@@ -176,9 +176,9 @@ def _within(text: str, start: int, end: int) -> list[tuple[int, int]]:
         begin = separator.end()
     places.append((begin, end))
     is_list = ENDS_A_LIST.search(text, start, end) and all(
-        _is_item(text[slice(*one)], text[start].isupper()) for one in places
+        _is_item(text[slice(*place)], text[start].isupper()) for place in places
     )
-    return [_without_article(text, *one) for one in places] if is_list else [(start, end)]
+    return [_without_article(text, *place) for place in places] if is_list else [(start, end)]
 
 
 def _items_behind(text: str, end: int, is_upper: bool) -> list[tuple[int, int]]:

@@ -238,7 +238,7 @@ def compared(
     table = ScoreTable(f"{title} against {one}, paired permutation test", columns, rows)
     score = {"score": names[0]} if by_group else {}
     notes = [note for other in others.values() for note in other.notes]
-    return Analysis([score | asdict(one) for one in differences], [table], notes)
+    return Analysis([score | asdict(difference) for difference in differences], [table], notes)
 
 
 def _labels(names: Sequence[str]) -> list[str]:

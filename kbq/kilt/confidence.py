@@ -340,8 +340,12 @@ def calibrated(
     found = [confidence_in(probabilities, marks, name) for name, marks in right.items()]
     columns: dict[str, Form] = {"right by": "text", "score": "text", "n": "count"}
     columns |= dict.fromkeys(("value", LOW_END, "to"), "decimals")
-    tables = [ScoreTable("calibration", columns, [(one.right_by, *row) for one in found for row in one.rows()])]
-    document: dict[str, object] = {"scores": [one.to_dict() for one in found]}
+    tables = [
+        ScoreTable(
+            "calibration", columns, [(confidence.right_by, *row) for confidence in found for row in confidence.rows()]
+        )
+    ]
+    document: dict[str, object] = {"scores": [confidence.to_dict() for confidence in found]}
     if by:
         names_of, rows = np.array(scores.groups, dtype=object), list[tuple[Any, ...]]()
         for group in set(scores.groups):
@@ -357,7 +361,7 @@ def calibrated(
     if plots is not None:
         _draw_reliability(found[0], Path(plots) / "reliability.png")
         _draw_risk_coverage(found[0], Path(plots) / "risk-coverage.png")
-    return Analysis(document, tables, [note for one in found for note in one.notes()])
+    return Analysis(document, tables, [note for confidence in found for note in confidence.notes()])
 
 
 def confidence_in(probabilities: Doubles, right: Bools, right_by: str) -> Confidence:
@@ -423,12 +427,12 @@ def require_matplotlib() -> None:
 
 def _draw_reliability(calibration: Confidence, path: Path) -> None:
     bins = calibration.reliability.bins if calibration.reliability else ()
-    confidences = np.array([one.confidence for one in bins])
-    ends = np.array([(one.low, one.high) for one in bins]).reshape(-1, 2)
+    confidences = np.array([bin_.confidence for bin_ in bins])
+    ends = np.array([(bin_.low, bin_.high) for bin_ in bins]).reshape(-1, 2)
     with _picture(path) as axes:
         axes.plot([0, 1], [0, 1], color="grey", linewidth=1)
         axes.vlines(confidences, *ends.T, color="tab:blue", alpha=0.3, linewidth=6, label="calibrated: 95 %")
-        axes.plot(confidences, [one.right for one in bins], "o-", color="tab:blue", label="these predictions")
+        axes.plot(confidences, [bin_.right for bin_ in bins], "o-", color="tab:blue", label="these predictions")
         axes.set(xlabel="probability", ylabel=f"right ({calibration.right_by})", xlim=(0, 1), ylim=(0, 1))
 
 

@@ -177,7 +177,10 @@ class PartlyScoredError(EvaluationError):
 
     def __init__(self, evaluation: Evaluation) -> None:
         first, *rest = evaluation.refusals.values()
-        told = [first, *(one for one in rest if one.problems != first.problems)]  # both kinds may have the same
+        told = [
+            first,
+            *(finding for finding in rest if finding.problems != first.problems),
+        ]  # both kinds may have the same
         problems = dict.fromkeys(problem for refusal in told for problem in refusal.problems)
         super().__init__("; ".join(map(str, told)), list(problems))
         self.evaluation = evaluation
@@ -325,7 +328,10 @@ def _evaluation(
     tables += [table for analysis in analyses.values() for table in analysis.tables]
     additions = {name: analysis.document for name, analysis in analyses.items()}
     if intervals:
-        ends = {kind: {name: (one.low, one.high) for name, one in found.items()} for kind, found in intervals.items()}
+        ends = {
+            kind: {name: (interval.low, interval.high) for name, interval in found.items()}
+            for kind, found in intervals.items()
+        }
         additions = {"ci": ends} | additions
     evaluation = Evaluation(rules, scores, refusals, additions, tuple(tables), tuple(dict.fromkeys(notes)))
     if is_refused:

@@ -133,12 +133,12 @@ class Judging:
 
     def exact_ranks(self, answers: Sequence[str], golds: Sequence[str]) -> tuple[int, ...]:
         """Return the ranks, from 1, of the answers that are right as a whole."""
-        allowed = [one for one in answers if self.candidates is None or one.strip().lower() in self.candidates]
+        allowed = [answer for answer in answers if self.candidates is None or answer.strip().lower() in self.candidates]
         if self.patterns:
-            right = [self.patterns.found(one, golds, at_start=True) for one in allowed]
+            right = [self.patterns.found(answer, golds, at_start=True) for answer in allowed]
         else:
             normal = {normalise_answer(gold) for gold in golds}
-            right = [normalise_answer(one) in normal for one in allowed]
+            right = [normalise_answer(answer) in normal for answer in allowed]
         return tuple(rank for rank, is_right in enumerate(right, 1) if is_right)
 
 
@@ -225,16 +225,16 @@ def read_questions(gold: records.Source, guess_path: Path, judging: Judging = BY
 
     rankings = dict(records.parse_records(guess_path, problems, ranking))
     questions = []
-    for one in records.read_golds(gold, problems):
-        if one.id not in rankings:
-            problems.add(gold, one.line, one.id, f"has no prediction in {guess_path}")
+    for read_gold in records.read_golds(gold, problems):
+        if read_gold.id not in rankings:
+            problems.add(gold, read_gold.line, read_gold.id, f"has no prediction in {guess_path}")
             continue
         try:
-            for pattern in one.answers if judging.patterns else ():
+            for pattern in read_gold.answers if judging.patterns else ():
                 judging.patterns.add(pattern)  # type: ignore[union-attr]
-            questions.append(_question(one, rankings[one.id], judging))
+            questions.append(_question(read_gold, rankings[read_gold.id], judging))
         except records.UnfitError as error:
-            problems.add(gold, one.line, one.id, str(error))
+            problems.add(gold, read_gold.line, read_gold.id, str(error))
     problems.raise_if_any(f"reading the passages of {guess_path}")
     return questions
 
@@ -281,7 +281,9 @@ def _passage(item: records.JsonObject, rank: int, golds: Sequence[str], judging:
 
 def export_for_readers(questions: Iterable[Question], path: Path) -> int:
     """Write the JSON array that DPR and Fusion-in-Decoder read, and return the number of questions."""
-    entries = (json_line({name: value for name, value in asdict(one).items() if name in READ}) for one in questions)
+    entries = (
+        json_line({name: value for name, value in asdict(question).items() if name in READ}) for question in questions
+    )
     lines = ("," * bool(number) + entry for number, entry in enumerate(entries))
     return records.write_lines(path, chain("[", lines, "]")) - 2
 

@@ -85,7 +85,7 @@ def gold_of(given: AnyRecords) -> Source:
             raise EvaluationError(f"{given}:{number}: {line!r:.60} does not name a query, a passage and its relevance")
         if int(row[-1]) > 0:
             items.setdefault(row[0], []).append({PAGE: row[-2], "relevance": int(row[-1])})
-    records = ({"id": query, "output": [{"provenance": [one]} for one in found]} for query, found in items.items())
+    records = ({"id": query, "output": [{"provenance": [hit]} for hit in found]} for query, found in items.items())
     return RecordList(str(given), tuple(records))
 
 

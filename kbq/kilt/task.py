@@ -151,7 +151,7 @@ class Task:
         wrong = {what: "a text" for what, value in texts.items() if not isinstance(value, str)}
         if not callable(self.adapt):
             wrong["adapt"] = "a function of a text and a test of whether it fits"
-        if not isinstance(self.metrics, tuple | list) or not all(isinstance(one, str) for one in self.metrics):
+        if not isinstance(self.metrics, tuple | list) or not all(isinstance(metric, str) for metric in self.metrics):
             wrong["metrics"] = "a tuple of texts"
         if not isinstance(self.lines, Mapping) or not all(type(count) is int for count in self.lines.values()):
             wrong["lines"] = "a dict of numbers by split"

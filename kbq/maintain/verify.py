@@ -71,8 +71,8 @@ def verify(
         return verify(folder, repair, model=model, device=device, report=report)
     repaired = _repaired(folder, damages, model, device, report) if repair and damages else ()
     parts = tuple(folder / part for part in repaired)
-    left = [one for one in damages if not any(one.path.is_relative_to(part) for part in parts)]
-    problems, unread = tuple(sentence(folder, one) for one in left), sum(one.is_unread for one in left)
+    left = [damage for damage in damages if not any(damage.path.is_relative_to(part) for part in parts)]
+    problems, unread = tuple(sentence(folder, damage) for damage in left), sum(damage.is_unread for damage in left)
     return Verification(folder, len(files), sum(file.bytes for file in files.values()), problems, repaired, unread)
 
 
@@ -88,17 +88,17 @@ def _verified_model(folder: Path, repair: bool, report: Report) -> Verification:
         sizes = []
     stage = Stage(report, "bytes compared", sum(sizes))
     damages = list(model_damage(folder, stage.add))
-    problems = tuple(reading_problem(one.path, one.problem, remedy(folder)) for one in damages)
-    return Verification(folder, len(sizes), sum(sizes), problems, unread=sum(one.is_unread for one in damages))
+    problems = tuple(reading_problem(damage.path, damage.problem, remedy(folder)) for damage in damages)
+    return Verification(folder, len(sizes), sum(sizes), problems, unread=sum(damage.is_unread for damage in damages))
 
 
 def _repaired(folder: Path, damages: list[Damage], model: str | None, device: str, report: Report) -> tuple[str, ...]:
     """Rebuild the damaged indexes, if all shards are whole, and return their folders."""
     with changing(folder) as manifest:
         built = [part for part in manifest.parts(*manifest.entries) if "sparta" not in part and IMPORTED not in part]
-        damaged = tuple(part for part in built if any(one.path.is_relative_to(folder / part) for one in damages))
+        damaged = tuple(part for part in built if any(damage.path.is_relative_to(folder / part) for damage in damages))
         shards = manifest.shard_folders(folder)
-        if any(one.path.parent in shards for one in damages) or not damaged:
+        if any(damage.path.parent in shards for damage in damages) or not damaged:
             return ()
         needs_model = any(not part.endswith("/bm25") for part in damaged)
         # Opened before anything is removed.

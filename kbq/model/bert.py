@@ -391,7 +391,7 @@ def batch_invariant_states(
     parts = []
     for (ids, segments), sizes in zip(groups, lengths, strict=True):
         places = torch.cat([torch.arange(length) for length in sizes])
-        inside = None if segments is None else torch.tensor([one for text in segments for one in text])
+        inside = None if segments is None else torch.tensor([token for text in segments for token in text])
         embedded = bert.embeddings(torch.tensor([token for text in ids for token in text]), places, inside)
         parts.append(embedded if len(embedded) <= FEW_ROWS else more_rows(embedded))
     states, rows = torch.cat(parts), [len(part) for part in parts]

@@ -116,7 +116,7 @@ def elsewhere(query: str, answers: Sequence[Answer]) -> list[bool]:
     if not subject:
         return [False] * len(answers)
     titles = {answer.title for answer in answers}
-    own = {one for one in titles if subject in map(normalise_answer, (one, IN_BRACKETS.sub("", one)))}
+    own = {title for title in titles if subject in map(normalise_answer, (title, IN_BRACKETS.sub("", title)))}
     return [bool(own) and answer.title not in own for answer in answers]
 
 

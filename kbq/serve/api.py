@@ -199,11 +199,11 @@ class ClientObject(BaseModel):
 def http_fields(record: Any, *names: str, **changes: Any) -> Any:
     """Make a base for requests with these options of a record; `changes`: (type, narrower limits)."""
     fields: dict[str, Any] = {}
-    for one in declared(record):
-        if one.name in names:
-            kind, limits = changes.get(one.name, (one.annotation, {}))
-            limits = {"ge": one.option.least, "le": one.option.most} | limits
-            fields[one.name] = (kind, Field(one.default, description=one.option.help, **limits))
+    for option in declared(record):
+        if option.name in names:
+            kind, limits = changes.get(option.name, (option.annotation, {}))
+            limits = {"ge": option.option.least, "le": option.option.most} | limits
+            fields[option.name] = (kind, Field(option.default, description=option.option.help, **limits))
     return create_model(f"{record.__name__}OverHttp", __base__=ClientObject, **fields)
 
 
@@ -259,8 +259,8 @@ async def query(request: Request, asked: QueryRequest, services: WithServices) -
 
 def _written(kb: str, found: Sequence[Result], context: int) -> Response:
     results, size = list[str](), 0
-    for one in found:
-        results.append(json_line(one.to_dict(context)))
+    for page in found:
+        results.append(json_line(page.to_dict(context)))
         size += len(results[-1])
         if size > problems.MOST_ANSWERED:
             raise RefusedError(
@@ -333,11 +333,11 @@ async def filled(table: FillRequest, services: Services) -> AsyncIterator[dict[s
     if bool(table.subjects) == bool(table.rows):
         raise RefusedError(422, "the table has no subjects: give either subjects or rows", fields={"subjects": "none"})
     rows = table.rows or [{"subject": subject} for subject in dict.fromkeys(table.subjects)]
-    relations = list(chain.from_iterable(relations_asked(one, table.values) for one in table.relations))
+    relations = list(chain.from_iterable(relations_asked(relation, table.values) for relation in table.relations))
     problems.refuse_more("cells", len(rows) * len(relations), problems.MOST_CELLS, 422)
     subject = table.subject if table.rows else "subject"
     options = FillOptions(subject, **{name: getattr(table, name) for name in FILLED.model_fields})
-    wordings = [words for one in relations for words in one.query]
+    wordings = [words for relation in relations for words in relation.query]
     problems.refuse_long([subject_of(row.get(subject)) for row in rows], wordings)
     kb = await asyncio.to_thread(services.kbs.named(table.kb).part, table.pages, table.where)
     lines = services.filler.lines(kb, rows, relations, options, table.ids)
@@ -359,7 +359,7 @@ async def filled(table: FillRequest, services: Services) -> AsyncIterator[dict[s
 async def page(page_id: str, services: WithServices, kb: str | None = None) -> dict[str, Any]:
     """Return a page with its paragraphs, by the corpus's own numbers."""
     found = services.kbs.named(kb).page(page_id)
-    paragraphs = [{"number": one.number, "text": one.text} for one in found.paragraphs]
+    paragraphs = [{"number": paragraph.number, "text": paragraph.text} for paragraph in found.paragraphs]
     return {"id": found.page_id, "title": found.title, "paragraphs": paragraphs, "metadata": dict(found.metadata)}
 
 
@@ -372,15 +372,15 @@ async def titles(
 ) -> dict[str, Any]:
     """Return pages whose titles begin with a prefix, whatever its case and accents."""
     found, _ = services.kbs.named(kb).titles.listed(prefix, 0, limit)
-    return {"titles": [{"id": one.page_id, "title": one.title} for one in found]}
+    return {"titles": [{"id": page.page_id, "title": page.title} for page in found]}
 
 
 @router.get("/kbs", tags=["service"], response_model=None, responses=described(Served))
 async def knowledge_bases(services: WithServices) -> dict[str, Any]:
     """Return the served knowledge bases with their sizes; requests that name none get the first."""
     kbs = [
-        {"name": one.name, **one.kb.counts.facts, "index": one.kb.index.kind, "problem": one.problem}
-        for one in services.kbs
+        {"name": served.name, **served.kb.counts.facts, "index": served.kb.index.kind, "problem": served.problem}
+        for served in services.kbs
     ]
     return {"version": kbq.__version__, "kbs": kbs}
 
@@ -405,12 +405,12 @@ async def readyz(request: Request, services: WithServices) -> dict[str, Any]:
         refuse_key(services.settings, "/readyz", request.headers, "")
     except RefusedError:
         return status
-    return status | {"kbs": [{"name": one.name, "problem": one.problem} for one in services.kbs]}
+    return status | {"kbs": [{"name": served.name, "problem": served.problem} for served in services.kbs]}
 
 
 @health.get("/metrics", response_class=PlainTextResponse)
 async def metrics(services: WithServices) -> Response:
     """Return the metrics, as Prometheus reads them."""
-    for one in services.kbs:
-        services.metrics.pages.labels(one.name).set(one.kb.counts.pages)
+    for served in services.kbs:
+        services.metrics.pages.labels(served.name).set(served.kb.counts.pages)
     return PlainTextResponse(generate_latest(services.metrics.registry), media_type=PROMETHEUS)

@@ -94,7 +94,7 @@ def create_app(served: KnowledgeBases, settings: ServeSettings, started: Callabl
     app.mount("/shared", StaticFiles(directory=BROWSER), name="shared")
     app.state.drawer = documents.Drawer()
     app.state.mcp = tools.applications(app.state.services)
-    app.router.routes.extend(route for one in app.state.mcp for route in one.routes)
+    app.router.routes.extend(route for application in app.state.mcp for route in application.routes)
     return app
 
 
@@ -106,7 +106,7 @@ async def _description(request: Request) -> Response:
 async def _running(app: FastAPI) -> AsyncIterator[None]:
     """Have every knowledge base answer before the first request, and watch their folders while the service runs."""
     services: Services = app.state.services
-    await asyncio.to_thread(app.state.decisions.repair, [one.name for one in services.kbs])
+    await asyncio.to_thread(app.state.decisions.repair, [served.name for served in services.kbs])
     async with services.batcher as batcher, AsyncExitStack() as running:
         for one in services.kbs:
             await batcher.call(partial(make_ready, one.kb), deadline=float("inf"))

@@ -105,7 +105,7 @@ class Batcher:
         Raises QueryError if a text cannot be asked or the options do not fit, OverloadedError if too many queries wait,
         and LateError if there was no answer in time.
         """
-        return [one.likely for one in await self._results(kb.kb, texts, options)]
+        return [result.likely for result in await self._results(kb.kb, texts, options)]
 
     async def found(
         self, kb: OpenedKb, texts: Sequence[str], options: SearchOptions, part: KnowledgeBase | None = None
@@ -237,19 +237,21 @@ class Batcher:
 
 
 def _size(line: deque[_Waiting]) -> int:
-    return sum(one.size for one in line if isinstance(one, _Queries) and not one.outcome.done())
+    return sum(queued.size for queued in line if isinstance(queued, _Queries) and not queued.outcome.done())
 
 
 def _outcomes(batch: Sequence[_Waiting]) -> list[Any]:
     queries = [request for request in batch if isinstance(request, _Queries)]
-    return _searched(queries) if queries else [_outcome_of(one.work) for one in batch if one.work]
+    return _searched(queries) if queries else [_outcome_of(request.work) for request in batch if request.work]
 
 
 def _searched(batch: Sequence[_Queries]) -> list[Any]:
     """Search queries together, except those that cannot be asked; return the outcome of each request."""
     kb, options = batch[0].kb, batch[0].options
     # A request is refused before the first of its texts is searched.
-    problems = [None if one.found else _outcome_of(partial(kb.searcher.check, options, one.texts)) for one in batch]
+    problems = [
+        None if request.found else _outcome_of(partial(kb.searcher.check, options, request.texts)) for request in batch
+    ]
     texts = [text for request, problem in zip(batch, problems, strict=True) if not problem for text in request.part]
     found = _outcome_of(lambda: iter(list(kb.searcher.results(texts, options)) if texts else ()))
     if isinstance(found, Exception):

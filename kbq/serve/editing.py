@@ -254,7 +254,7 @@ class Editor:
         self._folder, self._services = folder, services
         self._thread = ThreadPoolExecutor(1, "build")
         self._tasks = set[asyncio.Task[None]]()
-        self._all = {one.name: one for one in self._left()}
+        self._all = {upload.name: upload for upload in self._left()}
 
     @property
     def folder(self) -> Path:
@@ -264,7 +264,11 @@ class Editor:
     @property
     def unfinished(self) -> list[NewKb]:
         """Those that are not built yet."""
-        return [one for one in self._all.values() if one.state != "ready" and (one.files or one.state != "open")]
+        return [
+            upload
+            for upload in self._all.values()
+            if upload.state != "ready" and (upload.files or upload.state != "open")
+        ]
 
     def named(self, name: str) -> NewKb:
         """Return the one with this name. Raises RefusedError if there is none."""
@@ -322,8 +326,8 @@ class Editor:
 
     async def close(self) -> None:
         """Stop all builds; they resume another time."""
-        for one in self._all.values():
-            one.is_stopped.set()
+        for upload in self._all.values():
+            upload.is_stopped.set()
         await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
 
     async def _make(self, one: NewKb) -> None:

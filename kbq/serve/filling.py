@@ -57,7 +57,7 @@ class SlotFiller:
         answers = [[next(left) for _ in of_slot] for of_slot in queries]
         if pages:
             answers = [
-                [[one for one in each if one.page_id == page_id] for each in of_slot]
+                [[answer for answer in each if answer.page_id == page_id] for each in of_slot]
                 for of_slot, page_id in zip(answers, pages, strict=True)
             ]
         return await asyncio.to_thread(self._decided, slots, answers, pages or [""] * len(slots))
@@ -120,7 +120,7 @@ def _cell(slot: Slot, claims: Sequence[Claim], ids: Mapping[str, str]) -> dict[s
         "type": slot.relation.type,
         "values": slot.relation.values,
         "claims": [claim.to_dict() for claim in claims],
-        "triples": [one[0]["fact"] for one in found],
+        "triples": [triple[0]["fact"] for triple in found],
         "views": found,
     }
 

@@ -298,8 +298,10 @@ class Folder:
         """Open the knowledge base as it is now, sharing encoders with another one that has the same."""
         manifest = read_manifest(self.path)
         wanted = self.model or manifest.model, manifest.model_fingerprint
-        models = (one.kb.model for one in others)
-        shared = next((one for one in models if (one.source, one.config.phrase_fingerprint) == wanted), None)
+        models = (other.kb.model for other in others)
+        shared = next(
+            (opened for opened in models if (opened.source, opened.config.phrase_fingerprint) == wanted), None
+        )
         model = shared or self.model or None
         return KnowledgeBase.open(self.path, model, index=self.index, ray=self.ray, device=self.device)
 
@@ -359,7 +361,7 @@ class OpenedKb:
     @property
     def relations(self) -> list[str]:
         """Relations to suggest: those its query encoder was tuned on, or usual ones."""
-        return self.kb.model.config.tuned_relations or [one.name for one in preset(USUAL)]
+        return self.kb.model.config.tuned_relations or [relation.name for relation in preset(USUAL)]
 
     def page(self, page_id: str) -> Page:
         """Return the page with this id. Raises RefusedError if there is none."""
@@ -381,7 +383,7 @@ class OpenedKb:
         if not any(wanted):
             return self.kb
         if wanted not in self._parts:
-            chosen = {self.page(one).page_id for one in pages} or set(self._pages.ids())
+            chosen = {self.page(page).page_id for page in pages} or set(self._pages.ids())
             if where:
                 found = zip(self._pages.ids(), self._pages.metadata(), strict=True)
                 chosen &= {page_id for page_id, fields in found if all(has_value(fields, *pair) for pair in wanted[1])}
@@ -459,7 +461,7 @@ class KnowledgeBases:
     """The knowledge bases of a service; requests that name none get the first."""
 
     def __init__(self, served: Iterable[ServedKb]) -> None:
-        self._by_name = {one.name: one for one in served}
+        self._by_name = {served_kb.name: served_kb for served_kb in served}
 
     def __iter__(self) -> Iterator[ServedKb]:
         return iter(list(self._by_name.values()))  # others may come meanwhile
@@ -485,15 +487,15 @@ class KnowledgeBases:
 
     def hidden(self, text: str) -> str:
         """Return a text without the places on this machine."""
-        for one in self:
-            text = one.hidden(text)
+        for served in self:
+            text = served.hidden(text)
         return text
 
     async def watch(self, call: Call, metrics: Metrics) -> None:
         """Reopen changed folders, and give freed memory back to the system now and then, for ever."""
         for looks in count():
-            for one in self:
-                await one.reopen(call, metrics)
+            for served in self:
+                await served.reopen(call, metrics)
             if looks % TRIMS == 0:
                 await asyncio.to_thread(give_memory_back)
             await asyncio.sleep(EVERY)

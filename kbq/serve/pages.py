@@ -244,7 +244,7 @@ def _presets() -> dict[str, list[str]]:
     """Return the relations of each preset, and each known relation by itself, as clients write them."""
     groups = dict.fromkeys(group for groups in known_relations().values() for group in groups)
     names = [*groups, *(relation.name for relation in known_relations())]
-    return {f"{MARK}{name}": [f"{MARK}{one.name}" for one in preset(name)] for name in names}
+    return {f"{MARK}{name}": [f"{MARK}{relation.name}" for relation in preset(name)] for name in names}
 
 
 @router.post("/table/read")

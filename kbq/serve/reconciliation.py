@@ -104,7 +104,7 @@ def name_of(query: object) -> Name:
     """
     given = dict(query) if isinstance(query, dict) else {}
     text, limit, properties = (given.get(name) for name in ("query", "limit", "properties"))
-    others = [one for one in properties if isinstance(one, dict)] if isinstance(properties, list) else []
+    others = [other for other in properties if isinstance(other, dict)] if isinstance(properties, list) else []
     try:
         most = float(limit) if limit else 0
     except (TypeError, ValueError, OverflowError):
@@ -112,7 +112,7 @@ def name_of(query: object) -> Name:
     return Name(
         text if isinstance(text, str) else "",
         most,
-        [Property(one["pid"], one.get("v")) for one in others if isinstance(one.get("pid"), str)],
+        [Property(other["pid"], other.get("v")) for other in others if isinstance(other.get("pid"), str)],
     )
 
 
@@ -158,7 +158,7 @@ def is_match(found: Sequence[PageCandidate]) -> bool:
     """Whether the first candidate is certain: a thing that alone has the name, and contradicts no other cell."""
     best, *others = found
     is_named = best.page.has_name and best.is_thing
-    return is_named and all(best.agrees.values()) and all(one.rank < best.rank for one in others[:1])
+    return is_named and all(best.agrees.values()) and all(other.rank < best.rank for other in others[:1])
 
 
 def _is_said(value: Any, claims: Sequence[Claim], titles: Titles) -> bool:
@@ -193,8 +193,11 @@ class Column:
     @classmethod
     def sent(cls, properties: Sequence[Any]) -> list[Self]:
         """Read a client's columns; a property that is null, or has no id, is left out."""
-        named = (one for one in properties if isinstance(one, dict) and isinstance(one.get("id"), str))
-        return [cls(one["id"], one["settings"] if isinstance(one.get("settings"), dict) else {}) for one in named]
+        named = (column for column in properties if isinstance(column, dict) and isinstance(column.get("id"), str))
+        return [
+            cls(column["id"], column["settings"] if isinstance(column.get("settings"), dict) else {})
+            for column in named
+        ]
 
     @property
     def chosen(self) -> Settings:
@@ -273,10 +276,10 @@ class _Reconciliation:
 
     async def _candidates(self, asked: Mapping[str, Any]) -> Response:
         refuse_more("names", len(asked), MOST_NAMES)
-        names = {key: name_of(one) for key, one in asked.items()}
+        names = {key: name_of(query) for key, query in asked.items()}
         found = await candidates(list(names.values()), self._filler)
         results = {
-            key: {"result": [self._candidate(one, is_match(each) and one is each[0]) for one in each]}
+            key: {"result": [self._candidate(candidate, is_match(each) and candidate is each[0]) for candidate in each]}
             for key, each in zip(names, found, strict=True)
         }
         return _json(results)
@@ -309,7 +312,7 @@ class _Reconciliation:
             raise RefusedError(400, "extend cannot be read: send ids and properties, each a list")
         refuse_more("cells", len(ids) * len(properties), MOST_ASKED)
         refuse_more("rows and columns", max(len(ids), len(properties)), MOST_ASKED)
-        ids = list(dict.fromkeys(one if isinstance(one, str) else json.dumps(one) for one in ids))
+        ids = list(dict.fromkeys(given if isinstance(given, str) else json.dumps(given) for given in ids))
         pages = {page_id: self._served.page(page_id) for page_id in ids if self._served.has_page(page_id)}
         columns = []
         for one in Column.sent(properties):
@@ -332,7 +335,7 @@ class _Reconciliation:
         """Suggest the page whose id is the prefix, and pages whose titles begin with it."""
         prefix = self._field("prefix")
         ids = [prefix] if self._served.has_page(prefix) else []
-        ids += [one.page_id for one in self._served.titles.listed(prefix, 0, SUGGESTIONS)[0]]
+        ids += [page.page_id for page in self._served.titles.listed(prefix, 0, SUGGESTIONS)[0]]
         return _json({"result": [self._named(page_id) | {"notable": [TYPE]} for page_id in dict.fromkeys(ids)]})
 
     async def suggested_relations(self) -> Response:
@@ -376,7 +379,7 @@ def _described_settings(min_probability: float) -> list[dict[str, Any]]:
         ("probability", "Probability", "number", min_probability, probability),
         ("content", "Content", "select", "value", "The value, its probability or its evidence"),
     ]
-    described = [dict(zip(names, one, strict=True)) for one in settings]
+    described = [dict(zip(names, setting, strict=True)) for setting in settings]
     described[-1]["choices"] = [{"value": value, "name": name} for value, name in CONTENTS.items()]
     return described
 

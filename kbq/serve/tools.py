@@ -218,7 +218,7 @@ class Tools:
             raise ToolError(f"the table has {cells} cells, at most {MOST_CELLS} are filled at once: ask for fewer")
         rows = []
         for subject, claims in zip(subjects, await self._claims(subjects, relations, "one"), strict=True):
-            facts = [next((Fact.of(one) for one in found if one.accepted), None) for found in claims]
+            facts = [next((Fact.of(claim) for claim in found if claim.accepted), None) for found in claims]
             rows.append(FilledRow(subject, dict(zip(relations, facts, strict=True))))
         return FilledTable(rows, cells, sum(fact is not None for row in rows for fact in row.cells.values()))
 
@@ -244,7 +244,7 @@ class Tools:
 
 def server(served: ServedKb, batcher: Batcher) -> MCPServer:
     """Make an MCP server for a knowledge base; the batcher must run while it does."""
-    examples = ", ".join(one.title for one in served.now.titles.spread(EXAMPLES))
+    examples = ", ".join(page.title for page in served.now.titles.spread(EXAMPLES))
     made = _Server(
         "kbq",
         title=f"{served.name} (kbq)",
@@ -273,7 +273,7 @@ def applications(services: Services) -> list[Starlette]:
     come on the stream that a GET opens.
     """
     guarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the guard checks Host and Origin
-    paths = {MCP: next(iter(services.kbs))} | {f"{MCP}/kb/{one.name}": one for one in services.kbs}
+    paths = {MCP: next(iter(services.kbs))} | {f"{MCP}/kb/{served.name}": served for served in services.kbs}
     made = [
         server(one, services.batcher).streamable_http_app(
             streamable_http_path=path, json_response=True, stateless_http=True, transport_security=guarded

@@ -1,4 +1,4 @@
-"""Folders: make, link, fill and remove them, and refuse links in those of others."""
+"""Folders: make, link, fill or remove them; links in those of others are refused."""
 
 import errno
 import os

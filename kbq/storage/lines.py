@@ -292,7 +292,7 @@ def _decompressed(stream: io.BufferedReader, name: str, error: type[KbqError]) -
 
 def _only_member(stream: io.BufferedReader, name: str, error: type[KbqError]) -> IO[bytes]:
     archive = zipfile.ZipFile(stream if stream.seekable() else io.BytesIO(stream.read()))
-    names = [one.filename for one in archive.infolist() if is_member(one)]
+    names = [entry.filename for entry in archive.infolist() if is_member(entry)]
     if len(names) != 1:
         raise error(f"{name} is an archive {f'of {len(names)} files' if names else 'without a file'}: unpack it")
     return archive.open(names[0])

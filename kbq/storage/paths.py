@@ -1,4 +1,4 @@
-"""Paths: the files and folders that a caller names, and those that come with kbq."""
+"""Paths: the files that a caller names, or that come with kbq."""
 
 import os
 from collections.abc import Iterable, Mapping

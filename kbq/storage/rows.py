@@ -84,7 +84,7 @@ def read_xlsx(source: str) -> list[tuple[int, Cells]]:
                 raise KbqError(f"{path} is encrypted, or of an old version: save it as .xlsx without a password")
             # It warns of what it does not read.
             with zipfile.ZipFile(file) as archive, warnings.catch_warnings(action="ignore"):
-                refuse_large(str(path), sum(one.file_size for one in archive.infolist()))
+                refuse_large(str(path), sum(entry.file_size for entry in archive.infolist()))
                 books = [openpyxl.load_workbook(file, read_only=True, data_only=is_value) for is_value in (True, False)]
                 title = _title(path, books[0], wanted)
                 return _rows(path, books[0][title], books[1][title], _merged(archive, title))
@@ -176,7 +176,7 @@ def _sheets(path: Path) -> list[str]:
     try:
         # It warns of what it does not read.
         with zipfile.ZipFile(path) as archive, warnings.catch_warnings(action="ignore"):
-            refuse_large(str(path), sum(one.file_size for one in archive.infolist()))
+            refuse_large(str(path), sum(entry.file_size for entry in archive.infolist()))
             return _filled(openpyxl.load_workbook(path, read_only=True, data_only=True))
     except KbqError:
         raise

@@ -343,7 +343,7 @@ class Decider:
         of the cell.
         """
         decided = self._decisions.get((claim.subject, claim.relation), {}).values()
-        if claim.probability is None or any(one.choice == "accept" for one in decided):
+        if claim.probability is None or any(decision.choice == "accept" for decision in decided):
             return claim
         best = max(claim.alternatives, key=_chance, default=None)
         if best is None or _chance(best) <= claim.probability:

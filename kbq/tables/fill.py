@@ -191,7 +191,7 @@ class Filling:
     def _final(self, cells: Sequence[tuple[Slot, list[Claim]]]) -> list[tuple[Slot, list[Claim]]]:
         """Apply the rules of a row, and people's decisions, to the cells of whole subjects."""
         found = [(slot, self._decisions.get(slot.cell, {}), len(claims)) for slot, claims in cells]
-        claims_of_all = [one for _, claims in cells for one in claims]
+        claims_of_all = [claim for _, claims in cells for claim in claims]
         kept = iter(self._decider.consistent(claims_of_all, self._relations, self.apart))
         final = [(slot, decided, list(islice(kept, count))) for slot, decided, count in found]
         return [(slot, obeyed(claims, slot, decided, self._decider.normal)) for slot, decided, claims in final]
@@ -291,7 +291,7 @@ class Filling:
                 return "agrees", claim
         for claim in claims:
             others = (other.value for other in claim.alternatives)
-            is_found = is_same(present, claim, titles) or any(agree(present, one, relation.name) for one in others)
+            is_found = is_same(present, claim, titles) or any(agree(present, other, relation.name) for other in others)
             if is_found or (claim.accepted and self._is_on_page(present, claim.page_id)):
                 return "also said", claim
         if accepted and relation.values == "one":
@@ -300,7 +300,7 @@ class Filling:
 
     def _is_on_page(self, value: str, page_id: str) -> bool:
         words, page = f" {normalised(value)} ", self._pages.page(page_id)  # None: the value was typed
-        return page is not None and any(words in f" {normalised(one.text)} " for one in page.paragraphs)
+        return page is not None and any(words in f" {normalised(paragraph.text)} " for paragraph in page.paragraphs)
 
     def _filled(self, row: Row, accepted: Mapping[tuple[str, str], Sequence[Claim]]) -> Row:
         name = subject_of(row.get(self._options.subject))
@@ -369,7 +369,7 @@ def fill(
     formulas = 0 if table is None else sum(is_formula(cell_text(cell)) for row in before.rows for cell in row.values())
     if formulas and format in ("csv", "tsv"):
         note(f"{formulas:,} cells of the table look like formulas of a spreadsheet, and are written as they were")
-    _note_disputes(disputed(decided, [one.name for one in wanted if one.values == "many"]), note)
+    _note_disputes(disputed(decided, [relation.name for relation in wanted if relation.values == "many"]), note)
     if options.dry_run:
         return replace(before, counts=replace(filling.counts, seconds=filling.seconds()))
     if path is None or format is None:
@@ -409,7 +409,7 @@ def best_known(
             likely[claim.relation].add(claim.subject)
     means = {relation: sum(found) / len(found) for relation, found in chances.items()}
     ranked = sorted(relations, key=lambda one: (len(likely[one.name]), means.get(one.name, 0.0)), reverse=True)
-    return [(one, len(likely[one.name]) / max(1, len(chosen)), len(chosen)) for one in ranked]
+    return [(hit, len(likely[hit.name]) / max(1, len(chosen)), len(chosen)) for hit in ranked]
 
 
 def every_page(kb: Searcher, subject: str = "subject") -> list[Row]:

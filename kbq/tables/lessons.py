@@ -63,8 +63,8 @@ def learned(judged: Sequence[Judged]) -> RelationLesson | None:
     count = len(judged)
     if count < LEAST:
         return None
-    before = np.array([one.probability for one in judged])
-    said = np.array([one.is_right for one in judged], np.float64)
+    before = np.array([judged_answer.probability for judged_answer in judged])
+    said = np.array([judged_answer.is_right for judged_answer in judged], np.float64)
     targets = (count * said + BELIEF * before) / (count + BELIEF)
     odds = log_odds(before)
     slope, intercept = _fitted(np.column_stack([odds, np.ones(count)]), targets, np.zeros(count), [1.0, 0.0])

@@ -321,7 +321,7 @@ def preset(name: str) -> list[Relation]:
     of_preset = [relation for relation, presets in known.items() if not wanted or wanted in presets]
     found = of_preset or [relation for relation in known if relation.name == wanted]
     if not found:
-        names = list(dict.fromkeys(one for presets in known.values() for one in presets))
+        names = list(dict.fromkeys(preset_name for presets in known.values() for preset_name in presets))
         near = get_close_matches(wanted, [*names, *(relation.name for relation in known)], 1)
         advice = f"did you mean {mark}{near[0]}?" if near else f"choose from {', '.join(mark + one for one in names)}"
         raise KbqError(f"{name:.60} is neither a preset nor a known relation: {advice}")

@@ -33,7 +33,7 @@ ANSWERS = ".answers.jsonl"
 UNDECISIVE = ("begun", "tables", "command", "relations")  # facts that do not decide the answers
 UNFINISHED = ""  # instead of the digest of a table
 READ_AGAIN = ("text", "title", "context", "metadata")  # fields of an answer that are on its page
-KEPT = tuple(one.name for one in fields(Answer) if one.name not in READ_AGAIN)
+KEPT = tuple(field.name for field in fields(Answer) if field.name not in READ_AGAIN)
 PAGES = 1024  # pages in memory: the relations of a subject have answers from the same ones
 
 
@@ -69,7 +69,8 @@ class AnswerCache:
         self._file.seek(self._places[query])
         try:
             return [
-                self._answer(dict(zip(KEPT, one, strict=True))) for one in json.loads(self._file.readline())["answers"]
+                self._answer(dict(zip(KEPT, values, strict=True)))
+                for values in json.loads(self._file.readline())["answers"]
             ]
         except (ValueError, KeyError, TypeError):
             raise KbqError(f"{self._name} is damaged: delete it to ask again") from None
@@ -121,7 +122,7 @@ class FillRun:
         self.out, self.claims = out, out.with_suffix(CLAIMS)
         self._answers, self._facts = out.with_suffix(ANSWERS), out.with_suffix(RUN)
         self._force = force
-        self._for_exports = {"command": command, "relations": [asdict(one) for one in relations]}
+        self._for_exports = {"command": command, "relations": [asdict(relation) for relation in relations]}
         begun = datetime.now(UTC).isoformat(timespec="seconds")
         # As they are read again: with lists for tuples.
         self._written: dict[str, Any] = json.loads(json.dumps({"begun": begun, **description, "tables": {}}))

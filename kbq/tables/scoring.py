@@ -217,7 +217,7 @@ def scores_of(predicted: ValueSets, gold: ValueSets, guesses: Guesses | None = N
             judged[relation].append((chance, compared([names], values, relation).matched > 0))
     scores = {relation: SetScores.of(slots[relation], judged[relation]) for relation in sorted(slots)}
     every = SetScores.of(list(chain(*slots.values())), list(chain(*judged.values())))
-    columns = {name: [getattr(one, name) for one in scores.values()] for name in asdict(every) if name != "slots"}
+    columns = {name: [getattr(score, name) for score in scores.values()] for name in asdict(every) if name != "slots"}
     means: dict[str, Any] = {name: None if None in column else _mean(column) for name, column in columns.items()}
     return TableScores(scores, every, replace(every, **means))
 
@@ -240,7 +240,7 @@ def compared(predicted: Iterable[Names], gold: Sequence[Names], relation: str = 
         keys = _keys(names, relation)
         found = {place for key in keys for place in places.get(key, ())}
         own = [key for key in keys if isinstance(key, DateValue)]  # one date may be more exact than another
-        edges.append(sorted(found | {place for place, date in dated for one in own if dates_agree(one, date)}))
+        edges.append(sorted(found | {place for place, date in dated for date_ in own if dates_agree(date_, date)}))
     return SlotCounts(len(guesses), len(wanted), _matched(edges))
 
 

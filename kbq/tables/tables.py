@@ -340,7 +340,7 @@ class Table:
             names = tuple(given.columns)
             _refuse_names(names)
             cells = zip(*(map(plain, given[name].astype(object)) for name in names), strict=True)
-            return cls(names, [dict(zip(names, one, strict=True)) for one in cells], frame=given)
+            return cls(names, [dict(zip(names, row, strict=True)) for row in cells], frame=given)
         given = given.collect() if hasattr(given, "collect_schema") and hasattr(given, "collect") else given  # lazy
         protocols = "__arrow_c_stream__", "__arrow_c_array__", "__dataframe__"
         if not any(hasattr(given, name) for name in protocols):

@@ -151,7 +151,7 @@ def reader_outputs(
         passages, f"{reader.fingerprint()} {reader.length} {reader.query_tokenizer.max_tokens}"
     )
     path = folder / f"{digest}.f16"
-    shapes = [(2, len(one.queries), sum(window.count for window in one.windows)) for one in passages]
+    shapes = [(2, len(passage.queries), sum(window.count for window in passage.windows)) for passage in passages]
     ends = 2 * np.cumsum([math.prod(shape) for shape in shapes])  # ends in bytes
     if not path.is_file() or path.stat().st_size != ends[-1]:  # a whole file is shared by any number of trainings
         with writing_to(path, TrainingError, goes_on=True):

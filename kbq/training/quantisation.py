@@ -320,7 +320,7 @@ def _read(shards: Sequence[Shard], number: int, query: Floats, length_penalty: f
 def answer_scores(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[float, float]:
     """Return EM and F1 in percent, under SQuAD's normalisation; of several gold answers the best counts."""
     scores = [score_answer(*pair, with_rouge=False) for pair in zip(answers, golds, strict=True)]
-    return _percent([one.em for one in scores]), _percent([one.f1 for one in scores])
+    return _percent([score.em for score in scores]), _percent([score.f1 for score in scores])
 
 
 def _percent(values: Sequence[float]) -> float:

@@ -52,7 +52,7 @@ class ReaderRun(batches.PassageRun):
     ) -> None:  # fmt: skip
         """`teacher`: the outputs of a larger reader for the passages."""
         self.reader, self.examples, self.teacher = reader, reading_examples(reader, passages), teacher
-        self.places = [(number, row) for number, one in enumerate(passages) for row in range(len(one.queries))]
+        self.places = [(number, row) for number, passage in enumerate(passages) for row in range(len(passage.queries))]
         self.weights = {"reading": 1.0, "distilled": settings.distill_weight}
         super().__init__([reader.network], self.examples, settings, teacher.digest if teacher else "")
 

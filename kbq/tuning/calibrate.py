@@ -150,7 +150,7 @@ def judge(
 
 def teaches(kb: Searcher, judged: Sequence[JudgedAnswer]) -> bool:
     """Whether answers are enough to learn probabilities from; without a calibration, some must be right."""
-    right = sum(one.is_right for one in judged)
+    right = sum(judged_answer.is_right for judged_answer in judged)
     return len(judged) >= LEAST and (own_calibration(kb.model) is not None or 0 < right < len(judged))
 
 
@@ -161,10 +161,10 @@ def write_calibration(
     options: SearchOptions,
     facts: Mapping[str, object],
 ) -> CalibrationOutcome:
-    rows = np.array([one.features for one in judged], np.float64).reshape(-1, len(FEATURES))
-    right = np.array([one.is_right for one in judged], np.bool_)
+    rows = np.array([judged_answer.features for judged_answer in judged], np.float64).reshape(-1, len(FEATURES))
+    right = np.array([judged_answer.is_right for judged_answer in judged], np.bool_)
     before = own_calibration(kb.model, options.purpose)
-    chances = _predicted([one.relation for one in judged], rows, right, before)
+    chances = _predicted([judged_answer.relation for judged_answer in judged], rows, right, before)
     thresholds = {str(each): promised_threshold(chances, right, each) for each in PRECISIONS}
     measured = reliability(chances, right)
     coverage = coverage_at(chances, right, 0.9)
@@ -228,7 +228,7 @@ def _unanswering(gold: Gold, hits: Sequence[Answer]) -> Iterable[Answer]:
 
 
 def _refuse_useless(judged: Sequence[JudgedAnswer], source: str) -> None:
-    count, of_right = len(judged), sum(one.is_right for one in judged)
+    count, of_right = len(judged), sum(judged_answer.is_right for judged_answer in judged)
     if count < LEAST:
         raise TrainingError(f"{source} gives {count} answers to learn from, {LEAST} are needed: give more triples")
     if of_right in (0, count):

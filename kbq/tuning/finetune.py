@@ -132,7 +132,9 @@ def finetune(
         raise TrainingError("a tenth of each of several files is set aside to score on: leave dev=… out", is_usage=True)
     with output_folder(out) as folder:
         untuned, kb = kb, _with_own_query_encoder(kb)
-        lessons = [Lesson(one, *_records(one.path, dev, examples, settings, note)) for one in taught]
+        lessons = [
+            Lesson(taught_task, *_records(taught_task.path, dev, examples, settings, note)) for taught_task in taught
+        ]
         _refuse_contradictions(lessons)
         digests = [_named_digest(item.path) for item in taught]
         tasks = ", ".join(item.task.name for item in taught)

@@ -159,7 +159,11 @@ class SentenceTensors:
         length = self.ids.shape[1]
         places: list[tuple[int, int]] = []
         for row, window in enumerate(windows):
-            spans = [(0, len(window.ids))] if all_tokens else [(one.first, one.stop) for one in window.sentences]
+            spans = (
+                [(0, len(window.ids))]
+                if all_tokens
+                else [(sentence.first, sentence.stop) for sentence in window.sentences]
+            )
             places += [(row * length + begin, stop - begin) for begin, stop in spans]
         first = torch.tensor([begin for begin, _ in places], device=device)[:, None]
         self.lengths = torch.tensor([size for _, size in places], device=device)

@@ -75,7 +75,7 @@ class Nodes:
 
     def end(self) -> None:
         """End all of them."""
-        self._cluster.shutdown()  # type: ignore[no-untyped-call]
+        self._cluster.shutdown()
 
 
 def process_of(kb: KnowledgeBase, number: int) -> int:
