@@ -135,15 +135,15 @@ class KnowledgeBase:
             ClusterError: the cluster cannot be used.
         """
         folder = as_path(folder, "the folder of a knowledge base")
-        wanted, reports = build_options(options, BuildKwargs)
-        start_encoders = processes(wanted.workers)
+        settings, reports = build_options(options, BuildKwargs)
+        start_encoders = processes(settings.workers)
         if ray is not None:
             from kbq.cluster.nodes import encoders_on
 
             start_encoders = encoders_on(ray)
-        with _told(f"building {folder}", reports, corpus) as told:
-            told |= {"start_encoders": start_encoders, "device": device}
-            manifest, opened, bad_lines = build(corpus, folder, model, wanted, **told)
+        with _told(f"building {folder}", reports, corpus) as reported:
+            reported |= {"start_encoders": start_encoders, "device": device}
+            manifest, opened, bad_lines = build(corpus, folder, model, settings, **reported)
         kb = cls(folder, manifest, opened, lazy=lazy)
         kb.bad_lines = bad_lines
         return kb
@@ -349,10 +349,10 @@ class KnowledgeBase:
             AnswersOfEach(),
         )
         with LateBar("asking") as bar:
-            told = bar.to("count")
+            progress = bar.to("count")
             for result in self.ask(asked, search):
                 answers.append(Answers(result.likely))
-                told(len(answers), len(asked))
+                progress(len(answers), len(asked))
         answers.queries = asked
         return answers
 
@@ -521,9 +521,9 @@ class KnowledgeBase:
         search, path = search_options(options, backend=backend), as_path(out, "out")
         self.searcher.check(search)
         with LateBar(f"calibrating {path}") as bar:
-            told = bar.to("count", report)
+            progress = bar.to("count", report)
             outcome = calibrate(
-                self.searcher, triples, path, search, hidden=hidden, command=command, note=note, report=told
+                self.searcher, triples, path, search, hidden=hidden, command=command, note=note, report=progress
             )
         self.searcher.forget_calibration()  # it may be the file just written
         return outcome
@@ -607,12 +607,14 @@ class KnowledgeBase:
         from kbq.tables.fill import fill
         from kbq.tables.options import fill_options
 
-        wanted, words = fill_options(options)
+        settings, words = fill_options(options)
         k = max(N_RERANKED, words.get("rerank") or 0)
         search = search_options(words, unit="phrase", k=k, purpose="cell")
         with LateBar("filling") as bar:
-            told = bar.to("cells", report)
-            return fill(self.searcher, table, relations, out, wanted, search, command=command, note=note, report=told)
+            progress = bar.to("cells", report)
+            return fill(
+                self.searcher, table, relations, out, settings, search, command=command, note=note, report=progress
+            )
 
     # Maintain: each returns the knowledge base as it is now; this object goes on with what it has open
 
@@ -637,10 +639,10 @@ class KnowledgeBase:
 
     def _updated(self, corpus: Corpus, words: Mapping[str, Any], delete_missing: bool) -> Self:
         options, others = build_options(words, SyncKwargs if delete_missing else UpdateKwargs)
-        with _told(f"updating {self.folder}", others) as told:
+        with _told(f"updating {self.folder}", others) as reported:
             manifest, changes, bad_lines = update(
                 corpus, self._changeable, lambda: self.model, options, delete_missing=delete_missing,
-                start_encoders=processes(options.workers), **told,
+                start_encoders=processes(options.workers), **reported,
             )  # fmt: skip
         kb = self._reopened(manifest)
         kb.changes, kb.bad_lines = changes, bad_lines

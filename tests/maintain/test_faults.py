@@ -128,7 +128,7 @@ def test_a_delete_that_is_killed_is_done_or_not_and_the_next_one_tidies_up(
     while True:
         kills += 1
         copy = tmp_path / f"kb{kills}"
-        files.link_folder(changing.folder, copy, lambda _: False)
+        link_folder(changing.folder, copy, lambda _: False)
         if not is_killed(kills, CHANGES["delete"], copy, changing.model):
             break
         assert kbq.verify(copy).problems == ()
