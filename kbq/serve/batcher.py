@@ -1,8 +1,10 @@
 """Batcher: one thread searches as many waiting queries together as fit, as soon as it is free.
 
-A single query is searched at once. Requests that were given up are left out. The answers to a query are the same
-whatever is searched beside it. Small and large requests wait in two lines: small ones have four fifths of the time.
-Large ones are searched in parts, shorter ones while there are small requests, so that nobody waits for long.
+A single query is searched at once. Requests that were given up are left out, and those that would wait for too long
+are refused at once: on a slow machine all would be late otherwise, each searched when its time is nearly over. The
+answers to a query are the same whatever is searched beside it. Small and large requests wait in two lines: small ones
+have four fifths of the time. Large ones are searched in parts, shorter ones while there are small requests, so that
+nobody waits for long.
 """
 
 import asyncio
@@ -28,6 +30,7 @@ SMALL = 4.0  # highest cost of a small request, in plain queries
 # Cost of those that are searched together, and of small ones before a large one has its turn.
 TOGETHER = 16.0
 PART = 4.0  # cost of a part of a large one while small ones come
+LONGEST_WAIT = 0.5  # share of a request's time after which its search should have ended, to be taken on
 RECENT = 1.0  # seconds after a small request or its answer in which more are expected
 log = logging.getLogger("kbq.serve")
 
@@ -73,6 +76,9 @@ class Batcher:
         self._small_had = 0.0  # the cost of the small ones since a large one has had its turn
         self._small_at = -math.inf  # last time that a small request came or was answered: clients often follow up
         self._since = math.inf  # when the thread began its present work
+        self._searching = 0.0  # cost of what is searched now
+        # Seconds for each plain query in the last two searches; the faster one counts, as a first one loads files.
+        self._paces = deque[float](maxlen=2)
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "search")
         self._running: asyncio.Task[None] | None = None
@@ -130,13 +136,20 @@ class Batcher:
             kb=kb, options=options,
         )  # fmt: skip
         waiting = _size(self._line_of(request))
-        if waiting and waiting + request.size > self._most:  # a request alone is never too many
+        is_too_much = waiting + request.size > self._most or self._wait_of(request) > LONGEST_WAIT * self._seconds
+        if waiting and is_too_much:  # a request alone is never too many
             self._metrics.dropped.labels("queue full").inc()
             raise OverloadedError(1)
         if request.cost <= SMALL:
             self._small_at = request.since
         results: list[Result] = await self._outcome(request)
         return results
+
+    def _wait_of(self, request: _Queries) -> float:
+        """Return the seconds until a request will have been searched, behind those of its line."""
+        before = [one for one in self._line_of(request) if isinstance(one, _Queries) and not one.outcome.done()]
+        costs = self._searching + sum(cost(len(one.left), one.options) for one in before) + request.cost
+        return costs * (min(self._paces) if len(self._paces) == self._paces.maxlen else 0.0)
 
     async def call(self, work: Callable[[], T], deadline: float | None = None, costs: float = SMALL) -> T:
         """Return the outcome of other work on the thread that searches, which alone may use the encoders.
@@ -177,6 +190,7 @@ class Batcher:
             for request in batch:
                 self._metrics.waited.observe(time.monotonic() - request.since)
             self._since = time.monotonic()
+            self._searching = sum(cost(len(one.part), one.options) for one in batch if isinstance(one, _Queries))
             try:
                 outcomes = await loop.run_in_executor(self._thread, _outcomes, batch)
             except Exception as error:  # nothing that happens keeps the next batch from its turn
@@ -185,7 +199,8 @@ class Batcher:
             if queries := sum(len(request.part) for request in batch if isinstance(request, _Queries)):
                 self._metrics.batches.observe(queries)
                 self._metrics.searches.observe(time.monotonic() - self._since)
-            self._since = math.inf
+                self._paces.append((time.monotonic() - self._since) / self._searching)
+            self._since, self._searching = math.inf, 0.0
             for request, outcome in zip(batch, outcomes, strict=True):
                 self._give(request, outcome)
 

@@ -174,6 +174,28 @@ def test_a_full_queue_refuses_at_once(served: OpenedKb, batches: list[list[str]]
     assert batches == [["a", "b", "c"], ["e"] * 4]
 
 
+def test_who_would_wait_for_half_of_the_time_is_refused_at_once(served: OpenedKb, batches: list[list[str]]) -> None:
+    async def slow() -> None:
+        async with (batcher := Batcher(seconds=30.0)):
+            for text in "ab":
+                await batcher.ask(served, [text], ONE)
+            assert len(batcher._paces) == 2
+            assert 0 < min(batcher._paces) < 30
+            batcher._paces.extend([60.0, 5.0])  # seconds for a query: the faster one counts
+            async with busy(batcher):
+                waiting = [asyncio.create_task(batcher.ask(served, [text], ONE)) for text in "cde"]
+                await asyncio.sleep(0)  # 15 seconds
+                with pytest.raises(OverloadedError, match="too many queries wait"):
+                    await batcher.ask(served, ["f"], ONE)
+                # A large one is in the other line, where nobody waits.
+                large = asyncio.create_task(batcher.ask(served, ["g"] * 16, ONE))
+                await asyncio.sleep(0)
+            assert len(await asyncio.gather(*waiting, large)) == 4
+
+    asyncio.run(slow())
+    assert batches[2:] == [["c", "d", "e"], *[["g"] * 4] * 4]
+
+
 def test_nobody_fails_for_another(served: OpenedKb, batches: list[list[str]]) -> None:
     batcher = Batcher()
     good, bad, also_good = asyncio.run(
