@@ -191,11 +191,11 @@ def explained(error: Any) -> str:
     message, context = error.message, error.ctx
     if context is None:
         return str(message)
-    told, _, similar = message.rstrip(".").partition(" Did you mean")
+    problem, _, similar = message.rstrip(".").partition(" Did you mean")
     if message.startswith("Got unexpected extra argument") and (advice := EXTRA.get(_name(context))):
-        return f"{told}: {advice}"
+        return f"{problem}: {advice}"
     is_of_group = context.parent is not None and message.startswith("No such command") and not similar
-    return f"{told}: choose from {', '.join(context.command.commands)}" if is_of_group else str(message)
+    return f"{problem}: choose from {', '.join(context.command.commands)}" if is_of_group else str(message)
 
 
 def _name(context: Any) -> str:

@@ -88,8 +88,8 @@ def note(text: str) -> None:
 
 def print_error(error: KbqError) -> None:
     """Print an error below its problems, on standard error; do not repeat a single problem that its message quotes."""
-    told = [] if len(error.problems) == 1 and error.problems[0] in str(error) else error.problems
-    for problem in told[:MOST_PROBLEMS]:
+    problems = [] if len(error.problems) == 1 and error.problems[0] in str(error) else error.problems
+    for problem in problems[:MOST_PROBLEMS]:
         note(problem)
     if len(error.problems) > MOST_PROBLEMS:
         note(f"… and {len(error.problems) - MOST_PROBLEMS:,} more")

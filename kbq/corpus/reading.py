@@ -328,9 +328,8 @@ def _heading(blocks: Sequence[Block], document: Contents) -> str:
     largest = max(heading.size for heading in tops)
     tops = [heading for heading in tops if heading.size >= largest - 0.5]
     window = normalised(document.window_title)
-    tops = [
-        heading for heading in tops if not window.endswith(f" {normalised(heading.text)}")
-    ]  # else the name of a site
+    # The window's title often ends with the name of the site.
+    tops = [heading for heading in tops if not window.endswith(f" {normalised(heading.text)}")]
     if not tops:
         return ""
     for title in (document.window_title, document.title):

@@ -264,9 +264,8 @@ def _check_answer(output: JsonObject, expected: Expectations) -> Iterator[Findin
         yield (error if expected.wants_answers else warning)("no answer", "the leaderboard wants one")
         return
     if not isinstance(answer, str):
-        yield error(
-            "answer is not text", as_short_json(answer)
-        )  # the official evaluation scores null as the answer None
+        # The official evaluation scores null as the answer None.
+        yield error("answer is not text", as_short_json(answer))
         return
     stripped = answer.strip()
     if not stripped:

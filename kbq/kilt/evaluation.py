@@ -177,12 +177,11 @@ class PartlyScoredError(EvaluationError):
 
     def __init__(self, evaluation: Evaluation) -> None:
         first, *rest = evaluation.refusals.values()
-        told = [
-            first,
-            *(finding for finding in rest if finding.problems != first.problems),
-        ]  # both kinds may have the same
-        problems = dict.fromkeys(problem for refusal in told for problem in refusal.problems)
-        super().__init__("; ".join(map(str, told)), list(problems))
+        # Both kinds of scores may be refused for the same problems.
+        others = [refusal for refusal in rest if refusal.problems != first.problems]
+        distinct = [first, *others]
+        problems = dict.fromkeys(problem for refusal in distinct for problem in refusal.problems)
+        super().__init__("; ".join(map(str, distinct)), list(problems))
         self.evaluation = evaluation
 
 

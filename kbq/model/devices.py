@@ -44,10 +44,10 @@ def choose_device(name: str) -> torch.device:
 
 def _sees_gpus() -> bool:
     """Whether PyTorch sees a GPU. Of what it warns, such as a driver that is too old, the log has one line."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         sees = torch.cuda.is_available()
-    for warning in told:
+    for warning in caught:
         _log_once(str(warning.message).partition("\n")[0])
     return sees
 

@@ -151,7 +151,7 @@ def open_reader(folder: Path) -> QuestionAnswering:
     reader_weights = read_weights(folder / READER)
     with explained(folder / READER):
         written_for = _written_for(folder)
-        reads_mentions = _told(folder, READS_MENTIONS) == "yes"
+        reads_mentions = _metadata_of(folder, READS_MENTIONS) == "yes"
     if written_for != config.phrase_fingerprint:
         raise ModelError(
             f"{folder / READER} belongs to the phrase encoder {written_for}, but the model has "
@@ -184,10 +184,10 @@ def has_reader(folder: Path) -> bool:
 
 def _written_for(folder: Path) -> str | None:
     """The fingerprint of the phrase encoder that a reader shares weights with. Raises OSError or SafetensorError."""
-    return _told(folder, WRITTEN_FOR)
+    return _metadata_of(folder, WRITTEN_FOR)
 
 
-def _told(folder: Path, name: str) -> str | None:
+def _metadata_of(folder: Path, name: str) -> str | None:
     with safe_open(folder / READER, "pt") as file:
         return (file.metadata() or {}).get(name)
 

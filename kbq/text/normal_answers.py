@@ -9,9 +9,8 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _BLANK = re.compile(r"\s")
 SHORT_ANSWER = 100  # characters: of such texts, the last that were normalised are kept
-LONG_PART = (
-    2**20
-)  # characters of a long text that are split into words at a time: a word takes ten times its characters
+# Characters of a long text that are split into words at a time: a word takes ten times its characters.
+LONG_PART = 2**20
 
 
 def normalise_answer(text: str) -> str:

@@ -30,22 +30,8 @@ SELDOM = 100  # pages: a name that this many have counts half
 LETTER = re.compile(rf"[^\W{UNSPACED}]")
 BRACKETS = re.compile(r"\s*\([^()]*\)\s*$")  # end of a title: "Georgia (country)"
 INITIALS = re.compile(r"\b\w\.|\b[A-Z]{2,4}\b")  # J. R. R. Tolkien, AC Milan
-PARTICLES = {
-    "al",
-    "bin",
-    "da",
-    "de",
-    "del",
-    "der",
-    "di",
-    "du",
-    "el",
-    "ibn",
-    "la",
-    "le",
-    "van",
-    "von",
-}  # words in a person's name
+# Words within a person's name.
+PARTICLES = {"al", "bin", "da", "de", "del", "der", "di", "du", "el", "ibn", "la", "le", "van", "von"}
 MOST_NAMES = 4  # words of a person's name, without particles
 ACRONYM = re.compile(r" \((\w[\w.&-]{1,8})\)")  # text after a name
 
