@@ -25,7 +25,8 @@ from kbq.model.tokenizer import tokenize
 from kbq.storage.folders import folder_bytes
 from kbq.training.batches import read_examples
 from kbq.training.sparta import calibrate_bias
-from kbq.words.bm25 import Entries, Postings, query_text, query_words, words_of, write_postings
+from kbq.words.bm25 import query_text, query_words, words_of
+from kbq.words.postings import Entries, Postings, write_postings
 from kbq.words.sparta import SpartaConfig, SpartaModel, strongest_impacts
 
 Scores = NDArray[np.float32]

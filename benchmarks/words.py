@@ -16,7 +16,7 @@ from kbq.answers import Backend
 from kbq.kb import KnowledgeBase
 from kbq.storage.folders import folder_bytes
 from kbq.words.bm25 import bm25_folder
-from kbq.words.sparta import sparta_folder
+from kbq.words.impacts import sparta_folder
 
 
 def milliseconds(kb: KnowledgeBase, texts: list[str], backend: Backend) -> dict[str, float]:

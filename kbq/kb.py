@@ -51,7 +51,7 @@ from kbq.storage.paths import as_iterable, as_path
 from kbq.storage.reports import unheard
 from kbq.text.normal_forms import clean_text
 from kbq.words.bm25 import index_bm25
-from kbq.words.sparta import impact_lines, index_sparta
+from kbq.words.impacts import impact_lines, index_sparta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

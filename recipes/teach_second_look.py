@@ -67,8 +67,8 @@ from kbq.text.normal_forms import IN_BRACKETS
 from kbq.text.queries import slot_of, subject_of
 from kbq.text.whole_words import whole_words
 from kbq.training.batches import Files, passages_digest, weights_digest
-from kbq.training.encoders import distillation_loss, marginal_losses
 from kbq.training.engine import SEEDS, Optimizer, Run, StepReport
+from kbq.training.losses import distillation_loss, marginal_losses
 from kbq.training.output_folder import example_digests, output_folder, training_facts, write_facts
 from kbq.training.settings import StepSettings
 from kbq.tuning.calibrate import Label, answers_in_all, phrase_loss

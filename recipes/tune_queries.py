@@ -27,8 +27,9 @@ from kbq.errors import QueryError
 from kbq.kb import KnowledgeBase
 from kbq.model.devices import autocast, padded
 from kbq.model.model import Model
+from kbq.training.attention import recompute_attention
 from kbq.training.batches import Passage, TrainingQuery, read_examples
-from kbq.training.engine import Optimizer, recompute_attention
+from kbq.training.engine import Optimizer
 
 BATCH = 128
 LEARNING_RATE = 5e-5

@@ -413,7 +413,8 @@ def with_every_index(checkpoint: Path) -> Callable[[Path, list[Page], Path], Pat
         pytest.importorskip("faiss")
         from kbq.dump.manifest import read_manifest
         from kbq.kb import KnowledgeBase
-        from kbq.words.sparta import SpartaConfig, SpartaModel, index_sparta
+        from kbq.words.impacts import index_sparta
+        from kbq.words.sparta import SpartaConfig, SpartaModel
 
         SpartaModel.new(str(checkpoint), SpartaConfig()).save(folder / "sparta")
         kb = KnowledgeBase.build(pages, folder / "kb", model, device="cpu")

@@ -9,7 +9,8 @@ import pytest
 
 from kbq.dump import building
 from kbq.dump.manifest import MANIFEST
-from kbq.storage.records import DIGEST, FORMAT, _digest, seal_folder
+from kbq.storage.records import DIGEST, FORMAT, _digest
+from kbq.storage.seals import seal_folder
 
 
 def make_small(patch: pytest.MonkeyPatch) -> None:

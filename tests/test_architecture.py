@@ -60,6 +60,8 @@ FOUND_BY_NAME = {
     "kbq.maintain.update",
     "kbq.reading.earlier_mention",
     "kbq.sample_kb",
+    "kbq.training.attention",
+    "kbq.training.checkpoint",
 }
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 

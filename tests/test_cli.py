@@ -34,7 +34,7 @@ from kbq.model.model import Model
 from kbq.model.model_folder import DEFAULT_MODEL, read_config
 from kbq.reading.reader import READER, Reader
 from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT
-from kbq.storage.records import FileSeal, seal_of
+from kbq.storage.seals import FileSeal, seal_of
 
 ANSWER_KEYS = {"text", "score", "page_id", "title", "paragraph", "start", "end", "unit_start", "unit_end"}
 ANSWER_KEYS |= {"context_start", "context", "probability"}
@@ -1285,7 +1285,7 @@ def test_what_cannot_be_read_is_not_called_damaged(
             raise PermissionError(13, "Permission denied", str(path))
         return seal_of(path)
 
-    monkeypatch.setattr("kbq.storage.records.seal_of", sealed)
+    monkeypatch.setattr("kbq.storage.seals.seal_of", sealed)
     for folder, name in ((kb_folder, "shard-00000/starts.npy"), (model_folder, "config.json")):
         refused = run("verify", folder)
         assert refused.status == 1

@@ -24,7 +24,7 @@ from kbq.maintain.verify import verify
 from kbq.model.model import Model
 from kbq.model.model_folder import DEFAULT_MODEL
 from kbq.reading.probability import CALIBRATION, FEATURES, Calibration, chances_of
-from kbq.storage import records
+from kbq.storage import seals
 from kbq.tables.outputs import export
 
 QUERIES = ["the river", "Marie Curie [SEP] place of birth", "was born in Paris"]
@@ -134,7 +134,7 @@ def trial(
     file, mutation = mutated(source, folder, chance)
 
     def work() -> tuple[str, str]:
-        records.first_damage.__defaults__ = (read_when_opened,)
+        seals.first_damage.__defaults__ = (read_when_opened,)
         return "same" if ask(folder) == truth else "other", ""
 
     def check() -> tuple[str, str]:
@@ -158,7 +158,7 @@ def source(model: Model, pages: list[Page], tmp_path_factory: pytest.TempPathFac
     return folder
 
 
-@pytest.mark.parametrize("read_when_opened", [records.READ_WHEN_OPENED, 0], ids=["small", "as if it were large"])
+@pytest.mark.parametrize("read_when_opened", [seals.READ_WHEN_OPENED, 0], ids=["small", "as if it were large"])
 @pytest.mark.parametrize("index", ["exact", "compact", "disk"])
 def test_a_damaged_knowledge_base_is_whole_or_named(
     read_when_opened: int, index: Any, source: Path, model: Model, tmp_path: Path
@@ -233,9 +233,9 @@ def hostile(source: Path, to: Path, chance: random.Random) -> str:
 def seal_again(folder: Path) -> None:
     """Let all seals fit, as whoever made a knowledge base can."""
     manifest = read_manifest(folder)
-    shards = tuple(replace(entry, seal=records.seal_folder(folder / entry.name).digest) for entry in manifest.shards)
+    shards = tuple(replace(entry, seal=seals.seal_folder(folder / entry.name).digest) for entry in manifest.shards)
     of = {entry.name: entry.seal for entry in shards}
-    parts = {part: records.seal_folder(folder / part, of.get(part.split("/")[0], "")).digest for part in manifest.seals}
+    parts = {part: seals.seal_folder(folder / part, of.get(part.split("/")[0], "")).digest for part in manifest.seals}
     write_manifest(folder, replace(manifest, shards=shards, seals=parts))
 
 

@@ -14,7 +14,7 @@ from kbq.dump.manifest import read_manifest
 from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
-from kbq.training.engine import write_checkpoint
+from kbq.training.checkpoint import write_checkpoint
 from kbq.training.output_folder import output_folder
 
 NEW = [Page("P1", "Other", ["Marie was born in the city."]), Page("new", "New", ["The river is long.", "It is."])]

@@ -19,7 +19,7 @@ from pathlib import Path
 from kbq.corpus.pages import Page
 from kbq.model.model import Model
 from kbq.kb import KnowledgeBase
-from kbq.training.engine import write_checkpoint
+from kbq.training.checkpoint import write_checkpoint
 
 work = Path(sys.argv[2])
 model = Model.open(sys.argv[1], "cpu")

@@ -25,7 +25,7 @@ from kbq.index.base import CPU, KnowledgeBaseSize
 from kbq.index.factory import open_index
 from kbq.search.search import LexicalScores, ParagraphIndex, SearchContext, Wanted, WordQueries, merged, search_several
 from kbq.words.bm25 import BM25Index, open_bm25
-from kbq.words.sparta import SentenceImpacts
+from kbq.words.impacts import SentenceImpacts
 
 OPEN_SECONDS = 600.0  # time for an actor to start and to open its files
 SEARCH_SECONDS = 600.0  # time for a batch; an actor that takes longer must have stopped

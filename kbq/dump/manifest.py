@@ -17,19 +17,8 @@ from kbq.plugins import plugin
 from kbq.storage.folders import discard_folder, refuse_strange_files
 from kbq.storage.machine import stays_in_memory
 from kbq.storage.reading import CHECK, reading_from, reading_problem
-from kbq.storage.records import (
-    SEAL,
-    Damage,
-    FileSeal,
-    OtherFormatError,
-    all_damage,
-    digest_of_record,
-    first_damage,
-    read_object,
-    read_record,
-    read_seal,
-    write_record,
-)
+from kbq.storage.records import OtherFormatError, digest_of_record, read_object, read_record, write_record
+from kbq.storage.seals import SEAL, Damage, FileSeal, all_damage, first_damage, read_seal
 from kbq.storage.writing import remove_file, writing_alone, writing_to
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from kbq.dump.shards import (
     ShardEntry,
 )
 from kbq.storage.folders import new_folder
-from kbq.storage.records import digest_of_bytes, seal_folder
+from kbq.storage.records import digest_of_bytes
+from kbq.storage.seals import seal_folder
 from kbq.storage.writing import sync_folder
 
 

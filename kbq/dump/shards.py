@@ -27,7 +27,8 @@ from kbq.corpus.pages import Page, Paragraph, stored_metadata
 from kbq.errors import CorpusError, KnowledgeBaseError, first_line
 from kbq.storage.machine import expect_random_access, map_file, prefetch
 from kbq.storage.reading import reading_from
-from kbq.storage.records import Summed, digest_of_bytes, read_seal
+from kbq.storage.records import Summed, digest_of_bytes
+from kbq.storage.seals import read_seal
 from kbq.storage.writing import open_to_grow, replacing, sync_open
 
 # Lists up to this size are checked in full; of longer ones, this many values at each end.

@@ -50,8 +50,9 @@ from kbq.model.model import Model
 from kbq.storage.folders import leads_within, new_folder, refuse_strange_files
 from kbq.storage.paths import as_path
 from kbq.storage.reading import reading_from
-from kbq.storage.records import seal_folder, write_record
+from kbq.storage.records import write_record
 from kbq.storage.reports import Note, Report, Stage, silent, unheard
+from kbq.storage.seals import seal_folder
 from kbq.storage.writing import name_again, sync
 
 INNER_PRODUCT, HASH_TABLE = 0, 2

@@ -32,8 +32,8 @@ from kbq.plugins import plugin
 from kbq.storage.folders import discard_folder, new_folder
 from kbq.storage.machine import available_memory, stays_in_memory
 from kbq.storage.reading import reading_from, reading_problem
-from kbq.storage.records import SEAL, first_damage, head_damage, read_seal, seal_folder
 from kbq.storage.reports import Report, silent
+from kbq.storage.seals import SEAL, first_damage, head_damage, read_seal, seal_folder
 
 Build = Callable[[Sequence[Shard], IndexEntry, Floats, torch.device, Report], None]  # `build_missing`
 EXACT_ROWS = 2_000_000  # above, exact search becomes slow

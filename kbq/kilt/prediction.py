@@ -24,7 +24,8 @@ from kbq.kilt.task import Task
 from kbq.storage.lines import read_lines
 from kbq.storage.paths import as_iterable, as_path, run_file
 from kbq.storage.reading import file_digest
-from kbq.storage.records import json_bytes, parsed_json, resumed
+from kbq.storage.records import json_bytes, parsed_json
+from kbq.storage.resumed import resumed
 from kbq.storage.writing import whole_lines
 
 if TYPE_CHECKING:

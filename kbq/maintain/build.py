@@ -24,7 +24,8 @@ from kbq.storage.paths import as_iterable, as_path
 from kbq.storage.reports import silent, unheard
 from kbq.storage.writing import writing_alone, writing_to
 from kbq.words.bm25 import add_bm25
-from kbq.words.sparta import SpartaModel, index_sparta
+from kbq.words.impacts import index_sparta
+from kbq.words.sparta import SpartaModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -21,10 +21,10 @@ from kbq.dump.shards import Shard, ShardEntry, shard_name
 from kbq.errors import KnowledgeBaseError
 from kbq.maintain.indexes import IndexSpec, build_indexes, remove_unnamed
 from kbq.model.model import Model
-from kbq.storage.records import all_damage
 from kbq.storage.reports import Stage, silent
+from kbq.storage.seals import all_damage
 from kbq.words.bm25 import add_bm25
-from kbq.words.sparta import compact_sparta
+from kbq.words.impacts import compact_sparta
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from kbq.model.model_folder import local_folder, model_damage, model_files, reco
 from kbq.storage.folders import remove_folder
 from kbq.storage.paths import as_path
 from kbq.storage.reading import reading_problem
-from kbq.storage.records import SEAL, Damage, all_damage
 from kbq.storage.reports import Report, Stage, silent
+from kbq.storage.seals import SEAL, Damage, all_damage
 from kbq.words.bm25 import add_bm25, bm25_folder, is_older
 
 OLDER = "an older version indexed its words, which are only found as written, with their accents"

@@ -32,7 +32,7 @@ from kbq.answers import WeightType
 from kbq.errors import ModelError
 from kbq.model.bert import CONFIG as BERT_CONFIG
 from kbq.model.tokenizer import WindowShape
-from kbq.storage import records
+from kbq.storage import records, seals
 from kbq.storage.folders import is_in_hub_cache, refuse_strange_files
 from kbq.storage.limited import MEMORY, LimitedProcess, LimitExceeded
 from kbq.storage.paths import PACKAGE
@@ -42,7 +42,7 @@ from kbq.text.queries import relation_key, slot_of
 
 Record = TypeVar("Record")
 CONFIG, SPARTA = "kbq.json", "sparta.json"
-RECORDS = {CONFIG: 3, SPARTA: 2, records.SEAL: records.SEAL_FORMAT}  # format versions
+RECORDS = {CONFIG: 3, SPARTA: 2, seals.SEAL: seals.SEAL_FORMAT}  # format versions
 PARTS = (".json", ".safetensors", ".txt", ".model")  # the endings of a model's files; a README is not one of them
 FACTS = "training.json"  # how a model without a kbq.json was trained
 OFFICIAL_WEIGHTS = "pytorch_model.bin"
@@ -103,7 +103,7 @@ class ModelRecord:
     """The content of `kbq.json`: the configuration of a model, and the other files of its folder by name."""
 
     config: ModelConfig
-    files: dict[str, records.FileSeal]
+    files: dict[str, seals.FileSeal]
 
 
 def write_config(folder: Path, config: ModelConfig) -> None:
@@ -169,19 +169,19 @@ def is_official(folder: Path) -> bool:
 class _Listed:
     """The field that all records have."""
 
-    files: dict[str, records.FileSeal]
+    files: dict[str, seals.FileSeal]
 
 
 def record_name(folder: Path) -> str | None:
     """Return the name of the record of a model, a tuned query encoder or another network of kbq; else None."""
     name = next((name for name in RECORDS if (folder / name).is_file()), None)  # indexes are sealed, too
     is_network = (folder / BERT_CONFIG).is_file() or any(folder.glob("*.safetensors"))
-    return name if name != records.SEAL or is_network else None
+    return name if name != seals.SEAL or is_network else None
 
 
-def sealed_files(folder: Path) -> dict[str, records.FileSeal]:
+def sealed_files(folder: Path) -> dict[str, seals.FileSeal]:
     """Seal the files of a model as they are now, for its record. Raises OSError."""
-    return {path.name: records.seal_of(path) for path in _parts(folder)}
+    return {path.name: seals.seal_of(path) for path in _parts(folder)}
 
 
 def read_model_record(folder: Path, name: str, kind: type[Record]) -> Record:
@@ -219,33 +219,33 @@ def refuse_damage(folder: Path) -> None:
         refuse_changes(folder, read_model_record(folder, name, _Listed).files)
 
 
-def refuse_changes(folder: Path, files: Mapping[str, records.FileSeal]) -> None:
+def refuse_changes(folder: Path, files: Mapping[str, seals.FileSeal]) -> None:
     """Raise ModelError if a file of a model is missing, is not listed, or has another digest than its record lists."""
     placed = {folder / name: seal for name, seal in files.items()}
-    damage = _strange(folder, placed) or records.first_damage(placed, at_most=sys.maxsize)
+    damage = _strange(folder, placed) or seals.first_damage(placed, at_most=sys.maxsize)
     if damage is not None:
         what_to_do = remedy(folder) if damage.path in placed else "take it out of the folder, or make the model again"
         raise ModelError(reading_problem(damage.path, damage.problem, what_to_do))
 
 
-def model_files(folder: Path) -> dict[Path, records.FileSeal]:
+def model_files(folder: Path) -> dict[Path, seals.FileSeal]:
     """Return the files of a model as its record lists them. Raises OSError, ValueError or ModelError, as `_record`."""
     listed = _record(folder, record_name(folder) or CONFIG, _Listed)
     return {folder / name: seal for name, seal in listed.files.items()}
 
 
-def model_damage(folder: Path, report: Callable[[int], None]) -> Iterator[records.Damage]:
+def model_damage(folder: Path, report: Callable[[int], None]) -> Iterator[seals.Damage]:
     """Yield all damage in the folder of a model; `report` is called with the bytes of each file that has been read."""
     try:
         files = model_files(folder)
     except (OSError, ValueError) as error:
-        yield records.Damage(folder / (record_name(folder) or CONFIG), error)
+        yield seals.Damage(folder / (record_name(folder) or CONFIG), error)
         return
     strange = _strange(folder, files)
     if strange is not None:
         yield strange
         files.pop(strange.path, None)
-    yield from records.all_damage(files, report)
+    yield from seals.all_damage(files, report)
 
 
 @contextmanager
@@ -264,8 +264,8 @@ def explained(path: Path, advice: str = "") -> Iterator[None]:
 def remedy(folder: Path) -> str:
     if folder.resolve().is_relative_to(PACKAGE.resolve()):
         return "install kbq again"
-    if record_name(folder) == records.SEAL:
-        return f"restore it, make the network again, or delete {folder / records.SEAL} if you changed it yourself"
+    if record_name(folder) == seals.SEAL:
+        return f"restore it, make the network again, or delete {folder / seals.SEAL} if you changed it yourself"
     return "restore it, or make the model again"
 
 
@@ -275,16 +275,16 @@ def _parts(folder: Path) -> list[Path]:
     return [folder / name for name in names if name not in RECORDS and name[:2] != "._" and (folder / name).is_file()]
 
 
-def _strange(folder: Path, files: Mapping[Path, records.FileSeal]) -> records.Damage | None:
+def _strange(folder: Path, files: Mapping[Path, seals.FileSeal]) -> seals.Damage | None:
     """Find a listed file that lies elsewhere or is no file, or a file that would be read but is not listed."""
     for path in files:
         if path.parent != folder:
-            return records.Damage(folder, ValueError(f"it lists {path}, which is elsewhere"))
+            return seals.Damage(folder, ValueError(f"it lists {path}, which is elsewhere"))
         if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-            return records.Damage(path, ValueError("it is not a file"))
+            return seals.Damage(path, ValueError("it is not a file"))
     for path in _parts(folder):
         if path not in files:
-            return records.Damage(path, ValueError("it has come into the folder since the model was written"))
+            return seals.Damage(path, ValueError("it has come into the folder since the model was written"))
     return None
 
 

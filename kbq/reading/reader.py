@@ -66,7 +66,8 @@ from kbq.search.spans import best_ends
 from kbq.storage.folders import files_for
 from kbq.storage.machine import give_memory_back
 from kbq.storage.reading import reading_problem
-from kbq.storage.records import as_record, parsed_json, seal_folder
+from kbq.storage.records import as_record, parsed_json
+from kbq.storage.seals import seal_folder
 from kbq.storage.writing import writing_to
 from kbq.text.queries import relation_key, slot_of
 

@@ -25,8 +25,8 @@ from kbq.search.spans import Spans, TextOf, Units, best_units, find_spans, share
 from kbq.text.normal_forms import folded
 from kbq.text.queries import MARKERS, mention_in, slot_of
 from kbq.words.bm25 import BM25Index, WordStatistics, missing_words, open_bm25, query_words, shares_of, title_term
+from kbq.words.impacts import PieceTokenizer, SentenceImpacts
 from kbq.words.names import NOWHERE, Names, Naming
-from kbq.words.sparta import PieceTokenizer, SentenceImpacts
 
 # What a point of each source adds to the score of a phrase, times the `lexical_factor` of the query encoder, which is
 # 0.5 for the default model. docs/decisions.md says how they were chosen.

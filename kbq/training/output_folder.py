@@ -12,7 +12,7 @@ from kbq.errors import TrainingError
 from kbq.model.model_folder import FACTS, local_folder
 from kbq.storage.folders import make_folder, refuse_strange_files, remove_empty_folder, remove_folder
 from kbq.storage.reading import file_digest
-from kbq.storage.records import seal_folder
+from kbq.storage.seals import seal_folder
 from kbq.storage.writing import move, write_json, writing_alone, writing_to
 from kbq.training.batches import Files, as_paths
 from kbq.training.settings import StepSettings

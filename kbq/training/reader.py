@@ -17,8 +17,9 @@ from kbq.model.tokenizer import WindowShape, tokenize
 from kbq.reading.reader import Reader
 from kbq.search.spans import best_ends
 from kbq.training import batches
-from kbq.training.encoders import ReaderOutputs, distillation_loss, marginal_losses, read_by, teacher_logits, trust_in
+from kbq.training.encoders import ReaderOutputs, read_by, teacher_logits
 from kbq.training.engine import StepReport
+from kbq.training.losses import distillation_loss, marginal_losses, trust_in
 from kbq.training.output_folder import example_digests, initial_checkpoint, output_folder, training_facts, write_facts
 from kbq.training.quantisation import answer_scores
 from kbq.training.settings import ReaderSettings

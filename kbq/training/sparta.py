@@ -20,8 +20,8 @@ from kbq.model.devices import autocast, choose_device
 from kbq.model.model_folder import SPARTA
 from kbq.model.tokenizer import WindowShape, tokenize
 from kbq.training.batches import Files, Passage, PassageRun, Repairs, read_examples
-from kbq.training.encoders import marginal_losses
 from kbq.training.engine import StepReport
+from kbq.training.losses import marginal_losses
 from kbq.training.output_folder import example_digests, initial_checkpoint, output_folder, training_facts
 from kbq.training.settings import SpartaSettings
 from kbq.words.sparta import (

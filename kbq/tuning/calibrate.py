@@ -46,7 +46,7 @@ from kbq.text.normal_answers import normalise_answer
 from kbq.text.normal_forms import clean_text
 from kbq.text.queries import subject_of
 from kbq.text.whole_words import whole_words
-from kbq.training.encoders import marginal_losses
+from kbq.training.losses import marginal_losses
 from kbq.training.output_folder import versions
 from kbq.tuning.triples import pages_of, read_triples, sample_by_relation
 

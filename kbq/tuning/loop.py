@@ -32,8 +32,8 @@ from kbq.model.devices import autocast, padded
 from kbq.model.queries import QueryEncoder
 from kbq.search.search import BATCH, BM25_WEIGHT, SPARTA_WEIGHT
 from kbq.storage.reports import Report, silent
-from kbq.training.encoders import marginal_losses
 from kbq.training.engine import Run
+from kbq.training.losses import marginal_losses
 from kbq.training.settings import FinetuningSettings, Term
 from kbq.tuning.labels import (
     CodedRows,

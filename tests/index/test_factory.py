@@ -19,7 +19,7 @@ from kbq.errors import KnowledgeBaseError
 from kbq.index.base import Index
 from kbq.index.factory import build_missing, is_built, open_index
 from kbq.search.spans import find_spans
-from kbq.storage.records import seal_folder
+from kbq.storage.seals import seal_folder
 
 pytest.importorskip("faiss")
 CPU = torch.device("cpu")

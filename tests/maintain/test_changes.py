@@ -19,7 +19,7 @@ from kbq.errors import KbqError, KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.maintain import compact
 from kbq.model.model import Model
-from kbq.storage.records import read_seal, seal_folder
+from kbq.storage.seals import read_seal, seal_folder
 from kbq.words.sparta import SpartaModel
 
 SECRET = "Warsaw xyzzy was born."
@@ -208,7 +208,7 @@ def test_only_shards_with_deleted_pages_are_written_again(
 def test_damage_is_not_copied(changing: KnowledgeBase, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = changing.delete("b").folder / "shard-00000" / "vectors.npy"
     vectors.write_bytes(vectors.read_bytes()[:-1] + b"x")
-    monkeypatch.setattr("kbq.storage.records.first_damage.__defaults__", (0,))  # as if it were large
+    monkeypatch.setattr("kbq.storage.seals.first_damage.__defaults__", (0,))  # as if it were large
     kb = KnowledgeBase.open(changing.folder)
     with pytest.raises(KnowledgeBaseError, match=r"vectors.npy is damaged \(its content has changed\): restore it"):
         kb.compact()

@@ -18,7 +18,8 @@ from kbq.model.model import Model
 from kbq.model.tokenizer import WindowShape
 from kbq.storage.writing import writing_alone
 from kbq.words.bm25 import index_bm25
-from kbq.words.sparta import SpartaConfig, SpartaModel, index_sparta
+from kbq.words.impacts import index_sparta
+from kbq.words.sparta import SpartaConfig, SpartaModel
 
 TEXTS = ["the river", "Marie Curie [SEP] place of birth"]
 

@@ -34,7 +34,8 @@ from kbq.model.model_folder import (
 )
 from kbq.model.tokenizer import WindowShape, tokenize, windows
 from kbq.reading.reader import Reader
-from kbq.storage.records import FileSeal, seal_folder, write_record
+from kbq.storage.records import write_record
+from kbq.storage.seals import FileSeal, seal_folder
 from kbq.words.sparta import SpartaConfig, SpartaModel
 
 TEXT = "Marie Curie was born in Warsaw, the city of the river Vistula."
@@ -276,7 +277,7 @@ def test_a_whole_model_that_cannot_be_read_is_not_called_damaged(
     def fail(path: Path) -> FileSeal:
         raise OSError(number, os.strerror(number), str(path))
 
-    monkeypatch.setattr("kbq.storage.records.seal_of", fail)
+    monkeypatch.setattr("kbq.storage.seals.seal_of", fail)
     told = refused(model_folder)
     assert re.search(message, told)
     assert "damaged" not in told

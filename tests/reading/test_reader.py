@@ -25,7 +25,8 @@ from kbq.model.model import Model
 from kbq.model.tokenizer import tokenize
 from kbq.reading.reader import Reader
 from kbq.search.search import BM25_WEIGHT, SPARTA_WEIGHT
-from kbq.words.sparta import SpartaConfig, SpartaModel, index_sparta
+from kbq.words.impacts import index_sparta
+from kbq.words.sparta import SpartaConfig, SpartaModel
 
 TEXTS = ["Marie Curie was born in Warsaw. She left the city.", "The river of Paris, a long river.", ""]
 

@@ -8,19 +8,8 @@ from pathlib import Path
 import pytest
 
 from kbq.storage.reading import reading_problem
-from kbq.storage.records import (
-    FileSeal,
-    OtherFormatError,
-    all_damage,
-    digest_of_record,
-    first_damage,
-    read_object,
-    read_record,
-    read_seal,
-    seal_folder,
-    seal_of,
-    write_record,
-)
+from kbq.storage.records import OtherFormatError, digest_of_record, read_object, read_record, write_record
+from kbq.storage.seals import FileSeal, all_damage, first_damage, read_seal, seal_folder, seal_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from kbq.model.backbone import pretrained_backbone
-from kbq.training import engine
-from kbq.training.engine import RecomputedAttention, recompute_attention
+from kbq.training import attention
+from kbq.training.attention import RecomputedAttention, recompute_attention
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
@@ -32,7 +32,7 @@ def qkv() -> tuple[Tensor, Tensor, Tensor]:
 def test_result_and_gradients_are_those_of_the_plain_formula(
     pairs: int, masked: bool, qkv: tuple[Tensor, Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "PAIRS", pairs)
+    monkeypatch.setattr(attention, "PAIRS", pairs)
     looked_at = torch.arange(7) < torch.tensor([7, 3, 1, 7, 5])[:, None]
     mask = looked_at[:, None, None].expand(5, 1, 7, 7) if masked else None
     weights = torch.randn(5, 2, 7, 4, dtype=torch.float64)
@@ -52,8 +52,8 @@ def test_a_network_learns_the_same_with_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    backward = mock.Mock(wraps=engine._backward)
-    monkeypatch.setattr(engine, "_backward", backward)
+    backward = mock.Mock(wraps=attention._backward)
+    monkeypatch.setattr(attention, "_backward", backward)
     trained = pretrained_backbone(make_checkpoint(tmp_path, bert_config(hidden_act=activation))).double()
     ids = torch.randint(5, 50, (3, 9))
     mask = (torch.arange(9) < torch.tensor([9, 4, 6])[:, None]).long()

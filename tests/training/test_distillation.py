@@ -17,8 +17,9 @@ from kbq.reading.reader import Reader
 from kbq.storage.writing import writing_alone
 from kbq.training import encoders
 from kbq.training.batches import PreparedPassage, collate
-from kbq.training.encoders import EncoderRun, ReaderOutputs, distillation_loss, reader_outputs, teacher_logits
+from kbq.training.encoders import EncoderRun, ReaderOutputs, reader_outputs, teacher_logits
 from kbq.training.engine import StepReport
+from kbq.training.losses import distillation_loss
 from kbq.training.reader import reading_examples
 from kbq.training.settings import TrainingSettings
 

@@ -16,8 +16,9 @@ from kbq.model.model import Model
 from kbq.training import batches as batching
 from kbq.training import engine
 from kbq.training.batches import PreparedPassage, collate, prepare, read_examples
-from kbq.training.encoders import EncoderRun, ReaderOutputs, filter_loss
+from kbq.training.encoders import EncoderRun, ReaderOutputs
 from kbq.training.engine import StepReport
+from kbq.training.losses import filter_loss
 from kbq.training.settings import TrainingSettings
 
 SETTINGS = TrainingSettings(epochs=3, batch_tokens=100, learning_rate=1e-2, pre_batches=2)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kbq.training.encoders import filter_loss, marginal_losses, negatives_loss
+from kbq.training.losses import filter_loss, marginal_losses, negatives_loss
 
 SCORES = torch.tensor([[0.0, log(2), log(3)]])  # chances 1 : 2 : 3
 

@@ -10,7 +10,8 @@ from teach_second_look import give_rates
 from torch import nn
 
 from kbq.errors import TrainingError
-from kbq.training.engine import Optimizer, read_checkpoint, write_checkpoint
+from kbq.training.checkpoint import read_checkpoint, write_checkpoint
+from kbq.training.engine import Optimizer
 
 CPU = torch.device("cpu")
 NO_RUN = {"settings": {}, "data": ""}

@@ -21,7 +21,8 @@ from kbq.sample_kb import ARTICLES
 from kbq.storage.reports import Stage, silent
 from kbq.text.normal_forms import folded
 from kbq.words import bm25
-from kbq.words.bm25 import BM25Index, bm25_folder, in_pairs, index_bm25, query_words, words_of, write_postings
+from kbq.words.bm25 import BM25Index, bm25_folder, in_pairs, index_bm25, query_words, words_of
+from kbq.words.postings import write_postings
 
 SAMPLE = [paragraph.text for page in read_corpus(str(ARTICLES)) for paragraph in page.paragraphs]
 QUERIES = (["citi", "river"], ["pari", "pari", "born"], ["mari", "curi", "unknown"])

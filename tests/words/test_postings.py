@@ -9,7 +9,7 @@ import scipy.sparse
 
 from kbq.errors import KnowledgeBaseError
 from kbq.storage.writing import move
-from kbq.words.bm25 import Entries, Postings, write_postings
+from kbq.words.postings import Entries, Postings, write_postings
 
 
 def write(folder: Path, vocabulary: list[str], *entries: tuple[int, int, float]) -> None:
@@ -94,7 +94,7 @@ def test_one_that_is_killed_while_it_replaces_another_leaves_that(
         move(path, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr("kbq.words.bm25.move", rename)
+        patch.setattr("kbq.words.postings.move", rename)
         with pytest.raises(KeyboardInterrupt):
             write(tmp_path / "i", ["c"], (0, 0, 3.0))
     assert opened(tmp_path / "i", 4).scores(["a"]).tolist() == index.scores(["a"]).tolist()

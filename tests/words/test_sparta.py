@@ -19,18 +19,9 @@ from kbq.errors import KnowledgeBaseError
 from kbq.kb import KnowledgeBase
 from kbq.model.model import Model
 from kbq.model.tokenizer import WindowShape
-from kbq.words import sparta as sparta_module
-from kbq.words.sparta import (
-    PieceTokenizer,
-    SentenceImpacts,
-    SpartaConfig,
-    SpartaModel,
-    add_sparta,
-    impact_lines,
-    index_sparta,
-    sparta_folder,
-    strongest_impacts,
-)
+from kbq.words import impacts as impacts_module
+from kbq.words.impacts import PieceTokenizer, SentenceImpacts, add_sparta, impact_lines, index_sparta, sparta_folder
+from kbq.words.sparta import SpartaConfig, SpartaModel, strongest_impacts
 
 TEXTS = ["The city. A river of Paris.", "", "Marie was born in Warsaw. Curie. The the."]
 
@@ -86,7 +77,7 @@ def test_a_paragraph_scores_like_its_best_sentence(
 def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
     sparta: SpartaModel, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sparta_module, "BLOCK", 1)
+    monkeypatch.setattr(impacts_module, "BLOCK", 1)
     folder = sparta_folder(tmp_path / "shard-00000", add_sparta(tmp_path, manifest, sparta))
     whole = content(folder)
     shutil.rmtree(folder)
@@ -108,8 +99,8 @@ def test_a_killed_run_goes_on_and_leaves_the_same_bytes(
         read.extend(paragraphs)
         original(path, of, paragraphs, model, k)
 
-    original = sparta_module._write_block
-    monkeypatch.setattr(sparta_module, "_write_block", write_block)
+    original = impacts_module._write_block
+    monkeypatch.setattr(impacts_module, "_write_block", write_block)
     add_sparta(tmp_path, manifest, sparta, report=report)
     assert (read, encoded) == ([2], [1, 2, 1, 2, 3])
     assert content(folder) == whole
@@ -186,7 +177,7 @@ def test_a_hybrid_score_adds_both_sources_by_their_weights(
 def test_a_damaged_block_is_made_again(
     sparta: SpartaModel, shard: Shard, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sparta_module, "BLOCK", 1)
+    monkeypatch.setattr(impacts_module, "BLOCK", 1)
     whole = sparta_folder(shard.folder, add_sparta(tmp_path, manifest, sparta, k=5))
     expected = content(whole)
     shutil.rmtree(whole)

@@ -16,7 +16,7 @@ from kbq.corpus.pages import Page
 from kbq.errors import ModelError
 from kbq.model.tokenizer import WindowShape
 from kbq.words import sparta as sparta_model
-from kbq.words.bm25 import Entries, Postings, write_postings
+from kbq.words.postings import Entries, Postings, write_postings
 from kbq.words.sparta import (
     Sentence,
     SentenceTensors,
