@@ -1,4 +1,4 @@
-"""Documents: read a folder, an archive or a single file as pages, one for each document or each page of a PDF."""
+"""Documents: read a folder, an archive or a single file as pages, one for a document, a page of a PDF or a row."""
 
 import errno
 import heapq
@@ -8,15 +8,17 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from lzma import LZMAError
 from pathlib import Path, PurePath
+from tempfile import TemporaryDirectory
 from typing import TypeAlias
 from urllib.parse import unquote
 
-from kbq.answers import DocumentOptions
-from kbq.corpus.pages import Page, clean_metadata
+from kbq.answers import CorpusColumns, DocumentOptions
+from kbq.corpus.pages import Page, PageIds, clean_metadata
 from kbq.corpus.reading import (
     HTML,
     INSTALL,
@@ -24,11 +26,13 @@ from kbq.corpus.reading import (
     PLAIN,
     ZIPPED,
     Reading,
+    TitleParts,
     chosen_title,
     lacks_library,
     read_several,
     shared_ends,
 )
+from kbq.corpus.table_pages import TableRow, is_table, rows_of_file
 from kbq.errors import CorpusError, KbqError, first_line
 from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.lines import COMPRESSED, BadLine, is_member, read_bytes, source_name
@@ -40,7 +44,9 @@ from kbq.text.normal_forms import clean_text, normal_form, normalised, without_s
 SHOWN = 8  # kinds of files, or documents, that a note names
 TOGETHER, SMALL = 32, 2**18  # documents, and bytes, that are read in one call
 LOCK = "~$"  # prefix of Office's lock files
-KINDS = ".txt, .md, .html, .docx, .odt, .rtf, .epub, .pptx, .pdf, .mediawiki, .tex, .eml or .mbox"
+KINDS = (
+    ".txt, .md, .html, .docx, .odt, .rtf, .epub, .pptx, .pdf, .mediawiki, .tex, .eml, .mbox, .csv, .xlsx or .parquet"
+)
 # Kinds of files that look like documents, and what to do with them.
 OTHERS = {
     ".doc": "is of an old version of Word: save it as .docx",
@@ -86,6 +92,7 @@ class _File:
     id: str
     read: Callable[[], bytes]  # decompressed; raises CorpusError
     start: Callable[[], bytes]  # some of its first bytes, if it is not compressed
+    path: str = ""  # of a file that is not in an archive
 
     @property
     def suffix(self) -> str:
@@ -115,23 +122,23 @@ def is_document(path: PurePath) -> bool:
     return suffix in (*PLAIN, *LIBRARIES) and not lacks_library(suffix) and not path.name.startswith(LOCK)
 
 
+def is_source(path: PurePath) -> bool:
+    """Return whether a file of a folder or an archive is read: it is a document, or a table."""
+    return is_document(path) or (is_table(path) and not path.name.startswith((LOCK, ".")))
+
+
 def without_compression(path: PurePath) -> PurePath:
     return path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
 
 
-def blocks(text: str) -> list[str]:
-    """Split a text at its blank lines."""
-    return [block.strip("\n") for block in re.split(r"\n\s*\n", text) if block.strip()]
-
-
 def document_pages(
-    source: str, on_bad_line: BadLine, note: Note, options: DocumentOptions
+    source: str, on_bad_line: BadLine, note: Note, options: DocumentOptions, columns: CorpusColumns
 ) -> Iterator[tuple[str, Callable[[], Page]]]:
     """Yield the place of each page, for messages, and a function that gives it or raises CorpusError.
 
-    Documents come in the order of their paths.
+    Documents come in the order of their paths, and tables, whose rows are pages, behind them.
     """
-    for place, document in read_documents(source, on_bad_line, note, options):
+    for place, document in read_documents(source, on_bad_line, note, options, columns):
         if document.id != without_surrogates(document.id):
             on_bad_line(CorpusError(f"{place}: its name is not UTF-8: rename it"))
             continue
@@ -140,21 +147,59 @@ def document_pages(
 
 
 def read_documents(
-    source: str, on_bad_line: BadLine, note: Note, options: DocumentOptions, most: int | None = None
+    source: str,
+    on_bad_line: BadLine,
+    note: Note,
+    options: DocumentOptions,
+    columns: CorpusColumns,
+    most: int | None = None,
 ) -> Iterator[tuple[str, Document]]:
-    """Yield the documents with their places for messages, at most `most` of each kind if it is given."""
+    """Yield documents and rows of tables with their places for messages, at most `most` of each kind if given."""
     said, kinds = _Said(), Counter[str]()
     if not options.strict and (is_folder(source) or is_archive(source)):
         on_bad_line = said.bad.append
     files = list(_found(source, on_bad_line, note))
     sites = shared_ends(file.start() for file in files if file.suffix in HTML)
-    wanted = (file for file in files if most is None or kinds[file.suffix] < most)
+    documents = [file for file in files if not is_table(PurePath(file.id))]
+    wanted = (file for file in documents if most is None or kinds[file.suffix] < most)
     for file, reading in _readings(wanted, on_bad_line, options, 1 if most else TOGETHER):
         kinds[file.suffix] += 1
         title = chosen_title(reading, name_of(file.id), options.title_from, sites)
         yield file.place, Document(file.id, said.own_title(title, file.id), reading)
         said.add(file.place, reading)
+    for file in files:
+        if is_table(PurePath(file.id)):
+            for row in islice(_rows(file, on_bad_line, columns, said.left_out, note), most):
+                if row.lacks:
+                    said.left_out[row.lacks] += 1
+                    continue
+                title = said.own_title(row.title, f"{file.id}#{row.where}")
+                reading = Reading(TitleParts(), [(0, row.texts)], row.metadata)
+                yield row.place, Document(f"{file.id}#{row.where}", title, reading)
     said.tell(note)
+
+
+def _rows(
+    file: _File, on_bad_row: BadLine, columns: CorpusColumns, left_out: Counter[str], note: Note
+) -> Iterator[TableRow]:
+    """Yield the rows of a table; those of an archive are unpacked for it."""
+    with TemporaryDirectory() as folder:
+
+        def shown(text: str) -> str:
+            return text.replace(path, file.place)
+
+        def tell(problem: KbqError) -> None:
+            on_bad_row(CorpusError(shown(str(problem)), list(map(shown, problem.problems))))
+
+        path = file.path
+        try:
+            if not path:
+                path = str(Path(folder) / PurePath(file.id).name)
+                Path(path).write_bytes(file.read())
+            for row in rows_of_file(path, tell, columns, left_out, lambda text: note(shown(text))):
+                yield replace(row, place=shown(row.place))
+        except KbqError as problem:
+            tell(problem)
 
 
 def _readings(
@@ -200,18 +245,17 @@ class _Said:
     """What is to be said about the documents that were read."""
 
     bad: list[KbqError] = field(default_factory=list)
-    titles: set[str] = field(default_factory=set)
+    titles: PageIds = field(default_factory=PageIds)
     repeated: list[str] = field(default_factory=list)
     guessed: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
     def own_title(self, title: str, page_id: str) -> str:
         """Return a title that no document before has."""
-        if (key := normalised(title)) in self.titles:
-            self.repeated.append(page_id)
-            return f"{title} ({page_id})"
-        self.titles.add(key)
-        return title
+        if self.titles.add(normalised(title)):
+            return title
+        self.repeated.append(page_id)
+        return f"{title} ({page_id})"
 
     def add(self, place: str, reading: Reading) -> None:
         """Count what was left out of a document."""
@@ -251,7 +295,7 @@ def _found(source: str, on_bad_line: BadLine, note: Note) -> Iterator[_File]:
         raise CorpusError(f"{source_name(source)} contains no {KINDS} file: choose another folder")
     for path in paths:
         page_id = normal_form("NFC", path.name if path == root else path.relative_to(root).as_posix())
-        yield _File(source_name(str(path)), page_id, partial(_content, path), partial(first_bytes, path))
+        yield _File(source_name(str(path)), page_id, partial(_content, path), partial(first_bytes, path), str(path))
 
 
 def first_bytes(path: Path) -> bytes:
@@ -306,7 +350,7 @@ def _members(path: Path, note: Note) -> Iterator[_File]:
     name = source_name(str(path))
     archive = zipfile.ZipFile(path)
     members = sorted((entry for entry in archive.infolist() if is_member(entry)), key=lambda one: one.filename)
-    wanted = [member for member in members if is_document(PurePath(member.filename))]
+    wanted = [member for member in members if is_source(PurePath(member.filename))]
     _say(Counter(_kind(PurePath(member.filename)) for member in members if member not in wanted), note)
     if not wanted:
         raise CorpusError(f"{name} contains no {KINDS} file: choose another archive")
@@ -336,8 +380,8 @@ def _say(left_out: Counter[str], note: Note) -> None:
         lacking = [suffix for suffix in left_out if lacks_library(suffix)]
         needed = f" ({', '.join(lacking)}: {INSTALL})" if lacking else ""
         note(f"{files} left out: {', '.join(kinds)}{', …' if len(left_out) > SHOWN else ''}{needed}")
-        if tables := sorted(set(left_out) & set(SUFFIXES)):
-            note(f"tables are no documents ({', '.join(tables)}): build each by itself, or fill it from the others")
+        if lines := sorted(set(left_out) & {suffix for suffix, kind in SUFFIXES.items() if kind == "jsonl"}):
+            note(f"JSON lines are no documents ({', '.join(lines)}): build each file by itself")
         if ".msg" in left_out:
             note("mails of Outlook are not read (.msg): save them as .eml")
 
@@ -367,12 +411,12 @@ def _files(root: Path, on_bad_line: BadLine, left_out: Counter[str]) -> Iterator
                 if entry.is_dir():
                     heapq.heappush(links, path) if entry.is_symlink() else folders.append(path)
                 # A link that leads nowhere is found out where it is read.
-                elif is_document(path) and (entry.is_file() or not path.exists()):
+                elif is_source(path) and (entry.is_file() or not path.exists()):
                     yield path
                 elif entry.is_file():
                     left_out[_kind(path)] += 1
             except OSError as reason:  # a link that leads to where one may not look, or round in a circle
-                if is_document(path) or reason.errno != errno.ELOOP:
+                if is_source(path) or reason.errno != errno.ELOOP:
                     on_bad_line(_unreadable(path, reason))
 
 

@@ -14,7 +14,7 @@ from kbq.errors import CorpusError
 from kbq.storage.paths import as_iterable
 from kbq.storage.records import parsed_json
 from kbq.storage.rows import text_of
-from kbq.text.normal_forms import clean_text
+from kbq.text.normal_forms import clean_text, normal_form
 
 LONGEST_NAME = 4096  # characters of an id or a title: as long as a path may be
 
@@ -23,6 +23,8 @@ ADDRESS = re.compile(r"(url|href|link)s?$", re.IGNORECASE)
 SCHEME, SKIPPED = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):"), re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029]")
 SAFE = "http", "https", "mailto"
 _WANTED = "write text, a finite number, true, false, null, a list or an object"
+
+_NOT_IN_AN_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 BOLD = 7  # the level of a short line in bold letters, which may be a heading
 KILT_MARKER = re.compile(r"\s*(Section::::[^\n]*|BULLET::::((-|\d+\.)(\s|$))?)\s*")
@@ -73,6 +75,32 @@ class Page:
         numbered = (Paragraph(number, item) if isinstance(item, str) else item for number, item in enumerate(several))
         object.__setattr__(self, "paragraphs", tuple(numbered))
         object.__setattr__(self, "metadata", dict(metadata or {}))
+
+
+def blocks(text: str) -> list[str]:
+    """Split a text at its blank lines."""
+    return [block.strip("\n") for block in re.split(r"\n\s*\n", text) if block.strip()]
+
+
+def as_paragraphs(texts: Iterable[str]) -> tuple[Paragraph, ...]:
+    """Number texts by their position, and leave out blank ones."""
+    return tuple(Paragraph(number, text) for number, text in enumerate(texts) if text.strip())
+
+
+def page_id_of(value: object, name: str) -> str:
+    """Return a page id that a field, or a column, of this name has. Raises CorpusError if it is none."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and value == int(value):
+        return text_of(value)
+    if not isinstance(value, str) or not value.strip() or _NOT_IN_AN_ID.search(value.strip()):
+        raise wrong_field(name, value, "a whole number, or text without control characters")
+    return normal_form("NFC", value.strip())
+
+
+def wrong_field(name: str, value: object, wanted: str) -> CorpusError:
+    """Return the error of a field with a wrong value."""
+    shown = "missing" if value is None else f"{value!r:.40}"
+    return CorpusError(f"{name} is {shown}: write {wanted}")
 
 
 def refuse_long_names(page: Page) -> None:

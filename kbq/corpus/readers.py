@@ -8,7 +8,7 @@
 | dpr | consecutive rows with the same title | id of the first passage | passages, each numbered by its own id |
 | msmarco | a line of an id, a tab and a passage | the id | the passage |
 | text | a document, or a page of a PDF | path in the folder or zip | as its reader sees them |
-| table | a row of CSV, TSV or Parquet | `id` | `text` split at blank lines |
+| table | a row of CSV, TSV, XLSX or Parquet | `id`, or its place | `text` split at blank lines, or each cell |
 
 Columns of a table and fields of jsonl may be named otherwise (`CorpusColumns`). jsonl and kilt may be one JSON array.
 Titles and paragraphs are cleaned by `clean_text` and otherwise unchanged; character positions refer to the cleaned
@@ -29,7 +29,6 @@ from typing import NamedTuple, TypeAlias, TypeVar, get_args
 
 from kbq.answers import CorpusColumns, CorpusFormat, DocumentOptions
 from kbq.corpus.documents import (
-    blocks,
     document_pages,
     first_bytes,
     is_archive,
@@ -43,22 +42,26 @@ from kbq.corpus.pages import (
     Page,
     PageIds,
     Paragraph,
+    as_paragraphs,
+    blocks,
     check_metadata,
     clean_metadata,
     content_start,
     encodable,
-    jsonable,
+    page_id_of,
     refuse_long_names,
+    wrong_field,
 )
 from kbq.corpus.reading import LIBRARIES, PLAIN
+from kbq.corpus.table_pages import table_pages
 from kbq.english.language import looks_english
 from kbq.errors import MOST_PROBLEMS, CorpusError, KbqError
 from kbq.storage.lines import BadLine, Line, parse_json_lines, read_lines, refuse, source_name, whole_text
 from kbq.storage.paths import as_path
 from kbq.storage.records import parsed_json
 from kbq.storage.reports import Note, unheard
-from kbq.storage.rows import SUFFIXES, NumberedRow, read_rows, text_of
-from kbq.text.normal_forms import clean_text, normal_form
+from kbq.storage.rows import SUFFIXES
+from kbq.text.normal_forms import clean_text
 
 Fields: TypeAlias = dict[str, object]
 Kind = TypeVar("Kind")
@@ -78,12 +81,12 @@ _KILT_FIELDS = frozenset({"wikipedia_id", "wikipedia_title", "text", "_id", "anc
 _HEAD = re.compile(
     rb"(\xef\xbb\xbf)?\s*([{\[]\s*[\"{]|id\ttext|\x1f\x8b|\xfd7zXZ|BZh|\x28\xb5\x2f\xfd)"
 )  # JSON, DPR, compressed
-_NOT_IN_AN_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _WRITE: dict[type, str] = {str: "text in quotes", list: "a list", dict: "an object {…}"}
 
 READ_ON = 100_000  # pages that are read after the first bad line, in search of more
 
 WORDS = 2000  # words that are looked at
+SENTENCE = 6  # words that a text has at least to be looked at
 NOT_ENGLISH = (
     "most of this text does not look like English, for which the default model is made: expect few answers, or choose "
     "another --model"
@@ -165,7 +168,9 @@ def preview(
     source = str(as_path(source, "a corpus"))
     if format == "text" or (format == "auto" and _format_of_path(source) == "text"):
         refuse_other_kinds(source)
-        for _, one in read_documents(source, refuse, note, documents or DocumentOptions(), most):
+        for _, one in read_documents(
+            source, refuse, note, documents or DocumentOptions(), columns or CorpusColumns(), most
+        ):
             yield Preview(one.id, one.title, one.reading.pages[0][1][0], one.reading.left_out)
         return
     for page in islice(read_corpus(source, format, columns=columns, note=note), most):
@@ -188,11 +193,11 @@ def _pages(
     if format == "auto":
         format, lines = _recognised(source, lines, columns)
     if format == "text":
-        return document_pages(source, on_bad_line, note, documents or DocumentOptions())
+        return document_pages(source, on_bad_line, note, documents or DocumentOptions(), columns)
     if documents and documents.encoding:
         raise CorpusError(f"{name} is not a document, so --encoding has no effect: save it as UTF-8")
     if format == "table":
-        return _table_pages(source, on_bad_line, columns, note)
+        return table_pages(source, on_bad_line, columns, note)
     if format == "squad":
         return _squad_pages(lines, name)
     if format == "dpr":
@@ -249,7 +254,7 @@ def _kilt_page(fields: Fields) -> Page:
         is_title_line = number == 0 and text.strip() == title
         if text[begin:].strip() and not is_title_line:
             paragraphs.append(Paragraph(number, text, begin))
-    page_id = _page_id(fields.get("wikipedia_id"), "wikipedia_id")
+    page_id = page_id_of(fields.get("wikipedia_id"), "wikipedia_id")
     return Page(page_id, title, paragraphs, metadata=_others(fields, _KILT_FIELDS))
 
 
@@ -258,39 +263,11 @@ def _jsonl_page(columns: CorpusColumns, fields: Fields) -> Page:
     if has_paragraphs and columns.text in fields:
         raise CorpusError(f"the page has both {columns.text} and paragraphs: keep one of them")
     id_field = columns.id if columns.id in fields or "_id" not in fields else "_id"
-    page_id = _page_id(fields.get(id_field), columns.id)
+    page_id = page_id_of(fields.get(id_field), columns.id)
     title = _text(fields.get(columns.title), columns.title).strip()
     texts = _texts(fields, "paragraphs") if has_paragraphs else blocks(_text(fields.get(columns.text), columns.text))
     known = frozenset({id_field, columns.title, columns.text, "paragraphs"})
-    return Page(page_id, title, _paragraphs(texts), metadata=_others(fields, known))
-
-
-def _table_pages(source: str, on_bad_line: BadLine, columns: CorpusColumns, note: Note) -> Iterator[Source]:
-    rows = read_rows(source, CorpusError, on_bad_line, note=note)
-    first = next(rows.numbered, (0, {}))
-    present = rows.columns or tuple(first[1])
-    for option, column in (("title", columns.title), ("text", columns.text)):
-        if present and column not in present:
-            names = ", ".join(map(repr, present[:20]))
-            raise CorpusError(f"{rows.name} has no column {column!r}, it has {names}: name it with --{option}")
-    numbered: Iterable[NumberedRow] = chain([first] if first[0] else (), rows.numbered)
-    return ((f"{rows.name}:{number}", partial(_table_page, columns, row)) for number, row in numbered)
-
-
-def _table_page(columns: CorpusColumns, row: Fields) -> Page:
-    """Make a page of a row; without a column of ids, the title is the id."""
-    title = _cell(row.get(columns.title)).strip()
-    page_id = _cell(row[columns.id]) if columns.id in row else title
-    # Pandas writes whole numbers so if a cell of the column is empty.
-    page_id = re.sub(r"^([0-9]+)\.0$", r"\1", page_id)
-    others = {name: value for name, value in row.items() if value not in (None, "")}
-    known = frozenset({columns.id, columns.title, columns.text})
-    paragraphs = _paragraphs(blocks(_cell(row.get(columns.text))))
-    return Page(_page_id(page_id, columns.id), title, paragraphs, metadata=_others(jsonable(others), known))
-
-
-def _cell(value: object) -> str:
-    return clean_text(re.sub(r"\r\n?", "\n", text_of(value)))
+    return Page(page_id, title, as_paragraphs(texts), metadata=_others(fields, known))
 
 
 def _others(fields: Fields, known: frozenset[str]) -> Fields:
@@ -313,12 +290,12 @@ def _squad_page(article: object) -> Page:
     fields = _checked(article, "the article", dict)
     # SQuAD writes titles as in Wikipedia's URLs, with `_` for a space.
     title = _text(fields.get("title"), "title").replace("_", " ").strip()
-    page_id = _page_id(fields.get("id", fields["title"]), "id")
+    page_id = page_id_of(fields.get("id", fields["title"]), "id")
     contexts = []
     for number, item in enumerate(_checked(fields.get("paragraphs"), "paragraphs", list)):
         paragraph = _checked(item, f"paragraphs[{number}]", dict)
         contexts.append(_text(paragraph.get("context"), f"paragraphs[{number}].context"))
-    return Page(page_id, title, _paragraphs(contexts))
+    return Page(page_id, title, as_paragraphs(contexts))
 
 
 class _Passage(NamedTuple):
@@ -367,23 +344,7 @@ def _msmarco_page(line: str) -> Page:
     page_id, tab, text = line.partition("\t")
     if not tab:
         raise CorpusError(f"{line!r:.60} is not a passage: write an id, a tab and the text")
-    return Page(_page_id(page_id, "id"), "", _paragraphs([clean_text(text)]))
-
-
-def _paragraphs(texts: Iterable[str]) -> tuple[Paragraph, ...]:
-    return tuple(Paragraph(number, text) for number, text in enumerate(texts) if text.strip())
-
-
-def _page_id(value: object, name: str) -> str:
-    if (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and (isinstance(value, int) or value.is_integer())
-    ):
-        return text_of(value)
-    if not isinstance(value, str) or not value.strip() or _NOT_IN_AN_ID.search(value.strip()):
-        raise _wrong(name, value, "a whole number, or text without control characters")
-    return normal_form("NFC", value.strip())
+    return Page(page_id_of(page_id, "id"), "", as_paragraphs([clean_text(text)]))
 
 
 def _texts(fields: Fields, name: str) -> list[str]:
@@ -397,13 +358,8 @@ def _text(value: object, name: str) -> str:
 
 def _checked(value: object, name: str, kind: type[Kind]) -> Kind:
     if not isinstance(value, kind):
-        raise _wrong(name, value, _WRITE[kind])
+        raise wrong_field(name, value, _WRITE[kind])
     return value
-
-
-def _wrong(name: str, value: object, wanted: str) -> CorpusError:
-    shown = "missing" if value is None else f"{value!r:.40}"
-    return CorpusError(f"{name} is {shown}: write {wanted}")
 
 
 class BadLines:
@@ -489,12 +445,18 @@ def noting_language(pages: Iterable[Page], note: Note) -> Iterator[Page]:
     words: list[str] = []
     for page in pages:
         if len(words) < WORDS:
-            words += [word for paragraph in page.paragraphs for word in _WORD.findall(paragraph.text)]
+            words += [word for paragraph in page.paragraphs for word in _words(paragraph.text)]
             if len(words) >= WORDS:
                 _say(words, note)
         yield page
     if len(words) < WORDS:
         _say(words, note)
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text, but of none as short as the cell of a table, which is no sentence."""
+    words = _WORD.findall(text)
+    return words if len(words) >= SENTENCE else []
 
 
 def _say(words: list[str], note: Note) -> None:

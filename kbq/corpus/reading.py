@@ -24,7 +24,7 @@ from kbq.corpus.pdf import joined, pdf_contents
 from kbq.corpus.web_pages import web_contents
 from kbq.corpus.wikitext import plain_wikitext
 from kbq.errors import CorpusError, KbqError, first_line
-from kbq.storage.rows import COMPOUND
+from kbq.storage.spreadsheets import COMPOUND
 from kbq.text.encodings import decode
 from kbq.text.normal_forms import clean_text, normalised
 

@@ -189,7 +189,7 @@ class NewKb:
         before = ""
         for number, page in enumerate(pages, start=1):
             self._refuse_stopped()
-            document = page.page_id.partition("#page=")[0]
+            document = re.split("#(?:page|line|row|sheet)=", page.page_id)[0]
             if document != before:
                 self.ends.append(number)
             self.ends[-1], before = number, document

@@ -5,20 +5,17 @@ formula has the value that was saved with it.
 """
 
 import csv
-import io
 import math
 import re
 import sys
-import warnings
-import zipfile
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path, PurePath
+from statistics import median
 from typing import Any, Literal, TypeAlias, TypeVar
-from xml.etree import ElementTree
 
 from kbq.errors import KbqError, first_line
 from kbq.storage import reading
@@ -36,17 +33,8 @@ from kbq.storage.lines import (
 )
 from kbq.storage.reading import refuse_large
 from kbq.storage.reports import Note, unheard
+from kbq.storage.spreadsheets import Cells, filled_sheets, path_and_sheet, read_xlsx, whole
 from kbq.text.normal_forms import EMPTY
-
-NEEDS_OPENPYXL = "needs openpyxl: pip install openpyxl, or use CSV"
-SUFFIX = ".xlsx"
-MOST_CHARACTERS, MOST_ROWS = 32_767, 1_048_576  # limits of a cell and of a sheet, in Excel
-COMPOUND = b"\xd0\xcf\x11\xe0"  # how an encrypted Office file, or one of old versions, begins
-_TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-
-Cells = Sequence[Any]
-# Key: row; columns and first row of merged cells.
-Merged = Mapping[int, Sequence[tuple[int, int, int]]]
 
 NEEDS_PYARROW = "needs pyarrow: pip install pyarrow, or use CSV"
 
@@ -60,193 +48,15 @@ SUFFIXES: dict[str, RowFormat] = {
 SPREADSHEETS = (".xls", ".ods")
 # Advice for a file without rows.
 NOTHING = "write a header with the names of the columns, and rows below it"
+HEAD = 20  # rows among which the header is looked for
 SECONDS = 60.0  # time of computing, for a table of a format that a library reads
 LOOKED_AT = 2**16  # characters of a header that tell how a file is written
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
-def read_xlsx(source: str) -> list[tuple[int, Cells]]:
-    """Read the rows of `t.xlsx`, or of one of its sheets, `t.xlsx#Sheet`, that have a value, with their numbers.
-
-    Whole numbers are integers, and all cells of a merged one have its value. openpyxl reads nothing but the rows: it
-    would give a cell to every link and note.
-
-    Raises KbqError if it cannot be read, is encrypted or too large, several sheets have values, or openpyxl is missing.
-    """
-    try:
-        import openpyxl
-    except ImportError:
-        raise KbqError(f"{source} {NEEDS_OPENPYXL}") from None
-    path, wanted = path_and_sheet(source)
-    try:
-        with path.open("rb") as file:  # openpyxl would leave it open where it fails
-            if file.read(len(COMPOUND)) == COMPOUND:
-                raise KbqError(f"{path} is encrypted, or of an old version: save it as .xlsx without a password")
-            # It warns of what it does not read.
-            with zipfile.ZipFile(file) as archive, warnings.catch_warnings(action="ignore"):
-                refuse_large(str(path), sum(entry.file_size for entry in archive.infolist()))
-                books = [openpyxl.load_workbook(file, read_only=True, data_only=is_value) for is_value in (True, False)]
-                title = _title(path, books[0], wanted)
-                return _rows(path, books[0][title], books[1][title], _merged(archive, title))
-    except KbqError:
-        raise
-    except Exception as error:  # openpyxl raises what its parsers raise
-        raise KbqError(f"{path} cannot be read ({first_line(error)}): check that it is an XLSX file") from None
-
-
-def path_and_sheet(source: str) -> tuple[Path, str]:
-    """Split a name into the file and the sheet, which may be empty.
-
-    >>> path_and_sheet("a/t.xlsx#People"), path_and_sheet("a#b.xlsx")
-    ((PosixPath('a/t.xlsx'), 'People'), (PosixPath('a#b.xlsx'), ''))
-    """
-    path, mark, sheet = source.rpartition("#")
-    is_named = bool(mark) and path.lower().endswith(SUFFIX) and not Path(source).exists()
-    return (Path(path), sheet) if is_named else (Path(source), "")
-
-
-def write_xlsx(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write a workbook with one sheet, whose first row is its header; all text stays text, and nothing is computed."""
-    try:
-        from openpyxl import Workbook
-        from openpyxl.cell import WriteOnlyCell
-        from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
-        from openpyxl.styles import Font
-    except ImportError:
-        raise KbqError(f"{path} {NEEDS_OPENPYXL}") from None
-    book = Workbook(write_only=True)
-    sheet = book.create_sheet("kbq")
-    sheet.freeze_panes = "A2"  # the header stays in sight
-    bold = Font(bold=True)
-    for number, row in enumerate(rows):
-        cells = []
-        for value in row:
-            if isinstance(value, str):
-                cell = WriteOnlyCell(sheet, ILLEGAL_CHARACTERS_RE.sub(" ", value.encode("utf-8", "replace").decode()))
-                cell.data_type = "s"  # else "=1+1" is a formula
-                if number == 0:
-                    cell.font = bold
-                cells.append(cell)
-            else:
-                cells.append(value)
-        sheet.append(cells)
-    saved = io.BytesIO()
-    book.save(saved)
-    # The same rows give the same bytes: openpyxl writes when it saves.
-    with zipfile.ZipFile(saved) as parts, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in parts.namelist():
-            content = parts.read(name)
-            if name == "docProps/core.xml":
-                content = _TIME.sub(b"1980-01-01T00:00:00Z", content)
-            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
-
-
-def _title(path: Path, book: Any, wanted: str) -> str:
-    """Return the title of the sheet to read: the one that is named, or the only one that has a value."""
-    filled = _filled(book)
-    names = ", ".join(filled)
-    if wanted:
-        if wanted not in [sheet.title for sheet in book.worksheets]:
-            raise KbqError(f"{path} has no sheet {wanted!r}: choose from {names}")
-        return wanted
-    if len(filled) > 1:
-        raise KbqError(f"{path} has {len(filled)} sheets, {names}: name the one to read, such as {path}#{filled[0]}")
-    return str(filled[0] if filled else book.worksheets[0].title)
-
-
-def _filled(book: Any) -> list[str]:
-    """Return the titles of the sheets that have a value."""
-    return [
-        sheet.title
-        for sheet in book.worksheets
-        if any(cell.value not in (None, "") for row in _rows_of(sheet) for cell in row)
-    ]
-
-
 def sheets_of(path: Path) -> list[str]:
     """Return the titles of the sheets of an XLSX file that have a value. Raises KbqError if it cannot be read."""
-    return _in_child(_sheets, path)
-
-
-def _sheets(path: Path) -> list[str]:
-    try:
-        import openpyxl
-    except ImportError:
-        raise KbqError(f"{path} {NEEDS_OPENPYXL}") from None
-    try:
-        # It warns of what it does not read.
-        with zipfile.ZipFile(path) as archive, warnings.catch_warnings(action="ignore"):
-            refuse_large(str(path), sum(entry.file_size for entry in archive.infolist()))
-            return _filled(openpyxl.load_workbook(path, read_only=True, data_only=True))
-    except KbqError:
-        raise
-    except Exception as error:  # openpyxl raises what its parsers raise
-        raise KbqError(f"{path} cannot be read ({first_line(error)}): check that it is an XLSX file") from None
-
-
-def _rows_of(sheet: Any) -> Iterator[Sequence[Any]]:
-    sheet.reset_dimensions()  # the file may state any
-    yield from sheet.iter_rows(max_row=MOST_ROWS)
-
-
-def _merged(archive: zipfile.ZipFile, title: str) -> Merged:
-    from openpyxl.reader.excel import ExcelReader
-    from openpyxl.utils.cell import range_boundaries
-
-    reader = ExcelReader(archive.fp, read_only=True)
-    reader.read_manifest()
-    reader.read_workbook()
-    parts = {sheet.name: relation.target for sheet, relation in reader.parser.find_sheets()}
-    merged = defaultdict(list)
-    with archive.open(parts[title]) as sheet:
-        for _, element in ElementTree.iterparse(sheet):
-            if element.tag.endswith("}mergeCell"):
-                left, top, right, bottom = range_boundaries(element.get("ref", ""))
-                for row in range(top, bottom + 1):
-                    merged[row].append((left, right, top))
-            element.clear()
-    return merged
-
-
-def _rows(path: Path, sheet: Any, formulas: Any, merged: Merged) -> list[tuple[int, Cells]]:
-    found, width, firsts = list[tuple[int, Cells]](), 0, dict[tuple[int, int], Any]()
-    both = _rows_of(sheet), _rows_of(formulas)
-    for number, (row, with_formulas) in enumerate(zip(*both, strict=True), start=1):
-        cells = [_shown(cell.value, getattr(cell, "number_format", "")) for cell in row]
-        for left, right, top in merged.get(number, ()):
-            cells += [None] * (right - len(cells))
-            value = firsts[left, top] = cells[left - 1] if number == top else firsts.get((left, top))
-            cells[left - 1 : right] = [value] * (right - left + 1)
-        cells += [None] * (width - len(cells))
-        for formula, value in zip(with_formulas, cells, strict=False):
-            if value is None and formula.data_type == "f":
-                where = f"{path} has a formula without its value in {formula.coordinate}"
-                raise KbqError(f"{where}: open and save it in a spreadsheet")
-        if any(value not in (None, "") for value in cells):
-            width = width or len(cells)
-            found.append((number, cells))
-    return found
-
-
-def _shown(value: Any, format: str) -> Any:
-    """Return the value of a cell, as text or a year where its format shows something else than its number.
-
-    >>> _shown(0.075, "0.0%"), _shown(2345, "00000"), _shown(1931.0, "General")
-    ('7.5%', '02345', 1931)
-    """
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if percent := re.fullmatch(r"0(?:\.(0+))?\s?%", format):
-            return f"{100 * value:.{len(percent[1] or '')}f}%"
-        if re.fullmatch("00+", format) and value == int(value) >= 0:
-            return f"{int(value):0{len(format)}}"
-    if isinstance(value, date) and format.lower() in ("yyyy", "yyyy;@"):
-        return value.year
-    return _whole(value)
-
-
-def _whole(value: Any) -> Any:
-    """Return a float without a fraction as an integer, and any other value as it is."""
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+    return _in_child(filled_sheets, path)
 
 
 def read_parquet(path: Path) -> tuple[list[dict[str, Any]], Any]:
@@ -309,6 +119,7 @@ class Rows:
     numbered: Iterator[NumberedRow]
     dialect: Dialect = Dialect()
     arrow: Any = None  # the pyarrow.Table of a Parquet file
+    above: int = 0  # lines, or rows with a value, that stand above the header
 
 
 def read_rows(
@@ -318,6 +129,7 @@ def read_rows(
     has_header: bool = True,
     note: Note = unheard,
     grows: bool = False,
+    finds_header: bool = False,
 ) -> Rows:
     """Read the rows of a file, plain or compressed; see `lines`.
 
@@ -333,13 +145,14 @@ def read_rows(
         has_header: without a header, the columns are called 0, 1, …
         note: told if a text is not UTF-8 and its encoding is a guess, and of an unfinished last line.
         grows: leave out an unfinished last line of a .jsonl file, which somebody may be writing.
+        finds_header: a title and notes may stand above the header of CSV, TSV and XLSX, and columns may lack a name.
     """
     name, suffix = source_name(source), _suffix(source)
     if suffix in SPREADSHEETS:
         raise error(f"{name} is a spreadsheet, which kbq does not read: save it as .xlsx, or as CSV")
     try:
         if _suffix(str(path_and_sheet(source)[0])) == ".xlsx":
-            return _xlsx(source, error, on_bad_row, has_header)
+            return _xlsx(source, error, on_bad_row, has_header, finds_header)
         if suffix == ".parquet":
             cells, arrow = _in_child(read_parquet, Path(source))
             return Rows(source, tuple(arrow.column_names), enumerate(cells, start=1), Dialect("parquet"), arrow)
@@ -368,9 +181,15 @@ def read_rows(
     header, number, delimiter = next(pieces), first[0], ""
     if said := re.match(r"sep=([^\r\n])\s*$", header):  # Excel's own line above the header
         header, number, delimiter = next(pieces, ""), number + 1, said[1]
+    above = 0
+    if finds_header and not delimiter:
+        head = [header, *islice(pieces, HEAD)]
+        above = _header_place([_split(line, suffix) for line in head])
+        header, pieces, number = head[above], chain(head[above + 1 :], pieces), number + above
     dialect = _dialect(header, suffix, has_mark, delimiter)
     values = _values(chain([header], pieces), name, dialect, error, number)
-    return _separated(values, name, dialect, error, on_bad_row, has_header)
+    rows = _separated(values, name, dialect, error, on_bad_row, has_header, finds_header)
+    return replace(rows, above=above)
 
 
 def text_of(value: object) -> str:
@@ -386,7 +205,7 @@ def text_of(value: object) -> str:
     if isinstance(value, datetime):
         is_day = value.time() == time() and value.tzinfo is None
         return value.date().isoformat() if is_day else value.isoformat(" ")
-    return value.isoformat() if isinstance(value, date | time) else str(_whole(value))
+    return value.isoformat() if isinstance(value, date | time) else str(whole(value))
 
 
 def empty_markers(texts: Iterable[str] = EMPTY) -> frozenset[str]:
@@ -455,6 +274,7 @@ def _separated(
     error: type[KbqError],
     on_bad_row: BadLine | None,
     has_header: bool,
+    names_all: bool,
 ) -> Rows:
     number, header = next(values)
     columns = tuple(header if has_header else map(str, range(len(header))))
@@ -464,6 +284,7 @@ def _separated(
             named -= 1
         if 0 < named < len(columns) - 1:  # a single one may be numbers of rows
             columns, dialect = columns[:named], replace(dialect, unnamed=len(columns) - named)
+        columns = _all_named(columns) if names_all else columns
         refuse_repeated(name, columns, error)
 
     def numbered() -> Iterator[NumberedRow]:
@@ -485,16 +306,19 @@ def _separated(
     return Rows(name, columns, numbered(), dialect)
 
 
-def _xlsx(source: str, error: type[KbqError], on_bad_row: BadLine | None, has_header: bool) -> Rows:
+def _xlsx(source: str, error: type[KbqError], on_bad_row: BadLine | None, has_header: bool, finds_header: bool) -> Rows:
     """Read a sheet. The first row with a value is the header, and nothing may be right of its last name."""
     rows = _in_child(read_xlsx, source)
     if not rows:
         raise error(f"{source} is empty: {NOTHING}")
+    above = _header_place([row for _, row in rows[:HEAD]]) if finds_header else 0
+    rows = rows[above:]
     columns = tuple(map(str, range(max(len(row) for _, row in rows))))
     if has_header:
         _, cells = rows.pop(0)
         last = max(number for number, value in enumerate(cells) if value not in (None, ""))
         columns = tuple(map(text_of, cells[: last + 1]))
+        columns = _all_named(columns) if finds_header else columns
         refuse_repeated(source, columns, error)
 
     def numbered() -> Iterator[NumberedRow]:
@@ -508,7 +332,36 @@ def _xlsx(source: str, error: type[KbqError], on_bad_row: BadLine | None, has_he
             else:
                 yield number, dict(zip(columns, row, strict=False))
 
-    return Rows(source, columns, numbered(), Dialect("xlsx"))
+    return Rows(source, columns, numbered(), Dialect("xlsx"), above=above)
+
+
+def _split(line: str, suffix: str) -> list[str]:
+    """Return the values of a line, by the delimiter that is likely for it alone."""
+    dialect = _dialect(line, suffix, has_mark=False)
+    return next(csv.reader([line.rstrip("\r\n")], delimiter=dialect.delimiter), [])
+
+
+def _header_place(rows: Sequence[Cells]) -> int:
+    """Return which of the first rows is the header: what stands above it fills few cells, or repeats one.
+
+    >>> _header_place([["Members, 1901", "", ""], [], ["name", "born", "died"], ["Ann Lee", "1851", ""]])
+    2
+    """
+    filled = [len({text for cell in row if (text := text_of(cell).strip())}) for row in rows]
+    usual = median(count for count in filled if count) if any(filled) else 0
+    for place, row in enumerate(rows):
+        if filled[place] >= max(2, usual / 2) and len(row) > 0.7 * usual:
+            return place
+    return 0
+
+
+def _all_named(columns: Sequence[str]) -> tuple[str, ...]:
+    """Give columns without a name one.
+
+    >>> _all_named(["name", " ", "born"])
+    ('name', 'column 2', 'born')
+    """
+    return tuple(name if name.strip() else f"column {number}" for number, name in enumerate(columns, start=1))
 
 
 def _unquoted(value: str) -> str:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import jsonlines
 
 from kbq.answers import percentage
+from kbq.corpus.table_pages import name_share
 from kbq.english.dates import date_of_cell
 from kbq.errors import KbqError
 from kbq.storage.lines import MARK
@@ -29,9 +30,6 @@ from kbq.storage.paths import as_iterable, as_path
 from kbq.storage.records import json_line
 from kbq.storage.reports import Note, unheard
 from kbq.storage.rows import (
-    MOST_CHARACTERS,
-    MOST_ROWS,
-    NEEDS_OPENPYXL,
     NEEDS_PYARROW,
     NOTHING,
     SUFFIXES,
@@ -40,8 +38,8 @@ from kbq.storage.rows import (
     read_rows,
     refuse_repeated,
     text_of,
-    write_xlsx,
 )
+from kbq.storage.spreadsheets import MOST_CHARACTERS, MOST_ROWS, NEEDS_OPENPYXL, write_xlsx
 from kbq.storage.writing import replacing, writing_to
 from kbq.tables.claims import QuantityValue
 from kbq.tables.values import normal_form
@@ -64,7 +62,6 @@ NAME = "the data frame"
 Row: TypeAlias = Mapping[str, Any]
 SHOWN = 20  # rows in a notebook
 LOOKED_AT = 100  # rows by which the column of subjects is guessed
-LONGEST_NAME = 80  # characters
 CSV = Dialect()
 BREAKS = re.compile(r"[\t\r\n]+")  # TSV cannot hold them
 
@@ -141,20 +138,9 @@ def subject_column(table: Table, is_title: Callable[[str], bool]) -> str:
         if not values:
             return 0.0
         titles = sum(map(is_title, values)) / len(values)
-        names = sum(map(_looks_like_a_name, values)) / len(values)
-        return 2 * titles + names * len(set(values)) / len(values)
+        return 2 * titles + name_share(values)
 
     return max(table.columns, key=score, default="")
-
-
-def _looks_like_a_name(text: str) -> bool:
-    """Whether a text is short and begins with a capital letter, as neither numbers nor notes do.
-
-    >>> [_looks_like_a_name(text) for text in ("Marie Curie", "7", "Q7186", "7 May 1867", "http://a.org", "see below")]
-    [True, False, False, False, False, False]
-    """
-    has_digits = any(letter.isdigit() for letter in text)
-    return text[0].isupper() and len(text) <= LONGEST_NAME and not has_digits and "@" not in text and "://" not in text
 
 
 def is_formula(text: str) -> bool:

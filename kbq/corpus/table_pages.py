@@ -1,0 +1,227 @@
+"""Table pages: make a page of each row of a table; its title stands in a column that is named, or guessed and said.
+
+Where no column holds texts, as in a catalogue, each cell of a row is a paragraph, `Born: 3 May 1851`.
+"""
+
+import json
+import re
+from calendar import month_name
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path, PurePath
+from typing import TypeAlias
+
+from kbq.answers import CorpusColumns
+from kbq.corpus.html_blocks import labelled
+from kbq.corpus.pages import ADDRESS, Page, as_paragraphs, blocks, clean_metadata, jsonable, page_id_of
+from kbq.errors import CorpusError, KbqError
+from kbq.storage.lines import COMPRESSED, BadLine
+from kbq.storage.reports import Note
+from kbq.storage.rows import SUFFIXES, Rows, empty_markers, read_rows, sheets_of, text_of
+from kbq.storage.spreadsheets import SUFFIX, path_and_sheet
+from kbq.text.normal_forms import clean_text
+
+Source: TypeAlias = tuple[str, Callable[[], Page]]
+Row: TypeAlias = Mapping[str, object]
+
+NAMED = CorpusColumns()  # what columns are called if nobody says it
+LOOKED_AT = 100  # rows by which the column of titles is guessed
+LONGEST_NAME = 80  # characters
+LIKELY = frozenset({"full name", "label", "name", "object", "person", "subject", "titel", "title"})
+UNTITLED, BARE, ABOVE = "rows without a title", "rows with a title alone", "lines above the header of a table"
+_EMPTY = empty_markers()
+_DAY = re.compile(r"(\d{4})-(\d\d)-(\d\d)(?:[T ]00:00(?::00)?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row of a table as a page."""
+
+    place: str  # for messages
+    where: str  # in the file: `line=7`, `row=7` or `sheet=People&row=7`
+    title: str
+    texts: Sequence[str]
+    metadata: dict[str, object]
+    key: str  # its own id, or empty
+    has_text: bool  # whether its table has columns of titles and texts, as corpora have
+
+    @property
+    def lacks(self) -> str:
+        """What it lacks to tell something of a thing, or ""."""
+        return "" if self.title and self.texts else BARE if self.title else UNTITLED
+
+
+def is_table(path: PurePath) -> bool:
+    """Return whether a file is a table by its name; JSON may be anything.
+
+    >>> is_table(PurePath("a.CSV")), is_table(PurePath("a.tsv.gz")), is_table(PurePath("a.json"))
+    (True, True, False)
+    """
+    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    return SUFFIXES.get(plain.suffix.lower(), "jsonl") != "jsonl"
+
+
+def table_pages(source: str, on_bad_row: BadLine, columns: CorpusColumns, note: Note) -> Iterator[Source]:
+    """Yield the place of each page of a table, and a function that gives it or raises CorpusError."""
+    left_out = Counter[str]()
+    for row in rows_of_file(source, on_bad_row, columns, left_out, note):
+        if row.has_text or not row.lacks:
+            yield row.place, partial(_page, row, PurePath(source).name)
+        else:
+            left_out[row.lacks] += 1
+    if left_out:
+        parts = ", ".join(f"{reason} ({count:,})" for reason, count in left_out.items())
+        note(f"not read within the table: {parts}")
+
+
+def _page(row: TableRow, name: str) -> Page:
+    page_id = row.key or (row.title if row.has_text else f"{name}#{row.where}")
+    metadata = clean_metadata(row.metadata)
+    return Page(page_id_of(page_id, "id"), row.title, as_paragraphs(row.texts), metadata=metadata)
+
+
+def rows_of_file(
+    source: str, on_bad_row: BadLine, columns: CorpusColumns, left_out: Counter[str], note: Note
+) -> Iterator[TableRow]:
+    """Yield the rows of a table or, of a workbook, those of all sheets that are tables.
+
+    Raises CorpusError if it cannot be read or is no table, as a column that is named is not there, say.
+    """
+    sheets: list[str] = []
+    if source.lower().endswith(SUFFIX):
+        try:
+            sheets = sheets_of(Path(source))
+        except KbqError as problem:
+            raise CorpusError(str(problem)) from None
+    if len(sheets) < 2:
+        rows = read_rows(source, CorpusError, on_bad_row, note=note, finds_header=True)
+        yield from _table_rows(rows, columns, left_out, note)
+        return
+    for sheet in sheets:
+        try:
+            rows = read_rows(f"{source}#{sheet}", CorpusError, on_bad_row, finds_header=True)
+            yield from _table_rows(rows, columns, left_out, note)
+        except CorpusError as problem:  # a legend, say
+            note(f"left out: {problem}")
+
+
+def _table_rows(rows: Rows, columns: CorpusColumns, left_out: Counter[str], note: Note) -> Iterator[TableRow]:
+    head = list(islice(rows.numbered, LOOKED_AT))
+    present = rows.columns or tuple(dict.fromkeys(name for _, cells in head for name in cells))
+    for option, column, usual in (("title", columns.title, NAMED.title), ("text", columns.text, NAMED.text)):
+        if column not in (usual, *present):
+            names = ", ".join(map(repr, present[:20]))
+            raise CorpusError(f"{rows.name} has no column {column!r}, it has {names}: name it with --{option}")
+    column = columns.title if columns.title in present else title_column(present, [cells for _, cells in head])
+    if not column:
+        raise CorpusError(f"{rows.name} has no column that looks like one of titles: name it with --title")
+    has_text = columns.title in present and columns.text in present
+    if not has_text:
+        note(f"{rows.name}: each row is a page, with the title in {column!r}")
+    left_out.update({ABOVE: rows.above} if rows.above else {})
+    for number, cells in chain(head, rows.numbered):
+        yield _row_with_text(rows, number, cells, columns) if has_text else _row(rows, number, cells, column, columns)
+
+
+def _row_with_text(rows: Rows, number: int, cells: Row, columns: CorpusColumns) -> TableRow:
+    """Take a row of a table that is made as a corpus: what is neither id nor title nor text is the page's metadata."""
+    others = {name: value for name, value in cells.items() if value not in (None, "")}
+    for name in (columns.id, columns.title, columns.text):
+        others.pop(name, None)
+    title = _cell(cells.get(columns.title)).strip()
+    texts = blocks(_cell(cells.get(columns.text)))
+    key = _key(cells[columns.id]) if columns.id in cells else ""
+    where = f"{_unit(rows)}={number}"
+    return TableRow(f"{rows.name}:{number}", where, title, texts, jsonable(others), key, has_text=True)
+
+
+def _row(rows: Rows, number: int, cells: Row, column: str, columns: CorpusColumns) -> TableRow:
+    """Take a row whose title stands in a column, and make a paragraph of every other cell."""
+    sheet, unit = path_and_sheet(rows.name)[1], _unit(rows)
+    where = f"sheet={sheet}&{unit}={number}" if sheet else f"{unit}={number}"
+    metadata: dict[str, object] = {"sheet": sheet, unit: number} if sheet else {unit: number}
+    texts: list[str] = []
+    for name, value in cells.items():
+        text = _said(value)
+        if name == column or text.strip() in _EMPTY:
+            continue
+        label = " ".join(name.split())
+        if ADDRESS.search(label):
+            metadata[label] = text.strip()
+        elif name == columns.text:
+            texts += blocks(text)
+        else:
+            texts += [labelled(label, block) for block in blocks(text)]
+    title = " ".join(_cell(cells.get(column)).split())
+    key = _key(cells[columns.id]) if columns.id in cells else ""
+    return TableRow(f"{rows.name}:{number}", where, title, texts, metadata, key, has_text=False)
+
+
+def _unit(rows: Rows) -> str:
+    """Return what rows are counted by: a file of text has lines."""
+    return "row" if rows.dialect.format in ("xlsx", "parquet") else "line"
+
+
+def _key(value: object) -> str:
+    """Return an id as text, without the point that pandas writes in whole numbers beside an empty cell."""
+    return re.sub(r"^([0-9]+)\.0$", r"\1", _cell(value))
+
+
+def _said(value: object) -> str:
+    """Return what a cell says: a day is written out, as in sentences, by which the model knows it.
+
+    >>> _said("1851-05-03"), _said([1, "b"]), _said("1851-05")
+    ('3 May 1851', '1, b', '1851-05')
+    """
+    if isinstance(value, list):
+        return ", ".join(filter(None, map(_said, value)))
+    text = _cell(value)
+    day = _DAY.fullmatch(text.strip())
+    if day and 1 <= int(day[2]) <= 12:
+        return f"{int(day[3])} {month_name[int(day[2])]} {int(day[1])}"
+    return text
+
+
+def _cell(value: object) -> str:
+    written = json.dumps(value, ensure_ascii=False, default=text_of) if isinstance(value, dict) else text_of(value)
+    return clean_text(re.sub(r"\r\n?", "\n", written))
+
+
+def title_column(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """Guess the column that has the titles, or return "" if none has names: what it is called counts, and what it has.
+
+    >>> title_column(["nr", "who", "born"], [{"nr": 1, "who": "Ann Lee", "born": "1851"}])
+    'who'
+    """
+
+    def score(column: str) -> float:
+        values = [text for row in rows if (text := " ".join(_cell(row.get(column)).split()))]
+        is_likely = " ".join(column.casefold().split()) in LIKELY
+        return (is_likely + name_share(values)) * len(values) / max(1, len(rows))
+
+    best = max(columns, key=score, default="")
+    return best if best and score(best) > 0 else ""
+
+
+def name_share(values: Sequence[str]) -> float:
+    """Return how far the values of a column look like names of different things, from 0 to 1.
+
+    >>> name_share(["Marie Curie", "Ada Quist"]), name_share(["Marie Curie", "Marie Curie"]), name_share(["7", ""])
+    (1.0, 0.5, 0.0)
+    """
+    names = sum(map(_looks_like_a_name, values))
+    return names * len(set(values)) / max(1, len(values)) ** 2
+
+
+def _looks_like_a_name(text: str) -> bool:
+    """Return whether a text is short and begins with a capital letter, as neither numbers nor notes do.
+
+    >>> [_looks_like_a_name(text) for text in ("Marie Curie", "7", "Q7186", "7 May 1867", "http://a.org", "see below")]
+    [True, False, False, False, False, False]
+    """
+    has_digits = any(letter.isdigit() for letter in text)
+    is_short = len(text) <= LONGEST_NAME
+    return text[:1].isupper() and is_short and not has_digits and "@" not in text and "://" not in text
