@@ -21,6 +21,7 @@ NO_TEXT = (
 HIDDEN = frozenset({
     "d-none", "hidden", "is-hidden", "screen-reader-text", "sr-only", "visually-hidden", "visuallyhidden",
 })  # fmt: skip
+HIDING, KEPT = ("none", "hidden", "collapse"), ("inherit", "unset", "revert")  # values of display and visibility
 MARKS = frozenset({"doc-noteref", "doc-backlink"})
 _SHOWS = re.compile(
     r"(?:.*[-:])?(?:block|contents|flex|grid|inline|inline-\w+|list-item|not-sr-only|show|table(?:-\w+)?)"
@@ -91,15 +92,35 @@ def drop_unseen(root: Any) -> Counter[str]:
 
     styles = " ".join(map(all_text, root.iter("style")))
     etree.strip_elements(root, *NO_TEXT, with_tail=False)
+    rules = list(_rules(styles)) if "none" in styles or "visib" in styles else []
+    named = _elements_by_name(root) if rules else {}
+    hidden = _hidden_by_rules(root, [rule for rule in rules if rule.what == "display"], named)
+    invisible = _invisible(root, [rule for rule in rules if rule.what == "visibility"], named)
     left_out = Counter[str]()
-    hidden = _hidden_by_rules(root, styles) if "none" in styles or "hidden" in styles else {}
     unseen = [(element, reason) for element in root.iter("*") if (reason := _reason(element, hidden))]
     for element, reason in unseen:
         if element.getparent() is None:
             continue
         left_out[reason] += bool(all_text(element).strip())
         drop(element)
+    for element in (element for element, is_invisible in invisible.items() if is_invisible):
+        if element.getparent() is None:
+            continue
+        left_out["hidden"] += bool(all_text(element).strip())
+        if any(invisible.get(inner) is False for inner in element.iterdescendants()):
+            _silence(element, invisible)
+        else:
+            drop(element)
     return left_out
+
+
+def _silence(element: Any, invisible: dict[Any, bool]) -> None:
+    """Remove the text of an element, but not of those in it for which it is said whether they are visible."""
+    element.text = None
+    for child in element:
+        child.tail = None
+        if child not in invisible:
+            _silence(child, invisible)
 
 
 def _reason(element: Any, hidden: dict[Any, bool]) -> str:
@@ -113,7 +134,7 @@ def _reason(element: Any, hidden: dict[Any, bool]) -> str:
         return "marks of notes"
     is_hidden = hidden.get(element, "hidden" in given or (tag == "dialog" and "open" not in given))
     if "style" in given:
-        is_hidden = _is_hiding(given["style"], is_hidden)
+        is_hidden = bool(_is_hiding(given["style"], is_hidden))
     names = given.get("class", "").split()
     if element not in hidden and not HIDDEN.isdisjoint(names):
         is_hidden = not any(map(_SHOWS.fullmatch, names))
@@ -122,12 +143,13 @@ def _reason(element: Any, hidden: dict[Any, bool]) -> str:
     return "hidden" if is_hidden else ""
 
 
-def _is_hiding(style: str, before: bool = False) -> bool:
-    """Return whether a style hides an element, or what was `before` if it does not say."""
-    is_hidden = before
+def _is_hiding(style: str, before: bool | None, wanted: str = "display") -> bool | None:
+    """Return whether a style hides an element by a property, or what was `before` if it does not say."""
+    is_hiding = before
     for what, value, _ in _DECLARED.findall(style):
-        is_hidden = value.lower() in ("none", "hidden", "collapse") or (what.lower() == "visibility" and before)
-    return is_hidden
+        if what.lower() == wanted and value.lower() not in KEPT:
+            is_hiding = value.lower() in HIDING
+    return is_hiding
 
 
 def _is_seen_elsewhere(element: Any) -> bool:
@@ -144,14 +166,16 @@ Rank: TypeAlias = tuple[bool, tuple[int, ...], int]  # is important, specificity
 class _Rule(NamedTuple):
     is_important: bool
     place: int
+    what: str  # display or visibility
     is_hiding: bool
     selector: str
 
 
-def _hidden_by_rules(root: Any, styles: str) -> dict[Any, bool]:
+Named: TypeAlias = dict[str, set[Any]]
+
+
+def _hidden_by_rules(root: Any, rules: list[_Rule], named: Named) -> dict[Any, bool]:
     """Return whether the page's own rules hide the elements that one of them would hide."""
-    rules = list(_rules(styles))
-    named = _elements_by_name(root)
     hiding: dict[Any, Rank] = {}
     for rule in (rule for rule in rules if rule.is_hiding):
         for element, rank in _selected(root, rule, named):
@@ -165,13 +189,31 @@ def _hidden_by_rules(root: Any, styles: str) -> dict[Any, bool]:
     return hidden
 
 
+def _invisible(root: Any, rules: list[_Rule], named: Named) -> dict[Any, bool]:
+    """Return whether elements are invisible for which rules or styles say it; what is in them is so, too, if not said.
+
+    The elements come in the order of the page.
+    """
+    best: dict[Any, tuple[Rank, bool]] = {}
+    for rule in rules:
+        for element, rank in _selected(root, rule, named):
+            if element not in best or rank > best[element][0]:
+                best[element] = rank, rule.is_hiding
+    said = {element: is_hiding for element, (_, is_hiding) in best.items()}
+    for element in root.xpath("//*[contains(translate(@style, 'VISB', 'visb'), 'visib')]"):
+        is_hiding = _is_hiding(element.get("style"), said.get(element), "visibility")
+        if is_hiding is not None:
+            said[element] = is_hiding
+    return {element: said[element] for element in root.iter("*") if element in said} if said else {}
+
+
 def _names_of(element: Any) -> list[str]:
     """Return the names by which rules find an element: its tag, its classes (`.name`) and its id (`#name`)."""
     classes = [f".{name}" for name in element.get("class", "").split()]
     return [element.tag, *classes, f"#{element.get('id', '')}"]
 
 
-def _elements_by_name(root: Any) -> dict[str, set[Any]]:
+def _elements_by_name(root: Any) -> Named:
     named = defaultdict[str, set[Any]](set)
     for element in root.iter("*"):
         for name in _names_of(element):
@@ -184,7 +226,7 @@ def _last_names(selector: str) -> list[str]:
     return re.findall(r"[.#]?[\w-]+", re.sub(r"\[.*?\]", "", re.split(r"[\s>+~]+", selector)[-1]))
 
 
-def _selected(root: Any, rule: _Rule, named: dict[str, set[Any]]) -> Iterator[tuple[Any, Rank]]:
+def _selected(root: Any, rule: _Rule, named: Named) -> Iterator[tuple[Any, Rank]]:
     """Yield what a rule is about, with its rank; nothing for selectors of states, and those that are not CSS 3."""
     from cssselect import GenericTranslator, SelectorError, parse
 
@@ -211,11 +253,12 @@ def _rules(styles: str) -> Iterator[_Rule]:
     styles = _AT_RULE.sub(lambda found: found[3] or "" if _is_for_screens(found[1], found[2]) else " ", styles)
     for place, (selectors, declared) in enumerate(_RULE.findall(styles)):
         for what, value, important in _DECLARED.findall(declared):
-            is_hiding = value.lower() in ("none", "hidden", "collapse")
-            if is_hiding or what.lower() == "display":
-                for selector in selectors.split(","):
-                    if selector.strip():
-                        yield _Rule(bool(important), place, is_hiding, selector.strip())
+            if value.lower() in KEPT:
+                continue
+            for selector in selectors.split(","):
+                if selector.strip():
+                    is_hiding = value.lower() in HIDING
+                    yield _Rule(bool(important), place, what.lower(), is_hiding, selector.strip())
 
 
 def _is_for_screens(name: str, query: str) -> bool:

@@ -84,7 +84,7 @@ def test_raised_digits_stay_apart(before: str, raised: str, after: str, sign: st
 STYLES = """.a {display: none} .b {visibility: hidden} #c, i.d {display:none} .e {display: none} p.e {display: block}
 .f .g {display: none} @media print {.h {display: none}} @media (min-width: 600px) {.i {display: none}}
 @media (max-width: 600px) {.j {display: none}} .k {display: none !important} .k.l {display: block}
-.m > b {display: none}"""
+.m > b {display: none} .n {visibility: visible} p.b {display: block} .a .n {visibility: hidden}"""
 
 
 CELLS = (
@@ -107,8 +107,8 @@ def random_element(draw: random.Random, depth: int, word: Callable[[], str], tag
     inner = "".join(random_element(draw, depth - 1, word, allowed) for _ in range(draw.randint(1, 3)))
     given = draw.choice(
         ["", "", "", " hidden", ' style="display:none"', ' style="color: red; DISPLAY : None"', " id=c",
-         ' aria-hidden="true"',
-         *(f' class="{draw.choice("abdefghijklm")} {draw.choice("abdefghijklm")}"' for _ in range(4))]
+         ' aria-hidden="true"', ' style="visibility: hidden"', ' style="Visibility:visible"',
+         *(f' class="{draw.choice("abdefghijklmn")} {draw.choice("abdefghijklmn")}"' for _ in range(4))]
     )  # fmt: skip
     if tag == "ul":
         return f"<ul{given}><li>{inner}</li><li{given}>{word()}</li></ul>"
