@@ -89,6 +89,7 @@ def odt_contents(content: bytes) -> Contents:
             for body in reversed(note.findall("{*}note-body/{*}p")):
                 outer.addnext(body)
             drop(note)
+    _behind(roots[-1])
     for element in roots[-1].iter("{*}*"):
         given = {etree.QName(name).localname: value for name, value in element.attrib.items()}
         tag, style = etree.QName(element).localname, given.get("style-name", "")
@@ -111,6 +112,18 @@ def odt_contents(content: bytes) -> Contents:
     if body is None:
         raise CorpusError("it is not a .odt file: check what it is, and rename it or save it anew")
     return with_facts(whole_contents(etree.tostring(body, encoding="unicode")), facts)
+
+
+def _behind(root: Any) -> None:
+    """Put the paragraphs of drawn shapes and boxes behind the one that they are anchored in."""
+    blocks = "{*}p", "{*}h", "{*}list", "{*}table"
+    for block in reversed(list(root.iter(*blocks))):
+        outer = list(block.iterancestors("{*}p", "{*}h"))
+        is_inside = outer and next(block.iterancestors(*blocks)) is outer[0]  # and not in a list of the shape
+        if is_inside:
+            drop(block)
+            block.tail = None
+            outer[-1].addnext(block)
 
 
 def _xml_parser() -> Any:
@@ -139,7 +152,7 @@ def _made_plain(root: Any) -> None:
         run = hidden.getparent().getparent()
         if etree.QName(run).localname == "r" and run.getparent() is not None:
             drop(run)
-    for name in ("fldSimple", "smartTag", "customXml", "bdo", "dir"):
+    for name in ("fldSimple", "smartTag", "customXml", "bdo", "dir", "ins", "moveTo"):
         for element in list(root.iter(f"{{*}}{name}")):
             parent, place = element.getparent(), element.getparent().index(element)
             parent[place : place + 1] = list(element)

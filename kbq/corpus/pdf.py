@@ -30,6 +30,11 @@ _NUMBER = re.compile(
     r"\W*(?:(?:page|seite|p\.|s\.)\s*)?(?:\d{1,4}|[ivxlc]{1,7})(?:\s*(?:/|of|von)\s*\d{1,4})?\W*", re.IGNORECASE
 )
 _ENDS = re.compile(r"[.!?:;»”\"')\]]\s*$")
+# Behind an initial or an abbreviation the sentence goes on, and so does the paragraph.
+_GOES_ON = re.compile(
+    r"(?:^|[\s(.])(?:[A-Z]|Mrs?|Ms|Drs?|St|Prof|Rev|Hon|Gen|Col|Capt|Lt|Sgt|Nos?|vols?|pp?|ca?|vs)\.$"
+)
+_HANGING = re.compile(r"(?:and|or|nor|to|und|oder|bis)\b")  # follows the first half of "pre- and postwar"
 _BULLET = re.compile(r"\s*(?:[•▪‣◦–*]|\d{1,2}[.)])\s")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 
@@ -295,7 +300,7 @@ def _begins(block: list[Line], line: Line, lines: Sequence[Line], leading: float
         return False
     if _level(before, body) != _level(line, body) or before.is_row or line.is_row or _BULLET.match(line.text):
         return True
-    goes_on = not _ENDS.search(before.text)
+    goes_on = not _ENDS.search(before.text) or _GOES_ON.search(before.text) is not None
     if down < -leading or down > 8 * leading:  # another column
         return not goes_on
     if _level(line, body) == 1:
@@ -324,22 +329,27 @@ def joined(before: str, after: str, known: Iterable[str]) -> str:
 
     >>> joined("was an Aus-", "trian writer", ()), joined("a well-", "known book", ()), joined("in Baden-", "Baden", ())
     ('was an Austrian writer', 'a well-known book', 'in Baden-Baden')
+    >>> joined("her mother-in-", "law", ()), joined("a 12-", "month stay", ()), joined("pre-", "and postwar", ())
+    ('her mother-in-law', 'a 12-month stay', 'pre- and postwar')
     """
     hyphen = re.search(rf"(?<=\w)[-‐\u00ad{HYPHENS}]$", before)
     first = re.match(r"[^\W_]+", after)
     if not hyphen or not first:
         return f"{before} {after}"
     stem = before[:-1]
-    left = re.search(r"[^\W_]+$", stem)
-    whole = f"{left[0] if left else ''}{first[0]}".casefold()
-    if not first[0][0].islower():
+    last = re.search(r"([^\W_]+-)*([^\W_]+)$", stem)
+    half = last[2] if last else ""
+    if not first[0][0].islower() or half.isdigit():
         return f"{stem}-{after}"
-    words = _vocabulary()
+    words, whole = _vocabulary(), f"{half}{first[0]}".casefold()
     if whole in known or whole in words or before[-1] == "\u00ad":
         return stem + after
-    halves = [left[0].casefold() if left else "", first[0].casefold()]
-    are_words = all(len(half) > 2 and (half in known or half in words) for half in halves)
-    return f"{stem}-{after}" if are_words else stem + after
+    if _HANGING.match(after):
+        return f"{stem}- {after}"
+    halves = [half.casefold(), first[0].casefold()]
+    are_words = all(len(one) > 2 and (one in known or one in words) for one in halves)
+    is_compound = bool(last and last[1]) or re.match(r"\w+-\w", after) is not None  # such as mother-in-law
+    return f"{stem}-{after}" if are_words or is_compound else stem + after
 
 
 @cache

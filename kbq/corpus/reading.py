@@ -42,6 +42,7 @@ FURTHER = {".pptx": ["pptx"], ".mediawiki": ["mwparserfromhell"], ".wiki": ["mwp
 HTML = (".html", ".htm", ".xhtml")
 PLAIN = (".txt", ".text", ".md", ".markdown", ".odt", ".eml", ".mbox", *HTML)
 MAIL = (".eml", ".mbox")
+GUTENBERG = (".epub", ".txt", ".html", ".htm", ".xhtml")  # the kinds of its books
 LONGEST_TITLE = 500  # characters: a longer heading is a text
 _NO_TITLE = re.compile(
     r"[\W\d_]*|\W*(anonymous|unspecified|no title|unbenannt|unknown|title|titel|none)\W*"
@@ -52,6 +53,7 @@ _NO_TITLE = re.compile(
     r"|(libre ?office|open ?office|google docs|adobe|indesign|pagemaker|quark|latex|pandoc|word)\b.*",
     re.IGNORECASE,
 )
+_BOOK = re.compile(r"\*\*\* ?(START|END) OF (?:THE|THIS) PROJECT GUTENBERG E(?:BOOK|TEXT)\b", re.IGNORECASE)
 _FIRST_LINE = re.compile(r"\S.{0,98}[^\s.!?:;,]")
 _LISTED = re.compile(r"\s*(?:[-*•–]\s|\d{1,2}[.)]\s|[^\s:][^:.]{0,30}:\s)")
 _DISPLAYED = re.compile(
@@ -105,6 +107,8 @@ def read_document(content: bytes, suffix: str, encoding: str = "") -> Reading:
         raise CorpusError("its elements are nested too deep: save it anew with another program") from None
     except Exception as error:  # libraries raise what their parsers raise
         raise CorpusError(f"it cannot be read ({first_line(error)}): check that it is a {suffix} file") from None
+    if suffix in GUTENBERG:
+        _without_licence(document)
     blocks = document.pages[0][1] if document.pages else []
     opening = blocks[0].text if blocks and blocks[0].level == BOLD else ""
     titles = TitleParts(document.title, _heading(blocks, document), document.window_title, opening)
@@ -114,6 +118,17 @@ def read_document(content: bytes, suffix: str, encoding: str = "") -> Reading:
         raise CorpusError("it has no text")
     metadata = {name: value for name, value in document.metadata.items() if value not in ("", None)}
     return Reading(titles, pages, metadata, dict(+document.left_out), guess)
+
+
+def _without_licence(document: Contents) -> None:
+    """Leave out what Project Gutenberg writes above and below a book, which is the same in each."""
+    for place, (number, blocks) in enumerate(document.pages):
+        marks = {at: mark[1].upper() for at, block in enumerate(blocks) if (mark := _BOOK.search(block.text))}
+        begin = max((at + 1 for at, kind in marks.items() if kind == "START"), default=0)
+        end = min((at for at, kind in marks.items() if kind == "END" and at >= begin), default=len(blocks))
+        if marks and begin < end:
+            document.pages[place] = number, blocks[begin:end]
+            document.left_out["licences of Project Gutenberg"] += 1
 
 
 def read_several(documents: Sequence[tuple[bytes, str, str]]) -> list[Reading | str]:

@@ -268,7 +268,7 @@ def test_a_folder_that_may_not_be_read_is_said(locked: str, tmp_path: Path, monk
     problems: list[KbqError] = []
     ids = {"closed": ["linked/three.txt", "one.txt"], "linked": ["closed/deep/two.txt", "one.txt"]}
     if locked == ".":
-        with pytest.raises(CorpusError, match=r"contains no \.txt, \.md, \.html, \.docx, .* or \.mbox file"):
+        with pytest.raises(CorpusError, match=r"contains no \.txt, \.md, \.html, \.docx, .* or \.parquet file"):
             list(read_corpus(corpus, on_bad_line=problems.append, documents=STRICT))
     else:
         found = [page.page_id for page in read_corpus(corpus, on_bad_line=problems.append, documents=STRICT)]
@@ -515,7 +515,7 @@ def test_missing_source_and_folder_without_text(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"none: cannot be read \(No such file or directory\)"):
         list(read_corpus(str(tmp_path / "none")))
     with pytest.raises(
-        CorpusError, match=r"contains no \.txt, \.md, \.html, \.docx, .* or \.mbox file: choose another folder"
+        CorpusError, match=r"contains no \.txt, \.md, \.html, \.docx, .* or \.parquet file: choose another folder"
     ):
         list(read_corpus(str(tmp_path)))
     with pytest.raises(CorpusError, match="cannot be read"):

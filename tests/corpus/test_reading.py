@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from kbq.storage.limited import LimitedProcess, LimitExceeded
 
 pytest.importorskip("pypdfium2", reason="PDF needs it")
 pytest.importorskip("pypandoc", reason="DOCX, ODT, RTF and others need it")
+ENCRYPTS = pytest.mark.skipif(find_spec("reportlab") is None, reason="reportlab encrypts a PDF")
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 BY = 'w:id="1" w:author="x" w:date="2024-01-01T00:00:00Z"'
 CORE = (
@@ -75,12 +77,14 @@ LAUGHS = "".join(
 
 def encrypted() -> bytes:
     """A PDF that opens with a password only."""
-    pypdf = pytest.importorskip("pypdf", reason="it encrypts a PDF")
-    pytest.importorskip("cryptography", reason="pypdf encrypts with it")
-    writer, buffer = pypdf.PdfWriter(), io.BytesIO()
-    writer.append(io.BytesIO(pdf(column(["Nobody knows."]))))
-    writer.encrypt("secret", algorithm="AES-256")
-    writer.write(buffer)
+    if find_spec("reportlab") is None:
+        return b""
+    from reportlab.pdfgen.canvas import Canvas
+
+    buffer = io.BytesIO()
+    canvas = Canvas(buffer, encrypt="secret")
+    canvas.drawString(50, 700, "Nobody knows.")
+    canvas.save()
     return buffer.getvalue()
 
 
@@ -188,7 +192,7 @@ def test_what_pandoc_reads(suffix: str, content: bytes, expected: list[str]) -> 
         ("a.html", b"<div>" * 100_000, "its elements are nested too deep: save it anew with another program"),
         ("a.md", b"> " * 400 + b"x", "its elements are nested too deep: save it anew with another program"),
         ("a.xhtml", LAUGHS, "it cannot be read (Maximum entity amplification factor exceeded"),
-        ("a.pdf", encrypted(), "it is encrypted: save it without a password"),
+        pytest.param("a.pdf", encrypted(), "it is encrypted: save it without a password", marks=ENCRYPTS),
         ("a.html", b"<script>x</script>", "it has no text"),
     ],
 )  # fmt: skip
@@ -315,3 +319,26 @@ def test_a_preview_shows_some_documents_of_each_kind(tmp_path: Path) -> None:
     ]
     (tmp_path / "c.jsonl").write_text('{"id": 1, "title": "Ann", "text": "She lived."}\n' * 2)
     assert [tuple(one) for one in preview(tmp_path / "c.jsonl", 1)] == [("1", "Ann", "She lived.", {})]
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        (["It was built in 1851 by J.", "Samuel White of the island of Farvik."],
+         "It was built in 1851 by J. Samuel White of the island of Farvik."),
+        (["Here she lived for years with her mother-in-", "law and with one sister."],
+         "Here she lived for years with her mother-in-law and with one sister."),
+    ],
+)  # fmt: skip
+def test_lines_of_a_pdf_go_on(lines: list[str], text: str) -> None:
+    long = "The pier of Farvik is as long as the river is wide, and as old as its mill."
+    reading = read_document(pdf(column([long, *lines, long])), ".pdf")
+    assert text in " ".join(reading.pages[0][1])
+
+
+def test_what_project_gutenberg_writes_around_a_book_is_left_out() -> None:
+    mark = "*** {} OF THE PROJECT GUTENBERG EBOOK THE MILL ***"
+    written = f"This is for anyone.\n\n{mark.format('START')}\n\nIt was dark.\n\n{mark.format('END')}\n\nA licence."
+    reading = read_document(written.encode(), ".txt")
+    assert reading.pages == [(0, ["It was dark."])]
+    assert reading.left_out == {"licences of Project Gutenberg": 1}
