@@ -1,6 +1,7 @@
 """Table pages: each row of a table becomes a page.
 
-A title stands in a column that is named, or guessed and said. Where no column holds texts, as in a catalogue, each cell of a row is a paragraph, `Born: 3 May 1851`.
+A title stands in a column that is named, or guessed and said. Where no column holds texts, as in a
+catalogue, each cell of a row is a paragraph, `Born: 3 May 1851`.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Spreadsheets: read the sheets of an XLSX file as rows of what a spreadsheet shows, and write one."""
+"""Spreadsheets: the sheets of an XLSX file as rows of what a spreadsheet shows."""
 
 import io
 import re
