@@ -136,10 +136,11 @@ class Batcher:
             kb=kb, options=options,
         )  # fmt: skip
         waiting = _size(self._line_of(request))
-        is_too_much = waiting + request.size > self._most or self._wait_of(request) > LONGEST_WAIT * self._seconds
+        wait = self._wait_of(request)
+        is_too_much = waiting + request.size > self._most or wait > LONGEST_WAIT * self._seconds
         if waiting and is_too_much:  # a request alone is never too many
             self._metrics.dropped.labels("queue full").inc()
-            raise OverloadedError(1)
+            raise OverloadedError(max(1, math.ceil(wait / 2)))  # by then there is room; refusals take time, too
         if request.cost <= SMALL:
             self._small_at = request.since
         results: list[Result] = await self._outcome(request)

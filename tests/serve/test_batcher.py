@@ -185,8 +185,9 @@ def test_who_would_wait_for_half_of_the_time_is_refused_at_once(served: OpenedKb
             async with busy(batcher):
                 waiting = [asyncio.create_task(batcher.ask(served, [text], ONE)) for text in "cde"]
                 await asyncio.sleep(0)  # 15 seconds
-                with pytest.raises(OverloadedError, match="too many queries wait"):
+                with pytest.raises(OverloadedError, match="too many queries wait") as refused:
                     await batcher.ask(served, ["f"], ONE)
+                assert refused.value.headers["Retry-After"] == "10"  # half of four queries
                 # A large one is in the other line, where nobody waits.
                 large = asyncio.create_task(batcher.ask(served, ["g"] * 16, ONE))
                 await asyncio.sleep(0)

@@ -463,7 +463,7 @@ def test_a_table_of_5000_rows(browser: Any, tmp_path: Path) -> None:
     assert tab.locator("#cells th").all_inner_texts() == ["Person 4999"]
     tab.get_by_role("button", name="Show all").click()
     for name, first in (("subject", "Person 0"), ("subject", "Person 4999"), ("died in", "Person 0")):
-        assert cpu_seconds(tab, lambda name=name: tab.locator("#sheet thead").get_by_text(name).click()) < 1
+        assert cpu_seconds(tab, tab.locator("#sheet thead").get_by_text(name).click) < 1
         assert tab.locator("#cells th").first.inner_text() == first
     tab.get_by_label("Select all rows that are shown").check()
     tab.get_by_role("button", name="Accept the 5,000 filled").click()
