@@ -32,7 +32,7 @@ from kbq.corpus.reading import (
     read_several,
     shared_ends,
 )
-from kbq.corpus.table_pages import TableRow, is_table, rows_of_file
+from kbq.corpus.table_pages import NAMED, TableRow, is_table, rows_of_file
 from kbq.errors import CorpusError, KbqError, first_line
 from kbq.storage.limited import LimitedProcess, LimitExceeded
 from kbq.storage.lines import COMPRESSED, BadLine, is_member, read_bytes, source_name
@@ -151,7 +151,7 @@ def read_documents(
     on_bad_line: BadLine,
     note: Note,
     options: DocumentOptions,
-    columns: CorpusColumns,
+    columns: CorpusColumns = NAMED,
     most: int | None = None,
 ) -> Iterator[tuple[str, Document]]:
     """Yield documents and rows of tables with their places for messages, at most `most` of each kind if given."""
