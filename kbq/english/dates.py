@@ -467,4 +467,4 @@ def _value(edtf: str, precision: int) -> DateValue:
 def _gregorian_day(year: int, month: int, day: int, is_julian: bool) -> np.datetime64:
     century = (year - (month < 3)) // 100
     behind = century - century // 4 - 2 if is_julian else 0
-    return np.datetime64(f"{_year(year)}-{month:02}", "D") + (day - 1 + behind)
+    return np.datetime64(f"{_year(year)}-{month:02}", "D") + np.timedelta64(day - 1 + behind, "D")
